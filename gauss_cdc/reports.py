@@ -131,6 +131,7 @@ class RunReport:
             **behind,
             position=Lsn(now.resume),
             retries=now.retries,
+            **({"waits_for": now.waits_for} if now.waits_for else {}),
         )
 
 

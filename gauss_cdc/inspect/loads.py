@@ -74,11 +74,16 @@ def loads_under_way(records: Iterable[TableLoad]) -> tuple[LoadStanding, ...]:
 
 
 def waiting_lines(
-    asked: Iterable[AskedAgain], loads: Mapping[str, str], under_way: Collection[str]
+    asked: Iterable[AskedAgain],
+    loads: Mapping[str, str],
+    under_way: Collection[str],
+    *,
+    by_marks: bool = False,
 ) -> Iterator[str]:
     """Say what waits to be read, for whom, and whether it is held back.
 
     `loads`: phases of tables, as cuts have them; `under_way`: names of those that are being read.
+    `by_marks`: a table is read once the stream has shown two transactions of `run`'s own.
     """
     requested = set()
     for request in asked:
@@ -95,3 +100,9 @@ def waiting_lines(
         names = [name for name, phase in loads.items() if phase in phases and name not in skipped]
         if names:
             yield f"{what}: {shortened(sorted(names))}"
+            requested.update(names)
+    if by_marks and requested - {*under_way}:
+        yield (
+            "each once the stream shows its two marks, transactions of `run` without changes; how"
+            " long one has been waited for is `waits_for` in `run`'s line of each minute"
+        )

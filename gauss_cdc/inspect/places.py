@@ -98,7 +98,9 @@ class ReplicationStatus:
         """What waits to be read, as lines."""
         cuts = self.cuts
         under_way = {str(load.table) for load in cuts.under_way} if cuts is not None else set()
-        return list(waiting_lines(self.asked, cuts.loads if cuts is not None else {}, under_way))
+        loads = cuts.loads if cuts is not None else {}
+        by_marks = self.source is not None and self.source.ordered_by == "csn"
+        return list(waiting_lines(self.asked, loads, under_way, by_marks=by_marks))
 
     @property
     def commits_behind(self) -> int | None:

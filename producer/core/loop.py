@@ -81,6 +81,7 @@ class Progress:
     takeovers: int = 0
     has_streamed: bool = False
     is_idle: bool = True  # all that was received is durable
+    waits_for: str = ""  # what the stream is to come to, so that a table can be read
 
 
 class Loop:
@@ -297,6 +298,7 @@ class Loop:
         if is_taken and not self._assembler.is_open:
             rereads.reach(self._at)
         if not rereads.is_standing:
+            rereads.be_patient()
             return False
         if not engine.is_settled:
             self._step(InputDrained())
@@ -442,6 +444,7 @@ class Loop:
         progress = self._progress
         progress.received = max(progress.received, self._source.wire.received_end)
         progress.is_idle = self._engine.is_idle and not self._assembler.is_open
+        progress.waits_for = self._rereads.waits_for
         self._step(Ticked(self._clock.now(), self._clock.wall_us()))
         self._tell_source()
 

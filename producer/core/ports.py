@@ -402,6 +402,7 @@ class Tuning:
     chunk_bytes: int = 16 << 20
     load_steps: int = 150  # records of TABLE in one Kafka transaction: of 50 small tables
     rest_seconds: float = 10.0  # of a table that was read to mend a gap, until the next one is
+    mark_seconds: float = 600.0  # until a window whose marks do not show is given up; then twice
 
 
 class RunOptions(Protocol):

@@ -28,9 +28,10 @@ from typing import Final
 from producer.core.changes import Begin, Logical, Message, Relation
 from producer.core.engine import WriterState
 from producer.core.ports import Blocking, Clock, Point, Source
-from producer.core.window import QuietWindow
+from producer.core.window import UNSEEN, QuietWindow
 from producer.errors import CdcError, SourceBusy
 from schemas.control import GAP, LEFT, PENDING, LoadPhase
+from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 
 _RETRY_SECONDS: Final = 30.0  # until a table that could not be read is tried again
@@ -39,6 +40,10 @@ OPEN: Final = frozenset({PENDING, LoadPhase.BEGIN, LoadPhase.CHUNK})
 _LONGEST_REST: Final = 600.0
 _SHARE: Final = 20  # at least so many times what reading it took: all others waited
 _CALM: Final = 4  # without a gap for so many times its last rest, it begins anew
+
+# The stream may be hours behind a window: each one that was given up makes the next wait longer.
+_LONGEST_PATIENCE: Final = 14_400.0  # a window holds a snapshot at the source
+_TOLD_SHARE: Final = 10  # it is said after a tenth of the time that is waited
 
 EVERYTHING: Final = TableId("", "")  # asked for: no table is to be read until it is taken back
 
@@ -109,18 +114,21 @@ class Rereads:
         repairs: bool,
         look_seconds: float,
         rest_seconds: float,
+        mark_seconds: float,
         read: Read,
         publish: Callable[[TableSchema], object],
         look_up: Callable[[int], Relation],
         blocking: Blocking,
         clock: Clock,
         note: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
         """`tables` have names that `loads` may hold; `hidden` ones are not delivered.
 
         `hidden` is shared with who delivers.  `publish` makes the topic, before a record of cuts
         names it.  `look_up` finds a relation that the stream has described.  `repairs`: tables
-        with gaps are read again by themselves.
+        with gaps are read again by themselves.  `mark_seconds`: how long a window waits for its
+        marks, at first.
         """
         self._names = {str(table): table for table in tables}
         self._waiting: deque[TableId] = deque()
@@ -132,7 +140,7 @@ class Rereads:
         self._hidden, self._was_hidden = hidden, set(hidden)
         self._source, self._read, self._publish = source, read, publish
         self._look_up = look_up
-        self._blocking, self._clock, self._note = blocking, clock, note
+        self._blocking, self._clock, self._note, self._warn = blocking, clock, note, warn
         self._table: TableId | None = None  # of the point
         self._point: Point | None = None
         self._shape: TableSchema | None = None
@@ -141,6 +149,18 @@ class Rereads:
         self._not_before: dict[TableId, float] = {}
         self._rests: dict[TableId, _Rest] = {}
         self._is_standing = False
+        self._mark_seconds = self._patience = mark_seconds
+        self._since, self._is_told = 0.0, False  # of the point
+
+    @property
+    def waits_for(self) -> str:
+        """What the stream is to come to, and for how long it has not; "": nothing is read."""
+        point = self._point
+        if point is None or self._is_standing:
+            return ""
+        mark = point.awaited if isinstance(point, QuietWindow) else ""
+        place = mark or f"the position {Lsn(point.at)}"
+        return f"{self._table}: {place}, for {self._clock.now() - self._since:.0f} s"
 
     @property
     def has_point(self) -> bool:
@@ -233,6 +253,7 @@ class Rereads:
         if table is None:
             return None
         self._table, self._number = table, self._asked.get(table, 0)
+        self._since, self._is_told = now, False
         try:
             self._point = self._blocking(self._source.point, table)
             if self._point is not None:
@@ -321,12 +342,39 @@ class Rereads:
         if self._point is not None and position >= self._point.at:
             self._stand()
 
+    def be_patient(self) -> None:
+        """Say once what does not come; give up a window whose marks do not.
+
+        Nothing is lost by that: the table waits for another window as it did for this one.
+        """
+        window, seconds = self._point, self._clock.now() - self._since
+        if seconds * _TOLD_SHARE >= self._mark_seconds and not self._is_told:
+            self._is_told = True
+            self._note(f"the stream is waited for, to read {self.waits_for}")
+        if isinstance(window, QuietWindow) and window.awaited and seconds >= self._patience:
+            self._patience = min(2 * self._patience, _LONGEST_PATIENCE)
+            self._give_up(f"did not come in {seconds:.0f} s", window.awaited, window.passed)
+
+    def _give_up(self, how: str, mark: str, passed: int) -> None:
+        """Let go of a window that no mark ends, and rest: the next ones may be like it."""
+        table = self._table
+        assert table is not None
+        self.let_go()
+        self._due = self._not_before[table] = self._clock.now() + _RETRY_SECONDS
+        self._warn(
+            f"{table} is not read yet: {mark}, {how} (the stream showed {passed} others); tried"
+            f" again in {_RETRY_SECONDS:.0f} s, for up to {self._patience:.0f} s: {UNSEEN}"
+        )
+
     def _stand(self) -> None:
         """The stream is at the point, unless that was a window in which the table was changed."""
-        if isinstance(self._point, QuietWindow) and not self._point.is_quiet:
+        window = self._point
+        if isinstance(window, QuietWindow) and window.left_out:
+            self._give_up("was left out by the stream", window.left_out, window.passed)
+        elif isinstance(window, QuietWindow) and not window.is_quiet:
             self.let_go()  # the table is the next one still
         else:
-            self._is_standing = True
+            self._is_standing, self._patience = True, self._mark_seconds
 
     def read(self, writer_state: WriterState) -> tuple[WriterState, TableSchema]:
         """Read the table; return the writer's state after it, and the shape in force."""

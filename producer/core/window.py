@@ -39,11 +39,20 @@ UNKNOWN: Final = 1 << 63  # behind every position
 _SHORT_ID: Final = (1 << 32) - 1  # PostgreSQL's decoders omit the epoch of a transaction id
 
 
+# What an operator can do where the marks never come.
+UNSEEN: Final = (
+    "either the stream is that far behind (`gauss-cdc status`), or the server leaves out"
+    " transactions without changes; then only a slot in the order of LSNs can load tables: remove"
+    " output-order from [source.options], choose another [source] slot, `run --accept-gap`"
+)
+
+
 class MarkIds(NamedTuple):
-    """Ids of two transactions without changes, which are found in the stream."""
+    """Ids of transactions without changes, which are found in the stream."""
 
     low: int
     high: int
+    behind: int  # committed after high: the stream that shows it has passed high
 
 
 @dataclass(slots=True)
@@ -57,17 +66,34 @@ class QuietWindow:
     at: int = UNKNOWN  # high
     marks: MarkIds | None = None  # the positions are those of these transactions
     is_quiet: bool = True
+    passed: int = 0  # transactions that the stream showed since
+    left_out: str = ""  # a mark that the stream has passed and did not show: this is no point
     _is_within: bool = False
 
     def close(self) -> None:
         self.let_go()
 
+    @property
+    def awaited(self) -> str:
+        """Name the mark that the stream has not shown yet; "": none, or positions tell them."""
+        if self.marks is None or self.at != UNKNOWN:
+            return ""
+        if self.low == UNKNOWN:
+            return f"the low mark, transaction {self.marks.low}"
+        return f"the high mark, transaction {self.marks.high}"
+
     def pass_by(self, begin: Begin) -> None:
-        """Take the beginning of the next transaction of the stream."""
+        """Take the beginning of the next transaction of the stream.
+
+        A window is watched from its low mark on.  Without it, what touched the table is not known.
+        """
         position = int(begin.commit_lsn)
+        self.passed += 1
         if self.marks is not None and _is(self.marks.low, begin.xid):
             self.low = position
-        elif self.marks is not None and _is(self.marks.high, begin.xid):
+        elif self.marks is not None and any(_is(mark, begin.xid) for mark in self.marks[1:]):
+            if self.low == UNKNOWN or not _is(self.marks.high, begin.xid):
+                self.left_out = self.awaited
             self.at = position
         self._is_within = self.low <= position < self.at
 

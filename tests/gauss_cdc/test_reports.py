@@ -46,6 +46,16 @@ def test_run_says_rows_since_the_last_line_rate_lag_and_position(said) -> None:
     assert (second["position"], second["lag_bytes"], second["retries"]) == ("0/20", 0x30, 1)
 
 
+def test_a_table_that_waits_for_the_stream_is_in_the_line(said) -> None:
+    progress = Streamed(takeovers=1)
+    report = RunReport(progress)
+    report.write(60)
+    progress.waits_for = "public.a: the low mark, transaction 11, for 59 s"
+    report.write(60)
+
+    assert [context.get("waits_for") for _, context in fields(said)] == [None, progress.waits_for]
+
+
 def test_csns_are_no_places_in_the_log(said) -> None:
     RunReport(Streamed(takeovers=1, received=1 << 40), by_csn=True).write(60)
 

@@ -384,10 +384,10 @@ class SimGaussSource(SimSource):
         pause("reads under a window")
         high = self._mark()
         self._actor.park("commits something")
-        source.commit_nothing()
+        behind = source.commit_nothing()
         if table.name not in tables.keys() & source.published:
             return None
-        marks = MarkIds(low, high) if self._decoding.by_csn else None
+        marks = MarkIds(low, high, behind) if self._decoding.by_csn else None
         window = QuietWindow(table, SimReading(tables), let_go=int, marks=marks)
         if marks is None:
             window.low, window.at = low, high

@@ -78,6 +78,7 @@ class Faults:
     style: str = PGOUTPUT  # how the source is decoded
     lake: bool = False  # the target has versions of tables, and no transactions
     talks: bool = False  # logical messages are written
+    hides: bool = False  # in the order of CSNs: some marks of windows are not sent
     adds: int = 0  # times that [tables] gets another table
     asks: int = 0  # re-reads that somebody asks for
     promotions: int = 0  # of a standby that has everything
@@ -153,6 +154,7 @@ class Simulation:
         strange = {"unfit": seed % 10 == 7, "lake": seed % 4 == 3}
         if seed % 5 < 2:
             strange["style"] = [*STYLES][seed // 5 % len(STYLES)]
+        strange["hides"] = seed % 3 == 1
         strange |= {"adds": int(seed % 5 == 2), "asks": seed % 3, "joins": int(seed % 5 == 3)}
         drawn = faults or replace(Faults.drawn(world.rng), **strange)
         self.faults = replace(drawn, **(overrides or {}))
@@ -166,6 +168,7 @@ class Simulation:
         if self.faults.style != PGOUTPUT:
             self.source.decoding = decoding = Decoding(self.faults.style)
             self.source.lags = decoding.by_windows
+            self.source.hides = self.faults.hides and decoding.by_windows and decoding.by_csn
         self.source.talks = self.faults.talks and self.source.decoding is None
         topics = {TOPICS.cuts: 1, TOPICS.ddl: 1, TOPICS.message: 1}
         topics |= {TOPICS.table(t): 2 if t.name == "a" else 1 for t in self._tables()}
@@ -204,6 +207,7 @@ class Simulation:
             chunk_rows=2,
             load_steps=(1, 3, 50)[world.seed % 3],
             rest_seconds=1.0,
+            mark_seconds=5.0 if self.source.hides else 600.0,
         )
         world.sources_of_moves.append(self._moves)
 

@@ -181,6 +181,7 @@ class Source:
         self.states: list[Database] = [copy.deepcopy(self.tables)]
         self.visible = 0  # of the commits in the log, to new snapshots
         self.lags = False  # commits are visible later than in the log
+        self.hides = False  # transactions without changes are not always sent
         self.slot: dict[str, int] | None = None
         self.owner: Connection | None = None
         self.lock: Connection | None = None
@@ -320,7 +321,8 @@ class Source:
         if self.decoding is not None:
             made.csn = _FIRST_CSN + 3 * (index + 1 if self.decoding.by_csn else (index ^ 1) + 1)
             made.commit_start, made.end_lsn = self.decoding.position(start, self.wal_end, made.csn)
-            made.is_shown = self.decoding.sends_empty
+            is_hidden = self.hides and not self.world.calm and self.world.chance(0.3)
+            made.is_shown = self.decoding.sends_empty and not is_hidden
         self.wal.append(made)
         self.states.append(copy.deepcopy(self.tables))
         if not self.lags:

@@ -161,13 +161,11 @@ def make_window(
             reading = stack.enter_context(gauss_snapshot.imported(open_session, None))
             high = mark(asking)
         gauss_snapshot.hold(reading, asking, table)
-        (commit_something if is_by_csn else _flush)(asking)
-        window = QuietWindow(table, reading, stack.pop_all().close)
-    if is_by_csn:
-        window.marks = MarkIds(low, high)
-    else:
-        window.low, window.at = low, high
-    return window
+        if not is_by_csn:
+            _flush(asking)
+            return QuietWindow(table, reading, stack.pop_all().close, low, high)
+        marks = MarkIds(low, high, commit_something(asking))
+        return QuietWindow(table, reading, stack.pop_all().close, marks=marks)
 
 
 def _log_end(asking: Asks) -> int:

@@ -119,3 +119,6 @@ def test_what_waits_is_said_with_who_asked_and_whether_it_is_held_back() -> None
         "to be loaded: public.late",
         "to be read again, with gaps: s.torn",
     ]
+    *_, last = waiting_lines((), {"s.torn": "GAP"}, (), by_marks=True)
+    assert last.startswith("each once the stream shows its two marks")
+    assert not list(waiting_lines((), {"s.done": "END"}, (), by_marks=True))

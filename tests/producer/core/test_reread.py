@@ -2,7 +2,10 @@
 
 from typing import Any, cast
 
+from producer.core.changes import Begin, Commit
 from producer.core.reread import EVERYTHING, Rereads, asked
+from producer.core.window import UNSEEN, MarkIds, QuietWindow
+from schemas.positions import Lsn
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
 
 A, B, C = (TableId("public", name) for name in "abc")
@@ -88,9 +91,10 @@ class Play:
         self.captured = {A, B, C}
         self.rereads = Rereads(
             (A, B, C), set(), source=self, captured=everything, repairs=True, look_seconds=1.0,
-            rest_seconds=10.0, read=self._read, publish=lambda _: None,
+            rest_seconds=10.0, mark_seconds=600.0, read=self._read, publish=lambda _: None,
             look_up=cast("Any", None),
             blocking=lambda call, *args: call(*args), clock=self, note=self.notes.append,
+            warn=self.notes.append,
         )  # fmt: skip
 
     def now(self) -> float:
@@ -175,3 +179,83 @@ def test_a_table_that_is_not_captured_keeps_its_gap_until_it_is() -> None:
     play.captured.add(A)
 
     assert play.go(11, "a") == "a"
+
+
+# ---------------------------------------------------------------- marks that do not come
+class WindowPlay(Play):
+    """The next points are windows, whose marks are transactions."""
+
+    windows = 0
+
+    def point(self, table: TableId) -> Any:
+        self.windows += 1
+        marks = MarkIds(10 * self.windows + 1, 10 * self.windows + 2, 10 * self.windows + 3)
+        return QuietWindow(table, cast("Any", Point(table)), let_go=int, marks=marks)
+
+    def show(self, *xids: int) -> None:
+        """Have the stream show transactions, as far as it does not stop."""
+        for xid in xids:
+            if not self.rereads.stops(Begin(Lsn(xid), 0, xid)):
+                self.rereads.stops(Commit(Lsn(xid), Lsn(xid + 1), 0))
+
+    def wait(self, seconds: float) -> None:
+        self.time += seconds
+        self.rereads.be_patient()
+
+
+def windowed() -> WindowPlay:
+    play = WindowPlay()
+    play.rereads.follow({"public.a": "PENDING"}, ())
+    play.rereads.make_point({})
+    return play
+
+
+def test_a_window_whose_mark_does_not_come_is_said_and_then_given_up_and_tried_again() -> None:
+    play = windowed()
+    play.wait(59)
+    assert play.notes == []
+    assert play.rereads.waits_for == "public.a: the low mark, transaction 11, for 59 s"
+    play.show(5, 11, 6)
+    play.wait(1)
+    play.wait(539)
+    assert play.rereads.has_point
+    play.wait(1)
+
+    assert not play.rereads.has_point
+    assert play.notes == [
+        "the stream is waited for, to read public.a: the high mark, transaction 12, for 60 s",
+        (
+            "public.a is not read yet: the high mark, transaction 12, did not come in 600 s (the"
+            f" stream showed 3 others); tried again in 30 s, for up to 1200 s: {UNSEEN}"
+        ),
+    ]
+    play.rereads.make_point({})
+    assert not play.rereads.has_point, "others would meet the same"
+    play.time += 30
+    play.rereads.make_point({})
+    play.wait(1199)
+    assert play.rereads.has_point, "a stream that is far behind comes to a later window"
+    play.show(21, 22)
+    assert play.rereads.is_standing
+
+
+def test_a_window_whose_low_mark_was_left_out_is_no_point() -> None:
+    play = windowed()
+
+    play.show(5, 12)
+
+    assert not play.rereads.has_point
+    assert play.notes[0].startswith(
+        "public.a is not read yet: the low mark, transaction 11, was left out by the stream"
+    )
+
+
+def test_a_stream_that_shows_what_is_behind_a_window_has_left_its_high_mark_out() -> None:
+    play = windowed()
+
+    play.show(11, 13)
+
+    assert not play.rereads.has_point
+    assert "the high mark, transaction 12, was left out by the stream" in play.notes[0]
+    play.rereads.make_point({})
+    assert not play.rereads.has_point, "the next one is not made at once"
