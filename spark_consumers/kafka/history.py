@@ -166,6 +166,58 @@ class History:
                 return Standing(Version(start.head.epoch, 0), at, at, start.head.instance)
             epoch = start.prev.epoch
 
+    def snapshot(self, table: TableId) -> Standing:
+        """Return the place where a load of the table begins whose rows are still in Kafka.
+
+        That is the newest epoch's own; where retention has removed it, the newest re-read.
+        """
+        try:
+            place = self.loads()
+            if self._has_load(table, place):
+                return place
+        except RangeExpired:
+            pass
+        begin = self._newest_reread(table)
+        if begin is None or not self._has_load(table, begin):
+            raise RangeExpired(
+                "the rows of the table's load are not in Kafka any more",
+                hint=f"gauss-cdc snapshot --table {table} reads it again: then `snapshot` begins "
+                "there; or begin at `latest`",
+                topic=self._names.table(table),
+            )
+        return begin
+
+    def _has_load(self, table: TableId, place: Standing) -> bool:
+        """Say whether the first rows behind a place, those of a load, can be read."""
+        topic, (_, end) = self._names.table(table), self._ends()
+        starts: dict[tuple[str, int], int] = {}
+        for _, cut in self._from(place.cut, end):
+            for r in cut.ranges if isinstance(cut, Commits | TableLoad) else ():
+                if r.topic == topic:
+                    starts.setdefault((topic, r.partition), r.start)
+            if starts and not (isinstance(cut, TableLoad) and cut.table == table):
+                break
+        first = self._cluster.first(starts) if starts else {}
+        return all(first[at] <= start for at, start in starts.items())
+
+    def _newest_reread(self, table: TableId) -> Standing | None:
+        """Find where the newest load of a table beside the stream begins, from the end on."""
+        low, last = self._ends()
+        window = _NEAR
+        while last > low:
+            since, found = max(low, last - window), None
+            for offset, cut in self._from(since, last):
+                if (
+                    isinstance(cut, TableLoad)
+                    and cut.table == table
+                    and (cut.phase, cut.mode) == (LoadPhase.BEGIN, AGAIN)
+                ):
+                    found = Standing(_reach(cut), offset, cut.head.state_from, cut.head.instance)
+            if found is not None:
+                return found
+            last, window = since, window * 4
+        return None
+
     def walk(self, table: TableId, place: Standing, *, loads: bool = True) -> CommitWalk:
         """Return a walk over what comes behind a place; one at a time.
 

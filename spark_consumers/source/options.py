@@ -110,7 +110,7 @@ class SourceOptions:
             case "latest":
                 return history.newest()
             case _:
-                return history.loads()
+                return history.snapshot(self.table)
 
     def all_of(self, history: History) -> Found:
         """Return what a batch reads; raise StreamError where its end has not come."""

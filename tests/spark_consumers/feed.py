@@ -144,7 +144,9 @@ class Feed:
         self._put(cut)
         return cut
 
-    def load(self, schema: TableSchema, phase: LoadPhase, *rows: list[str | None]) -> TableLoad:
+    def load(
+        self, schema: TableSchema, phase: LoadPhase, *rows: list[str | None], mode: str = "EXACT"
+    ) -> TableLoad:
         """BEGIN carries the table's SchemaChange, CHUNK its rows."""
         self.n += 1
         ranges: tuple[Range, ...] = ()
@@ -163,7 +165,7 @@ class Feed:
                 )
             self.ends[topic] = at + len(rows)
             ranges = (Range(topic, 0, at, at + len(rows)),)
-        cut = TableLoad(self.head(), schema.id, phase, "EXACT", ranges, len(rows))
+        cut = TableLoad(self.head(), schema.id, phase, mode, ranges, len(rows))
         self._put(cut)
         return cut
 

@@ -105,7 +105,7 @@ def commit(source: Published, *rows: int) -> None:
     )
 
 
-def load(source: Published, rows: int) -> None:
-    source.feed.load(A, LoadPhase.BEGIN)
-    source.feed.load(A, LoadPhase.CHUNK, *([str(at), "x"] for at in range(rows)))
-    source.feed.load(A, LoadPhase.END)
+def load(source: Published, rows: int, mode: str = "EXACT") -> None:
+    source.feed.load(A, LoadPhase.BEGIN, mode=mode)
+    source.feed.load(A, LoadPhase.CHUNK, *([str(at), "x"] for at in range(rows)), mode=mode)
+    source.feed.load(A, LoadPhase.END, mode=mode)

@@ -194,6 +194,53 @@ def test_a_takeover_is_not_taken_for_the_beginning_of_an_epoch(
     assert rows(history.walk(A.id, history.behind(Version(1, 1))).take()) == 1
 
 
+def test_a_snapshot_begins_at_the_newest_load_whose_rows_are_there(
+    source: Published, history: History
+) -> None:
+    """Retention removes the rows of a first load after days; a re-read brings them again."""
+    place = (TOPICS.table(A.id), 0)
+    load(source, 3)
+    commit(source, *[1] * 40)
+    source.publish()
+    assert history.snapshot(A.id) == history.loads()
+    source.broker.starts[place] = 3
+
+    with pytest.raises(RangeExpired, match="its load") as expired:
+        history.snapshot(A.id)
+    assert "gauss-cdc snapshot --table public.a" in expired.value.hint
+
+    for mode in ("AGAIN", "AGAIN"):
+        source.feed.commits([insert(A, "9", "x")])
+        load(source, 2, mode=mode)
+    commit(source, 1)
+    source.publish()
+    found = history.walk(A.id, history.snapshot(A.id)).take_all(None)
+    assert (rows(found), [note.why for note in found.notes]) == (3, ["a load follows"])
+    assert found.notes[0].version == (1, 42)
+
+    source.broker.starts[place] = source.broker.high(place) - 2
+    with pytest.raises(RangeExpired):
+        history.snapshot(A.id)
+
+
+def test_a_snapshot_of_a_table_without_a_load_begins_with_its_first_commit(
+    source: Published, history: History
+) -> None:
+    load(source, 0)
+    commit(source, 2, 2)
+    source.publish()
+
+    assert history.snapshot(B.id) == history.loads()
+    source.broker.starts[TOPICS.table(B.id), 0] = 1
+    with pytest.raises(RangeExpired):
+        history.snapshot(B.id)
+    load(source, 0, mode="AGAIN")
+    source.publish()
+    assert history.snapshot(A.id) == history.loads()
+    source.broker.starts[TOPICS.table(A.id), 0] = 1
+    assert history.walk(A.id, history.snapshot(A.id)).take_all(None).ranges == ()
+
+
 def test_offsets_of_a_topic_that_was_made_again_are_refused(
     source: Published, history: History
 ) -> None:
