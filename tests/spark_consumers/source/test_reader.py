@@ -250,5 +250,7 @@ def test_rows_that_retention_removed_end_the_query_with_a_word_of_it() -> None:
     source.publish()
     source.broker.starts[TOPICS.table(A.id), 0] = 1
 
-    with pytest.raises(RangeExpired, match="rows of these commits"):
-        ChangesReader(options(source), schema("id", "v"), clients=source.clients).partitions()
+    for start, said in ((Version(1, 1), "rows of these commits"), ("snapshot", "rows of the tab")):
+        given = options(source, start=start)
+        with pytest.raises(RangeExpired, match=said):
+            ChangesReader(given, schema("id", "v"), clients=source.clients).partitions()
