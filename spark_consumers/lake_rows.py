@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from schemas.control import SchemaChange
 from schemas.errors import LOAD_AGAIN
-from schemas.tables import TableId
+from schemas.tables import Column, TableId, TableSchema
 from schemas.topics import Topics
 from spark_consumers.complete import chunk_rows
+from spark_consumers.dialects.spark import older_value, quote, type_name
 from spark_consumers.errors import Incomplete, NotExpressible, StreamError
 from spark_consumers.frames import records, typed_changes
 from spark_consumers.kafka.read import RangeReader, SchemaOf
 from spark_consumers.model import Segment
 from spark_consumers.sinks.lakes.changes import behind
+from spark_consumers.sinks.lakes.joined import Joined
 from spark_consumers.sinks.step import FIRST, LAST, Place
 
 if TYPE_CHECKING:
@@ -165,9 +167,11 @@ class FrameRows:
                 what = f"{found[table]} of {promised.get(table, 0)} rows of a load"
                 raise _incomplete(segment, what, table=table)
 
-    def between(self, table: TableId, after: Place, before: Place) -> DataFrame | None:
+    def between(
+        self, table: TableId, after: Place, before: Place, shape: Joined | None = None
+    ) -> DataFrame | None:
         frames = self._of(table)
-        if (after, before) == (FIRST, LAST) and len(frames) == 1:
+        if (after, before) == (FIRST, LAST) and len(frames) == 1 and shape is None:
             return frames[0]
         # Schema changes take an ordinal, so that no change stands at either place.
         where = f"{behind(after)} AND NOT {behind(before)}"
@@ -179,7 +183,10 @@ class FrameRows:
             one = frame.where(where)
             if (after < first and last < before) or not one.isEmpty():
                 some.append(one)
-        if len({one.schema.json() for one in some}) > 1:
+        is_known = shape is None or all(_fits(_columns(one), shape) for one in some)
+        if shape is not None and is_known:
+            some = _shaped(some, table, shape)
+        if not is_known or len({str(_columns(one)) for one in some}) > 1:
             raise NotExpressible(
                 "rows of one table were written with different columns, and no schema change is"
                 " between them",
@@ -230,6 +237,48 @@ class FrameRows:
             span = min(first, (seq, low)), max(last, (seq, high))
             self._spans[made[number]] = span
             yield made[number][0], seq, count, double, low, high
+
+
+def _shaped(frames: Iterable[DataFrame], table: TableId, shape: Joined) -> list[DataFrame]:
+    """Give old and new rows of each frame the columns of `shape`."""
+    frames, schema = list(frames), TableSchema(table, shape.columns)
+    fields = [_columns(frame) for frame in frames]
+    types = {name: type_ for one in fields for name, type_ in one.items()}
+
+    def cell(row: str, column: Column, there: Mapping[str, str]) -> str:
+        name = quote(column.name)
+        if column.name in there:
+            return f"{row}.{name} AS {name}"
+        came = shape.come.get(column.name)
+        value = "NULL" if came is None else older_value(schema, column, came)
+        return f"CAST({value} AS {types.get(column.name) or type_name(schema, column)}) AS {name}"
+
+    def shaped(frame: DataFrame, there: Mapping[str, str]) -> DataFrame:
+        rows = {
+            row: f"struct({', '.join(cell(row, column, there) for column in shape.columns)})"
+            for row in ("before", "after")
+        }
+        return frame.selectExpr(
+            *(
+                f"if({name} IS NULL, NULL, {rows[name]}) AS {name}" if name in rows else name
+                for name in frame.columns
+            )
+        )
+
+    return [shaped(frame, there) for frame, there in zip(frames, fields, strict=True)]
+
+
+def _fits(there: Iterable[str], shape: Joined) -> bool:
+    """Say whether rows lack, and have, only columns that came or went."""
+    lack = {c.name for c in shape.columns if not c.generated} - {*there} - shape.come.keys()
+    more = {*there} - {c.name for c in shape.columns}
+    return all(name.casefold() in shape.gone for name in lack | more)
+
+
+def _columns(frame: DataFrame) -> dict[str, str]:
+    """Return the columns of a frame of changes, and their types."""
+    row: Any = frame.schema["after"].dataType
+    return {field.name: field.dataType.simpleString() for field in row.fields}
 
 
 def _incomplete(segment: Segment, what: str, **where: Any) -> Incomplete:

@@ -171,6 +171,7 @@ PURE = (
     "spark_consumers.shapes",
     "spark_consumers.sinks.base",
     "spark_consumers.sinks.lakes.core",
+    "spark_consumers.sinks.lakes.joined",
     "spark_consumers.sinks.step",
     "spark_consumers.versions",
 )  # fmt: skip

@@ -129,13 +129,15 @@ def _add(table: TableSchema, column: Column, change: SchemaChange) -> Iterator[s
     spark = type_name(table, column)
     yield f"ALTER TABLE {_table(table.id)} ADD COLUMNS ({quote(column.name)} {spark})"
     if column.missing is not None:  # rows that were there before have this value
-        value = _value(table, column, spark, change)
+        value = older_value(table, column, change)
         yield f"UPDATE {_table(table.id)} SET {quote(column.name)} = {value}"
 
 
-def _value(table: TableSchema, column: Column, spark: str, change: SchemaChange) -> str:
-    """Write the value of older rows, as the source would print it."""
-    text = column.missing or ""
+def older_value(table: TableSchema, column: Column, change: SchemaChange) -> str:
+    """Write what rows have that are older than a column, as the source would print it."""
+    text, spark = column.missing, type_name(table, column)
+    if text is None:
+        return "NULL"
     if column.type_oid == _BPCHAR and column.type_mod > 4:
         text = text.ljust(column.type_mod - 4)
     if spark == "STRING":

@@ -15,10 +15,11 @@ from schemas.control import SchemaChange
 from schemas.tables import TableId
 from spark_consumers.complete import check_complete
 from spark_consumers.errors import ApplyError, Superseded, TargetDown
-from spark_consumers.model import Change, Ledger, Rows, Segment
+from spark_consumers.model import Cell, Change, Ledger, Rows, Segment
 from spark_consumers.sinks import step as rules
 from spark_consumers.sinks.lakes import core
 from spark_consumers.sinks.lakes.core import Stamp, TableVersion, Watermark, Work
+from spark_consumers.sinks.lakes.joined import Joined
 from tests.sim.target import SOURCE, Database, Target, TargetTable, _alter, _apply_changes, _row
 from tests.sim.world import Actor, World
 
@@ -51,10 +52,26 @@ class LakeStaged:
         check_complete(segment, self.rows)
 
     def between(
-        self, table: TableId, after: rules.Place, before: rules.Place
+        self, table: TableId, after: rules.Place, before: rules.Place, shape: Joined | None = None
     ) -> list[Change] | None:
         rows = [c for c in self.rows.changes[table] if after < (c.seq, c.ordinal) < before]
-        return rows or None
+        return [c if shape is None else _shaped(c, shape) for c in rows] or None
+
+
+def _shaped(change: Change, shape: Joined) -> Change:
+    """Give a change the columns of `shape`."""
+
+    def cells(row: list[Cell] | None) -> list[Cell] | None:
+        if row is None:
+            return None
+        known = dict(zip(change.columns, row, strict=True))
+        return [known.get(c.name, c.missing if c.name in shape.come else None)
+                for c in shape.columns]  # fmt: skip
+
+    return replace(
+        change, columns=tuple(c.name for c in shape.columns),
+        before=cells(change.before), after=cells(change.after),
+    )  # fmt: skip
 
 
 @dataclass

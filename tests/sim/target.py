@@ -396,8 +396,13 @@ def _alter(tables: dict[TableId, TargetTable], change: SchemaChange) -> None:
         known = tables[change.after.id] = tables.pop(change.before.id)
     if known is None:
         raise MissingTable("ALTER TABLE of a table that is not there", table=change.after.id)
-    if new := [c for c in change.after.names() if c not in known.columns]:
-        tables[change.after.id] = TargetTable((*known.columns, *new), known.rows)
+    gone = {*change.before.names()} - {*change.after.names()}
+    new = [c for c in change.after.columns if c.name not in {*known.columns} - gone]
+    if new or gone:
+        columns = (*(c for c in known.columns if c not in gone), *(c.name for c in new))
+        values = {c.name: c.missing for c in new if c.missing is not None}
+        rows = [{**{n: v for n, v in r.items() if n not in gone}, **values} for r in known.rows]
+        tables[change.after.id] = TargetTable(columns, rows)
 
 
 def _apply_changes(

@@ -29,6 +29,7 @@ KEYS = {"a": "id", "b": "id", "c": "", "d": "id"}
 A, B, C, D = (table(name, "id integer, v text", key=key) for name, key in KEYS.items())
 OTHER = table("d", "id integer, w text")
 WIDE = table("a", "id integer, v text, w text")
+FILLED = replace(WIDE, columns=(*A.columns, replace(WIDE.columns[2], missing="older")))
 RENAMED = table("b_old", "id integer, v text")
 SEEDS = 200
 LOADED = 10  # START, and BEGIN, CHUNK and END of three tables
@@ -52,16 +53,19 @@ def feed_of(world: World) -> tuple[Feed, dict[tuple[int, int], dict[TableId, Tar
         for one in (a, *(b for b in (B, RENAMED) if b.id in tables), C):
             if rng.random() < 0.6:
                 value = f"v{number}"
-                more = ["w"] if one is WIDE else []
+                more = ["w"] if len(one.columns) > 2 else []
                 is_there = any(row["id"] == "1" for row in tables[one.id].rows)
                 if one is not C and is_there and rng.random() < 0.5:
                     rows.append(update(one, "1", value, *more))
                 else:
                     rows.append(insert(one, str(10 + number), value, *more))
         if number == 3 and rng.random() < 0.7:
-            rows.append(alter(A, WIDE))
-            rows.append(insert(WIDE, "50", "wide", "w"))
-            a = WIDE
+            a = rng.choice((WIDE, FILLED))
+            rows += [alter(A, a), insert(a, "50", "wide", "w")]
+            if rng.random() < 0.5:  # it goes, and another one comes under its name
+                rows += [alter(a, A), insert(A, "51", "narrow"), alter(A, WIDE)]
+                rows += [update(WIDE, "51", "narrow", "w")]
+                a = WIDE
         if number == 2 and rng.random() < 0.6:  # another table takes its name
             rows = [alter(B, RENAMED)]
             rows += rng.choice(([], [insert(RENAMED, "60", "renamed")]))
@@ -185,8 +189,14 @@ WITHOUT = {
     "and so does one that an earlier attempt left": edit(
         core, "_is_done", ("head.follows and ", "")
     ),
-    "a table's rows are written before its schema changes": edit(
+    "a table's rows are written before schema changes that they are not joined over": edit(
         core.LakeTransaction, "_alter", ("self._flush(before.id)", "pass")
+    ),
+    "rows before a column that comes have what the change says": edit(
+        core, "joined", ("{column.name: change for column in come}", "{}")
+    ),
+    "a column that comes is another one than that of its name which went": edit(
+        core, "joined", ("c.name.casefold() in gone or ", "")
     ),
     "and not again at the end of the step": edit(
         core.LakeTransaction, "_flush", ("self._written.get(table, FIRST)", "FIRST")

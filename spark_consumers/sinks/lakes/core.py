@@ -29,6 +29,7 @@ from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId, TableSchema
 from spark_consumers.errors import Fenced, MissingTable, NotExpressible, Superseded
 from spark_consumers.model import Ledger, Segment
+from spark_consumers.sinks.lakes.joined import Joined, joined
 from spark_consumers.sinks.step import FIRST, LAST, Place, shapes_of
 
 At: TypeAlias = tuple[int, int, int]  # (epoch, n, seq): grows with every step
@@ -198,8 +199,10 @@ class SegmentContent(Protocol):
     def check(self, segment: Segment) -> None:
         """Raise Incomplete unless the rows are exactly what the cut promises."""
 
-    def between(self, table: TableId, after: Place, before: Place) -> Any | None:
-        """The table's rows between two places; None: there are none."""
+    def between(
+        self, table: TableId, after: Place, before: Place, shape: Joined | None = None
+    ) -> Any | None:
+        """The table's rows between two places, in one shape; None: there are none."""
 
 
 # ---------------------------------------------------------------- rules
@@ -207,21 +210,29 @@ class LakeTransaction:
     """`step.TargetTransaction` of a lake: what it writes becomes visible by the watermark only."""
 
     def __init__(
-        self, tables: TableVersions, marks: Marks, staged: SegmentContent, *, needs_key: bool
+        self,
+        tables: TableVersions,
+        marks: Marks,
+        staged: SegmentContent,
+        *,
+        needs_key: bool,
+        keeps_columns: bool = False,
     ) -> None:
-        """`needs_key`: changes go by the table's key.
+        """`needs_key`: changes go by the table's key; `keeps_columns`: what went stays there.
 
-        A table's changes are written when its own schema changes, and at the end: each write
-        costs seconds, and the order of two tables is nobody's to see.
+        A table's changes are written at the end, and before a change of its own schema that they
+        cannot be joined over: each write costs seconds, and the order of two tables is nobody's to
+        see.
         """
         self._tables, self._marks, self._staged = tables, marks, staged
-        self._needs_key = needs_key
+        self._needs_key, self._keeps_columns = needs_key, keeps_columns
         self._mark: Watermark | None = None
         self._named: dict[str, TableMark] = {}
         self._segment: Segment | None = None
         self._upto: Place = FIRST  # changes before it may be written
         self._inexact: Mapping[str, str] = {}
         self._written: dict[TableId, Place] = {}
+        self._shapes: dict[TableId, Joined] = {}  # of changes that wait, behind schema changes
         self._made = Counter[TableId]()  # new tables in each place
 
     @property
@@ -241,14 +252,18 @@ class LakeTransaction:
         self._staged.check(segment)
 
     def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
-        del is_exact
-        self._alter(change)
+        self._alter(change, is_exact=is_exact)
         return False
 
-    def _alter(self, change: SchemaChange) -> None:
+    def _alter(self, change: SchemaChange, *, is_exact: bool) -> None:
         before, after = change.before, change.after
         if before is not None:
-            self._flush(before.id)
+            waiting = self._shapes.get(before.id)
+            shape = joined(waiting, change, keeps_columns=self._keeps_columns)
+            if shape is not None and is_exact:
+                self._shapes[before.id] = shape
+            else:
+                self._flush(before.id)
         if after is None:
             if before is not None:  # older watermarks name its versions: it only goes from here
                 self._named.pop(str(before.id), None)
@@ -308,9 +323,9 @@ class LakeTransaction:
     def _flush(self, table: TableId) -> None:
         """Write the changes of a table that wait."""
         after, self._written[table] = self._written.get(table, FIRST), self._upto
-        rows = None
+        shape, rows = self._shapes.pop(table, None), None
         if table in self._staged.tables:
-            rows = self._staged.between(table, after, self._upto)
+            rows = self._staged.between(table, after, self._upto, shape)
         if rows is None:
             return
         named = self._named.get(str(table))

@@ -71,6 +71,8 @@ class IcebergTables:
             with writing.errors("to make a table", table):
                 self.make(table, shapes.columns(work.schema, self._mode))
                 head = self.head(table)
+        elif head is not None:
+            self._reshape(table, head)
 
         def write(branch: str) -> None:
             match work:
@@ -187,6 +189,19 @@ class IcebergTables:
         size = self._load(table).currentSnapshot().summary().get("total-files-size")
         with self.fitting.table(int(size or 0)):
             writing.write(self._spark(), work, table, name=name, target=target, mode=self._mode)
+
+    def _reshape(self, table: TableId, head: TableVersion) -> None:
+        """Give the table its head's columns: those of an attempt that ended in the middle stay.
+
+        Columns are the table's, not a branch's, and putting a version back leaves them.
+        """
+        with writing.errors("to put columns back", table):
+            operations = self._load(table).operations()
+            base = operations.refresh()
+            schema = base.snapshot(head.id).schemaId()
+            if schema is not None and schema != base.currentSchemaId():
+                metadata = jvm.iceberg(self._spark()).TableMetadata.buildFrom(base)
+                operations.commit(base, metadata.setCurrentSchema(schema).build())
 
     def _alter(self, table: TableId, change: Any, branch: str) -> None:
         spark, name = self._spark(), self.name(table)

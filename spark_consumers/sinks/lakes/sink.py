@@ -38,7 +38,7 @@ class LakeSink:
         The lake itself says when it was last maintained: appliers come and go.
         """
         self._tables, self._marks, self._source = tables, marks, source
-        self._needs_key = mode != "log"
+        self._needs_key, self._keeps_columns = mode != "log", mode != "scd1"
         self._on_step = on_step
         self._fence: int | None = None
         self._keep, self._now = keep, now
@@ -57,7 +57,10 @@ class LakeSink:
         return rows
 
     def step(self, segment: Segment, staged: Any) -> Ledger:
-        one = LakeTransaction(self._tables, self._marks, staged, needs_key=self._needs_key)
+        one = LakeTransaction(
+            self._tables, self._marks, staged, needs_key=self._needs_key,
+            keeps_columns=self._keeps_columns,
+        )  # fmt: skip
         try:
             with self._tables.fitting.step(segment.rows):
                 upto = rules.step(one, segment, fence=self._fence, on_step=self._on_step)
