@@ -45,7 +45,7 @@ class Stamp:
     # there is none: -1 of the second one that its step makes in one place, -2 of the third.
     base: int | None = None
     same_as: int | None = None  # it repeats the rows of this version
-    note: str = ""  # of a watermark: all of it
+    note: str = ""  # of a watermark: all of it; of a table: what was written
 
 
 def stamp_text(stamp: Stamp, **more: object) -> str:
@@ -145,7 +145,7 @@ class TableVersions(Protocol):
     def write(
         self, table: TableId, head: TableVersion | None, work: Work, stamp: Stamp
     ) -> TableVersion:
-        """Make one version of what `head` holds and the work.
+        """Make one version of what `head` holds and the work; `head` itself if it holds that.
 
         Both may raise Superseded instead, and must say by `follows` whether the version stands
         directly behind `head`.
@@ -343,7 +343,7 @@ class LakeTransaction:
         named = self._named.get(name)
         base, place = (None, self._free(table)) if named is None else (named.version, named.place)
         is_whole = isinstance(work, Begin)  # it keeps nothing of what is there
-        stamp = self._stamp(segment, place, base)
+        stamp = replace(self._stamp(segment, place, base), note=type(work).__name__)
         head = self._tables.head(place)
         if head is None or not _is_done(head, stamp):
             if not is_whole:

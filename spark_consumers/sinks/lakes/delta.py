@@ -206,8 +206,9 @@ class DeltaTables:
         there = [c for c in spark.table(self.name(table)).columns if c not in MORE[self._mode]]
         altered, on_rows = shapes.altering(change, there, place=place, mode=self._mode)
         texts = [*altered, *on_rows]
-        if not texts:  # an earlier attempt came so far
-            return self._commit(table, head, stamp, lambda: self._nothing(table))
+        if not texts:
+            assert head is not None
+            return head
         for text in texts[:-1]:
             head = self._commit(table, head, Stamp(), partial(spark.sql, text))
             if not head.follows:

@@ -73,6 +73,8 @@ class IcebergTables:
                 head = self.head(table)
         elif head is not None:
             self._reshape(table, head)
+            if isinstance(work, Alter) and not any(self._altering(table, work)):
+                return head
 
         def write(branch: str) -> None:
             match work:
@@ -80,8 +82,8 @@ class IcebergTables:
                     everything = jvm.iceberg(self._spark()).expressions.Expressions.alwaysTrue()
                     delete = self._load(table).newDelete().deleteFromRowFilter(everything)
                     delete.toBranch(branch).set(_STAMP, core.stamp_text(stamp)).commit()
-                case Alter(change):
-                    self._alter(table, change, branch)
+                case Alter():
+                    self._alter(table, work, branch)
                 case Add() | Apply():
                     self._rows(table, work, branch)
 
@@ -203,10 +205,14 @@ class IcebergTables:
                 metadata = jvm.iceberg(self._spark()).TableMetadata.buildFrom(base)
                 operations.commit(base, metadata.setCurrentSchema(schema).build())
 
-    def _alter(self, table: TableId, change: Any, branch: str) -> None:
+    def _altering(self, table: TableId, work: Alter) -> tuple[list[str], list[str]]:
+        there = self._spark().table(self.name(table)).columns
+        own = [c for c in there if c not in MORE[self._mode]]
+        return shapes.altering(work.change, own, place=table, mode=self._mode)
+
+    def _alter(self, table: TableId, work: Alter, branch: str) -> None:
         spark, name = self._spark(), self.name(table)
-        there = [c for c in spark.table(name).columns if c not in MORE[self._mode]]
-        altered, on_rows = shapes.altering(change, there, place=table, mode=self._mode)
+        altered, on_rows = self._altering(table, work)
         plain = f"{quote(table.schema)}.{quote(table.name)}"
         for text in altered:
             spark.sql(text.replace(plain, name, 1))
