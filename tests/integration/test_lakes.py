@@ -21,7 +21,7 @@ from schemas.tables import UNCHANGED, Column, TableId, TableSchema
 from spark_consumers.errors import Superseded
 from spark_consumers.lake_rows import FrameRows, TableFrames
 from spark_consumers.lakes import read_at
-from spark_consumers.model import Change, Rows, Segment
+from spark_consumers.model import Change, Ledger, Rows, Segment
 from spark_consumers.segments import segments
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.kinds import SINKS
@@ -118,8 +118,13 @@ class Lake:
         sink = self.sink()
         sink.start()
         ledger = sink.ledger()
-        for segment in segments(ledger, self.feed.read_cuts(ledger), max_rows=max_rows):
+        for segment in self.segments(ledger, max_rows):
             sink.step(segment, self.staged(segment))
+
+    def segments(self, ledger: Ledger, max_rows: int = 1_000) -> list[Segment]:
+        """What waits, in steps as a lake's applier cuts them."""
+        cuts = self.feed.read_cuts(ledger)
+        return [*segments(ledger, cuts, max_rows=max_rows, ddl_apart=False)]
 
     def staged(self, segment: Segment) -> FrameRows:
         rows: Rows = self.feed.read_rows(segment)
@@ -420,7 +425,7 @@ def test_of_two_appliers_the_older_one_writes_no_watermark(
     )
     old = lake.sink()
     ledger = old.start()
-    (segment,) = segments(ledger, feed.read_cuts(ledger))
+    (segment,) = lake.segments(ledger)
     staged, marks = lake.staged(segment), old._marks
     marks.newest()  # it looks, and sleeps
     lake.apply()

@@ -88,9 +88,17 @@ def _hold(tables: dict[TableId, TargetTable], feed: Feed) -> None:
     """The newest commit, applied by hand."""
     *_, segment = segments(Ledger("bank"), list(feed.records), strict=True)
     rows = feed.read_rows(segment)
-    for change in rows.ddl:
-        target._alter(tables, change)
-    target._apply_changes(tables, rows.changes, {})
+    at = -1
+    for change in [*rows.ddl, None]:
+        upto = len(feed.content) if change is None else change.ordinal
+        between = {
+            table: [c for c in all_of if at < c.ordinal < upto]
+            for table, all_of in rows.changes.items()
+        }
+        target._apply_changes(tables, between, {})
+        if change is not None:
+            target._alter(tables, change)
+        at = upto
 
 
 class History:

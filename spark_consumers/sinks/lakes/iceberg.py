@@ -86,6 +86,8 @@ class IcebergTables:
                     self._alter(table, work, branch)
                 case Add() | Apply():
                     self._rows(table, work, branch)
+                    assert head is not None
+                    self._check_shape(table, head, branch)
 
         return self._commit(table, head, stamp, write)
 
@@ -204,6 +206,13 @@ class IcebergTables:
             if schema is not None and schema != base.currentSchemaId():
                 metadata = jvm.iceberg(self._spark()).TableMetadata.buildFrom(base)
                 operations.commit(base, metadata.setCurrentSchema(schema).build())
+
+    def _check_shape(self, table: TableId, head: TableVersion, branch: str) -> None:
+        """Refuse rows that were written while another applier changed the table's columns."""
+        metadata = self._load(table).operations().current()
+        new = metadata.snapshot(metadata.ref(branch).snapshotId())
+        if new.schemaId() != metadata.snapshot(head.id).schemaId():
+            raise Superseded("another writer altered the table", table=table)
 
     def _altering(self, table: TableId, work: Alter) -> tuple[list[str], list[str]]:
         there = self._spark().table(self.name(table)).columns
