@@ -58,6 +58,11 @@ class InOrder:
         if under_way is not None:
             under_way.result()
 
+    @property
+    def is_busy(self) -> bool:
+        """Is a call under way?"""
+        return self._under_way is not None and not self._under_way.done()
+
     def close(self) -> None:
         """Wait for a call that is under way: what it uses is closed next."""
         self._pool.shutdown()

@@ -56,7 +56,8 @@ class Loader:
     """Reads tables under one snapshot, as `op = r`.
 
     A chunk and its TABLE record are in one Kafka transaction, so a reader of cuts sees whole
-    chunks only; steps of small tables share it (`load_steps`).  A crash in between leaves the
+    chunks only; steps of small tables share it (`load_steps`), and chunks that were read while
+    others were written.  A crash in between leaves the
     table unfinished: the next run reads it again, from BEGIN, which empties it.  Tables that
     have END stay.
     """
@@ -201,10 +202,8 @@ class Loader:
                     at = taken
                 newest = rows[at]
                 at += 1
-            held, size = self._rows + len(chunk), self._size + chunk.size
-            if held >= tuning.chunk_rows or size >= tuning.chunk_bytes:
+            if len(chunk) >= tuning.chunk_rows or self._size + chunk.size >= tuning.chunk_bytes:
                 flush()
-                self._write()
                 if observer.stop_asked(0):
                     raise ShutdownRequested
 
@@ -306,8 +305,18 @@ class Loader:
         )
         self._steps.append(LoadStep(cut, records, places, unnamed))
         self._head = head
-        if len(self._steps) >= self._options.tuning.load_steps:
+        if self._is_enough():
             self._write()
+
+    def _is_enough(self) -> bool:
+        """Should the steps that wait be written?  While others are, more may join them.
+
+        What a Kafka transaction costs besides its rows, several round trips, is shared then.
+        """
+        tuning = self._options.tuning
+        if len(self._steps) >= tuning.load_steps or self._size >= tuning.chunk_bytes:
+            return True
+        return self._rows >= tuning.chunk_rows and not self._behind.is_busy
 
     def _write(self) -> None:
         """Write the steps that wait, in one Kafka transaction."""

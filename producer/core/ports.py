@@ -89,6 +89,10 @@ class Behind(Protocol):
     def wait(self) -> None:
         """Wait for the call under way; raise what it raises."""
 
+    @property
+    def is_busy(self) -> bool:
+        """Is a call under way?  The next one would wait for it."""
+
 
 # ---------------------------------------------------------------- the source
 class Wire(Protocol):
@@ -399,7 +403,7 @@ class Tuning:
     slice_messages: int = 2_000  # between two looks at Kafka
     slice_seconds: float = 0.2
     chunk_rows: int = 16_000  # of a first load; apply stages more than 20,000 by executors
-    chunk_bytes: int = 16 << 20
+    chunk_bytes: int = 16 << 20  # of values; so much waits in memory, and as much is being written
     load_steps: int = 150  # records of TABLE in one Kafka transaction: of 50 small tables
     rest_seconds: float = 10.0  # of a table that was read to mend a gap, until the next one is
     mark_seconds: float = 600.0  # until a window whose marks do not show is given up; then twice

@@ -529,8 +529,10 @@ class SimBlocking:
         return result
 
 
-class SimBehind:
+class SimBehind(NamedTuple):
     """A call ends before the caller goes on: what a crash leaves is the same."""
+
+    is_busy: bool  # chunks join those that wait, up to a limit
 
     def __call__(self, call: Callable[[], object]) -> None:
         call()

@@ -200,7 +200,7 @@ def _run_once(around: Around, process: Process) -> None:
         publisher=publisher,
         quarantine=SimQuarantine(actor, broker),
         blocking=blocking,
-        behind=SimBehind(),
+        behind=SimBehind(is_busy=world.seed % 6 == 5),
         clock=clock,
         observer=RunObserver(
             on_step=on_step,
