@@ -189,7 +189,8 @@ class Assembler:
     def _truncate(self, relations: tuple[int, ...], lsn: int) -> None:
         self._rows.truncate(relations, lsn)
         if not self._transactions.is_skipped:
-            self._relations.emptied.update(relations)
+            found = map(self._relations.look_up, relations)
+            self._relations.emptied.update(TableId(each.schema, each.table) for each in found)
 
     def _walk(self, stretch: Stretch) -> None:
         """Let the native walker take what it can."""

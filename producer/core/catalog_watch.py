@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from producer.core.changes import Relation, RelationColumn
 from schemas.control import Hole
@@ -57,6 +57,8 @@ class Look:
     signature: str = ""  # of all that was read; the same one: nothing changed since
     arrived: tuple[TableId, ...] = ()  # they are published, and were not known
     is_ours: bool = False  # the publication is, so a table of `missing` can be put into it
+    is_of_files: bool = False  # only for what follows: the stream does not tell it
+    emptied: tuple[TableId, ...] = ()  # these may have been truncated
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,7 @@ class Unseen:
         return f"{self.table} {self.why}"
 
 
+_EMPTIED: Final = "has other storage files: TRUNCATE, or what is done to partitions, is not sent"
 Finding: TypeAlias = Described | Dropped | Altered | Unseen
 Known: TypeAlias = Mapping[TableId, TableSchema]
 
@@ -212,6 +215,11 @@ def _reads_as_before(column: Column, now: UserType | None) -> bool:
     return True
 
 
+def columns(table: TableSchema) -> list[tuple[str, int, int]]:
+    """Return what an ALTER TABLE that writes rows anew changes: name, type and modifier."""
+    return [(column.name, column.type_oid, column.type_mod) for column in table.columns]
+
+
 def relation_of(table: TableSchema) -> Relation:
     """Describe a table as the stream would before its next row."""
     return Relation(
@@ -243,7 +251,7 @@ class CatalogWatch:
         self._known: Known = {}
         self._said: set[Finding] = set()
         self._missing: set[TableId] | None = None
-        self._emptied: set[int] = set()
+        self._emptied: set[TableId] = set()
         self._last: Look | None = None  # the newest that was judged
         self._fresh: Look | None = None  # the same, until its newcomers were taken
         self._passed: Collection[int] = ()  # oids of a look behind which the stream is
@@ -282,48 +290,80 @@ class CatalogWatch:
         """Judge the next look, though nothing may have changed until then."""
         self.signature = ""
 
+    def read_again(self, table: TableId) -> None:
+        """Take note that a table was read since the look: nothing that it suspects is missing."""
+        if self._look is not None and table in self._look.emptied:
+            rest = tuple(each for each in self._look.emptied if each != table)
+            self._look = replace(self._look, emptied=rest)
+
     def had(self, oid: int) -> bool:
         """Say whether there was a table with this oid at a place that the stream has passed."""
         return oid in self._passed
 
     def judge(
-        self, position: int, known: Known, *, reports_ddl: bool, emptied: Collection[int] = ()
+        self,
+        position: int,
+        known: Known,
+        *,
+        reports_ddl: bool,
+        emptied: Collection[TableId] = (),
+        is_marked: Callable[[TableId], bool] = lambda _: False,
     ) -> list[Finding]:
         """Return what the look shows and the stream, now at `position`, did not report; each once.
 
-        `emptied`: relations that it truncated since the call before.
+        `emptied`: tables that it truncated since the call before.  `is_marked`: a table is noted
+        to be read again.
         """
         look = self._look
         if look is None or position < look.lsn:
             return []
         self._look = None
         settled = {name: t for name, t in self._known.items() if known.get(name) is t}
-        found = list(
-            differences(
+        found: list[Finding] = []
+        happened: list[Finding] = []
+        explained = {*self._emptied, *emptied}
+        if look.is_of_files:
+            happened += [
+                Unseen(table, _EMPTIED, "suspected")
+                for table in look.emptied
+                if self._has_columns_of_look(known.get(table))
+                and table not in explained
+                and not is_marked(table)
+            ]
+        else:
+            found += differences(
                 settled,
                 look,
                 wanted=self._wanted,
                 publication=self._publication,
                 reports_ddl=reports_ddl,
             )
-        )
         if self._last is not None:
-            found += self._since(
-                self._last, look, settled, {*self._emptied, *emptied}, reports_ddl=reports_ddl
-            )
+            happened += self._since(self._last, look, settled, explained, reports_ddl=reports_ddl)
         self._emptied = set(emptied)  # perhaps behind this look, so before the next one
-        new = [finding for finding in found if finding not in self._said]
-        # A finding is reported once for as long as it holds, and again if it comes back.
+        # A state is reported once for as long as it holds, and again if it comes back.
+        new = [finding for finding in found if finding not in self._said] + happened
         self._said = set(found)
         self._last = self._fresh = look
         is_complete = len(settled) == len(self._known) == len(known)
         self.signature = look.signature if is_complete and not new else ""
         return new
 
+    def _has_columns_of_look(self, table: TableSchema | None) -> bool:
+        """Say whether a table was not altered since the look; its first row may have come since."""
+        before = self._known.get(table.id) if table is not None else None
+        return before is not None and table is not None and columns(before) == columns(table)
+
     def _since(
-        self, before: Look, now: Look, known: Known, emptied: Collection[int], *, reports_ddl: bool
+        self,
+        before: Look,
+        now: Look,
+        known: Known,
+        emptied: Collection[TableId],
+        *,
+        reports_ddl: bool,
     ) -> Iterator[Finding]:
-        """Compare with the previous look: find what one look alone cannot show."""
+        """Compare with the previous look: what happened between two, which one cannot show."""
         if reports_ddl:
             for table in known.values():  # a reported table may be known and not published
                 was, seen = before.tables.get(table.oid), now.tables.get(table.oid)
@@ -348,7 +388,7 @@ class CatalogWatch:
                     old is not None
                     and old.filenode != part.filenode
                     and part.is_empty
-                    and table.oid not in emptied
+                    and table.id not in emptied
                 ):
                     why = "a partition was emptied: the target keeps its rows"
                     yield Unseen(table.id, why, "suspected")

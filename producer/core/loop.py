@@ -309,6 +309,7 @@ class Loop:
         engine.take_back(writer_state)
         self._assembler.adopt(table)
         self._source.adopt(table)
+        self._catalog.read_again(table.id)
         return True
 
     def _follow_gaps(self) -> None:
@@ -361,7 +362,11 @@ class Loop:
         emptied = frozenset(relations.emptied)
         relations.emptied.clear()
         found = catalog.judge(
-            self._at, relations.known, reports_ddl=relations.reports_ddl, emptied=emptied
+            self._at,
+            relations.known,
+            reports_ddl=relations.reports_ddl,
+            emptied=emptied,
+            is_marked=lambda table: self._engine.loads.get(str(table)) in {GAP, *OPEN},
         )
         for finding in found:
             self._observer.on_note(f"the catalog shows what the stream did not: {finding}")

@@ -55,7 +55,7 @@ class Relations:
         self._described: dict[int, Relation] = {}
         self._reports_ddl = reports_ddl
         self._stated: set[TableId] = set()  # tables whose shape is a statement's
-        self.emptied: set[int] = set()  # relations that the stream truncated; the reader clears it
+        self.emptied: set[TableId] = set()  # that the stream truncated; the reader clears it
 
     @property
     def known(self) -> dict[TableId, TableSchema]:

@@ -18,6 +18,7 @@ from producer.core.ports import RunObserver
 from producer.options import Options
 from producer.pipeline import run
 from producer.sources.dial import parse_dsn
+from schemas.tables import TableId
 from spark_consumers import job
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.model import Ledger
@@ -54,6 +55,7 @@ class Path:
         self.source, self.target, self.prefix = source, target, prefix
         self.progress = Progress()
         self.notes: list[str] = []
+        self.on_load: Callable[[TableId, int, int], None] = lambda *_: None
         self.failure: BaseException | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -136,7 +138,7 @@ class Path:
     def _run(self) -> None:
         watch = RunObserver(
             on_step=lambda _: None,
-            on_load=lambda *_: None,
+            on_load=self.on_load,
             on_note=self.notes.append,
             stop_asked=lambda seconds: self._stop.wait(seconds) if seconds else self._stop.is_set(),
         )

@@ -32,6 +32,15 @@ ALTER TABLE nothing REPLICA IDENTITY NOTHING;
 INSERT INTO computed VALUES (1); INSERT INTO volatile VALUES (1); INSERT INTO wider VALUES (1);
 INSERT INTO keyless VALUES (1); INSERT INTO nothing VALUES (1, 'x');
 """
+# Of GaussDB, and of what it does not send but the catalog shows, or clears of suspicion.
+MORE = """
+CREATE TABLE kept (id int PRIMARY KEY); INSERT INTO kept VALUES (1);
+CREATE TABLE emptied (id int PRIMARY KEY); INSERT INTO emptied VALUES (1);
+CREATE TABLE swapped (id int PRIMARY KEY); INSERT INTO swapped VALUES (5);
+CREATE TABLE r1 (id int PRIMARY KEY); CREATE TABLE r2 (id int PRIMARY KEY);
+CREATE TABLE r3 (id int PRIMARY KEY); CREATE TABLE r4 (id int PRIMARY KEY);
+CREATE TABLE r5 (id int PRIMARY KEY); CREATE TABLE r6 (id int PRIMARY KEY);
+"""
 ONE = "INSERT INTO mixed VALUES (1)"
 # The table that is told, and transactions at the source, by the case of the table of losses.
 WHILE_READ = {
@@ -50,6 +59,25 @@ WHILE_NOT = {
         ["CREATE TABLE late (id int PRIMARY KEY)", "INSERT INTO late VALUES (1)"],
     ),
 }
+NEW = "CREATE TABLE {} (id int PRIMARY KEY)"
+TWO = "INSERT INTO {0} VALUES (111)", "INSERT INTO {0} VALUES (222)"
+# GaussDB's manual, DDL in logical decoding: each example of a mixed transaction; what of it is
+# suspected, where the source does not hold just what was sent; what is lost and shows nowhere.
+MANUAL = {
+    "ddl, row, ddl": ([NEW.format("d1"), TWO[0].format("d1"), NEW.format("d2")], {"d1", "d2"}, ()),
+    "row, ddl, row": ([TWO[0].format("r1"), NEW.format("d3"), TWO[1].format("r1")],
+                      {"r1", "d3"}, ()),
+    "row, ddl, ddl": ([TWO[0].format("r2"), NEW.format("d4"), NEW.format("d5")], set(), ()),
+    "ddl, type, ddl": ([NEW.format("d6"), "CREATE TYPE t1 AS (n int)", NEW.format("d7")],
+                       set(), ()),
+    "rows": ([each.format("r3") for each in TWO], set(), ()),
+    "row, type, row": ([TWO[0].format("r4"), "CREATE TYPE t2 AS (n int)", TWO[1].format("r4")],
+                       set(), ("r4",)),
+    "row, type, ddl": ([TWO[0].format("r5"), "CREATE TYPE t3 AS (n int)", NEW.format("d8")],
+                       set(), ()),
+    "grant, row": (["GRANT SELECT ON r6 TO public", TWO[0].format("r6")], set(), ("r6",)),
+}  # fmt: skip
+EXCHANGE = "SELECT gauss_compat.exchange('parted', 'parted_0', 'swapped')"
 LAST = "INSERT INTO exact VALUES (1)"
 # openGauss without a publication that tells DDL.  A table written anew has no values for older
 # rows in the catalog: ustore never has, nor has a default that was computed row by row.

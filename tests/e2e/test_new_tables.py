@@ -1,12 +1,15 @@
 """Tables that come and go, and gaps that are mended, while `run` runs and its sources change."""
 
+from contextlib import closing
 from dataclasses import replace
 
+import psycopg2
 import pytest
 
 from producer.core.ports import Tuning
 from spark_consumers.model import Ledger
 from tests.e2e.path import Path, ask, content, pause, until
+from tests.e2e.test_ddl_random import Killed
 from tests.e2e.test_rereads import Writer, load_in_part, make
 
 QUICK = Tuning(chunk_rows=50, rest_seconds=0.1)
@@ -116,6 +119,31 @@ def test_a_table_that_was_renamed_during_its_interrupted_load_is_loaded(path: Pa
 
     assert_equal(path, "a", "b2")
     assert ask(path.target, "SELECT to_regclass('b')") == [(None,)]
+
+
+def test_a_table_taken_in_by_a_run_that_is_killed_is_loaded_by_the_one_that_waited(
+    addresses, topic_prefix, new_database, tmp_path
+) -> None:
+    source, target = new_database(), new_database()
+    ask(source, "CREATE TABLE marker (id int PRIMARY KEY)")
+    with Killed(addresses, topic_prefix, source, target) as path:
+        path.begin(tmp_path)
+        path.barrier()
+        first = path.process
+        path.go()
+        until(lambda: "another run holds the lock" in path.log.read_text(), "the wait", pause)
+        with closing(psycopg2.connect(source)) as opened, opened.cursor() as cursor:
+            cursor.execute("SELECT txid_current()")  # no snapshot, and so no load, before its end
+            make(source, ("late",))
+            there = "SELECT 1 FROM pg_publication_tables WHERE tablename = 'late'"
+            until(lambda: ask(source, there) != [], "the table taken in", pause)
+            first.kill()
+            first.wait()
+        path.barrier()
+        until(lambda: is_there(path, "late"), "the load", pause)
+        path.kill()
+
+        assert content(target, "late") == content(source, "late")
 
 
 GAPS = {

@@ -224,6 +224,38 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
         assert (watcher.shrunk, watcher.looks > 9) == ([], True)
 
 
+def test_a_column_is_dropped_in_the_middle_of_a_load_by_several_sessions(
+    addresses, topic_prefix, new_database
+) -> None:
+    source, target = new_database(), new_database()
+    make(source, TABLES)
+    ask(source, "ALTER TABLE b ADD COLUMN w text DEFAULT 'w'")
+    dropping = threading.Thread(target=ask, args=(source, "ALTER TABLE b DROP COLUMN v"))
+    waits = (
+        "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'ALTER%b DR%'"
+    )
+    left: list[int] = []  # rows of the table that were loaded behind the waiting statement
+
+    def on_load(table: TableId, done: int, _: int) -> None:
+        if table.name == "b" and done >= ROWS / 4:
+            if not left:
+                dropping.start()
+                until(lambda: ask(source, waits) != [], "the statement waits", pause)
+            left.append(done)
+
+    with Path(addresses, topic_prefix, source, target, tuning=SMALL, load_workers=3) as path:
+        path.on_load = on_load
+        path.start()
+        with Writer(source, ("a",), 10_000) as writer:
+            until(lambda: writer.commits > 20 and path.progress.seq > 0, "the stream", pause)
+        dropping.join(PATIENCE)
+        ask(source, "INSERT INTO b VALUES (-1, 'behind'); UPDATE b SET w = 'x' WHERE id % 5 = 0")
+        assert_equal(path, TABLES)
+
+        assert left[-1] > left[0]
+        assert path.applier.drain().state == "EXACT"
+
+
 def _has(path: Path, table: str) -> bool:
     path.applier.drain()
     there = ask(path.target, "SELECT to_regclass(%s) IS NOT NULL", table)[0][0]

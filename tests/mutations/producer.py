@@ -14,6 +14,8 @@ _DDL: Final = ("tests/producer/core/test_ddl_log.py",)
 _LOG: Final = ("tests/producer/core/test_cuts_log.py",)
 _STREAM: Final = ("tests/producer/sources/postgres/test_stream.py",)
 _DEPARSED: Final = ("tests/producer/sources/gauss/ddl/test_deparsed.py",)
+_CATALOG_WATCH: Final = ("tests/producer/core/test_catalog_watch.py",)
+_STORAGE: Final = ("tests/integration/test_gauss_storage.py",)
 _MADE_AGAIN: Final = ("tests/producer/core/test_made_again.py",)
 _ASSEMBLE: Final = ("tests/producer/core/test_assemble.py",)
 
@@ -320,6 +322,30 @@ MUTATIONS: Final = (
         "look.tables.get(table.oid) if table.oid else by_name.get(table.id)",
         "by_name.get(table.id)",
         _MADE_AGAIN,
+    ),
+    Mutation(
+        "said-once",
+        "what happens to a table again between two looks is a gap again",
+        "producer/core/catalog_watch.py",
+        "happened += self._since(",
+        "found += self._since(",
+        _CATALOG_WATCH,
+    ),
+    Mutation(
+        "cleared-by-any-row",
+        "only a row that was there at the look before clears a table of suspicion",
+        "producer/sources/gauss/storage.py",
+        " AND r.writer < {open_from:d} LIMIT 1",
+        " LIMIT 1",
+        _STORAGE,
+    ),
+    Mutation(
+        "cleared-though-exchanged",
+        "where partitions changed, rows of any age may have come from elsewhere",
+        "producer/sources/gauss/storage.py",
+        "(is_exchange or not self._is_cleared(",
+        "(not self._is_cleared(",
+        _STORAGE,
     ),
     Mutation(
         "older-rows-forgotten",

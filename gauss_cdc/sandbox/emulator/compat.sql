@@ -149,6 +149,36 @@ BEGIN
         'dropped', dropped::jsonb)::text);
 END $body$;
 
+-- ALTER TABLE … EXCHANGE PARTITION, which PostgreSQL has not: no row of it is in the log.
+CREATE OR REPLACE FUNCTION gauss_compat.exchange(root regclass, part regclass, other regclass)
+RETURNS void LANGUAGE plpgsql AS $body$
+DECLARE
+    part_name text; other_name text; root_schema text; root_name text; bounds text; said text;
+BEGIN
+    SELECT relname, pg_get_expr(relpartbound, oid) INTO part_name, bounds
+    FROM pg_catalog.pg_class WHERE oid = part;
+    SELECT relname INTO other_name FROM pg_catalog.pg_class WHERE oid = other;
+    SELECT n.nspname, c.relname INTO root_schema, root_name
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = root;
+    said := format('ALTER TABLE %I.%I EXCHANGE PARTITION (%I) WITH TABLE %I.%I', root_schema,
+                   root_name, part_name, root_schema, other_name);
+    PERFORM set_config('gauss_compat.ours', 'on', true);
+    EXECUTE format('ALTER TABLE %s DETACH PARTITION %s', root, part);
+    EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s %s', root, other, bounds);
+    EXECUTE format('ALTER TABLE %s RENAME TO gauss_compat_exchanged', part);
+    EXECUTE format('ALTER TABLE %s RENAME TO %I', other, part_name);
+    EXECUTE format('ALTER TABLE %s RENAME TO %I', part, other_name);
+    PERFORM set_config('gauss_compat.ours', '', true);
+    PERFORM gauss_compat.note_partitions();
+    PERFORM pg_logical_emit_message(true, 'gauss_compat.ddl', jsonb_build_object(
+        'tag', 'ALTER TABLE', 'text', said, 'dropped', '[]'::jsonb,
+        'commands', jsonb_build_array(jsonb_build_object(
+            'tag', 'ALTER TABLE', 'kind', 'table', 'schema', root_schema,
+            'identity', format('%I.%I', root_schema, root_name),
+            'definition', gauss_compat.shape(root))))::text);
+END $body$;
+
 DROP EVENT TRIGGER IF EXISTS gauss_compat_ddl;
 SELECT gauss_compat.declare(oid, '') FROM pg_catalog.pg_class
 WHERE relkind IN ('r', 'p') AND relpersistence = 'p' AND oid >= 16384;

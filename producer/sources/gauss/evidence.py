@@ -12,6 +12,8 @@ unknown.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from producer.errors import ConnectionLost, SourceError
@@ -22,7 +24,7 @@ from schemas.tables import TableId
 _CANCELLED: Final = {"57014", "55P03", "40P01"}  # by a timeout, a lock, a deadlock
 _ROWS: Final = 1000  # of its beginning, where the first rows are stored
 _MOST_ROWS: Final = 100_000  # of a table that is counted
-_LIMIT_MS: Final = 2000  # for one query: it may wait for a lock
+_LIMIT_MS: Final = 2000  # for one query
 _VISIBLE_SECONDS: Final = 2.0
 _PAUSE: Final = 0.01
 
@@ -36,8 +38,7 @@ def holds(session: Asks, table: TableId, xid: int, rows: int) -> bool:
     if not xid:
         return False
     try:
-        session.query(f"SET statement_timeout = {_LIMIT_MS}")
-        try:
+        with limited(session):
             _await_visible(session, xid)
             [found] = session.query(
                 "SELECT count(*)::text,"  # noqa: S608  quoted
@@ -46,14 +47,22 @@ def holds(session: Asks, table: TableId, xid: int, rows: int) -> bool:
                 " FROM (SELECT xmin::text::bigint AS writer"
                 f" FROM {qualified(table)} LIMIT {_MOST_ROWS + 1}) r"
             )
-        finally:
-            session.query("SET statement_timeout = 0")
     except SourceError as error:
         if is_gone(error):
             raise
         return False
     count, written, later = (int(text or 0) for text in found)
     return count <= _MOST_ROWS and (written, later) == (rows, 0)
+
+
+@contextmanager
+def limited(session: Asks) -> Iterator[None]:
+    """Let each query take two seconds at most: it may wait for a lock."""
+    session.query(f"SET statement_timeout = {_LIMIT_MS}")
+    try:
+        yield
+    finally:
+        session.query("SET statement_timeout = 0")
 
 
 def is_gone(error: SourceError) -> bool:
@@ -69,11 +78,8 @@ def wrote(session: Asks, table: TableId, xid: int) -> bool | None:
     if not xid:
         return None  # sql_decoding has no xid
     try:
-        session.query(f"SET statement_timeout = {_LIMIT_MS}")
-        try:
+        with limited(session):
             return _asked(session, table, xid)
-        finally:
-            session.query("SET statement_timeout = 0")
     except SourceError as error:
         if is_gone(error):
             raise

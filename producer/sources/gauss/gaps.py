@@ -98,6 +98,11 @@ def _by_statement(decoded: Detectability, otherwise: Detectability) -> Kind:
     return kind
 
 
+def sends_truncate(mode: DecodingMode) -> bool:
+    """Say whether TRUNCATE is in the stream: openGauss without threads."""
+    return not mode.is_gaussdb and not mode.parallel
+
+
 def _always(known: Detectability) -> Kind:
     return lambda _: known
 
@@ -174,16 +179,26 @@ CASES: Final = (
     ),
     StreamGap(
         "truncate",
-        "TRUNCATE",
-        lambda mode: INVISIBLE if mode.is_gaussdb or mode.parallel else None,
+        "TRUNCATE, while `run` reads",
+        lambda mode: None if sends_truncate(mode) else SUSPECTED,
+        "the catalog, every few seconds: another storage file, and no row that was there before;"
+        " its table",
+        f"{_OVERVIEW} (truncate, exchange)",
+    ),
+    StreamGap(
+        "truncate-away",
+        "TRUNCATE while no `run` reads, within seconds of an ALTER TABLE of the same table, or"
+        " where a standby is read",
+        lambda mode: None if sends_truncate(mode) else INVISIBLE,
         "none; DELETE is decoded",
         f"{_OVERVIEW} (truncate, exchange)",
     ),
     StreamGap(
         "partition",
         "rows of partitions that are dropped, truncated or exchanged",
-        _by_statement(SEEN, INVISIBLE),
-        "the statement; its table, and the one exchanged with",
+        _by_statement(SEEN, SUSPECTED),
+        "the statement; its table, and the one exchanged with. Without it the catalog, as for"
+        " TRUNCATE, and as long as `run` reads",
         f"{_OVERVIEW} (truncate, exchange); {_OPENGAUSS}",
     ),
     StreamGap(

@@ -152,7 +152,7 @@ def make_window(
     if not _may_read(options, asking, table):
         return None
     is_by_csn = effective(options.plugin_options, options.terms).ordered_by == "csn"
-    mark = commit_something if is_by_csn else _log_end
+    mark = commit_something if is_by_csn else log_end
     with ExitStack() as stack:
         with _locked(open_session, table) if locks else nullcontext():
             low = mark(asking)
@@ -168,7 +168,7 @@ def make_window(
         return QuietWindow(table, reading, stack.pop_all().close, marks=marks)
 
 
-def _log_end(asking: Asks) -> int:
+def log_end(asking: Asks) -> int:
     """Where the next record is put; what is written, or flushed, may lag behind."""
     ((end,),) = asking.query("SELECT pg_current_xlog_insert_location()::text")
     return int(Lsn.parse(end or ""))

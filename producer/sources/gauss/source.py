@@ -72,6 +72,7 @@ from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.server import Server
 from producer.sources.gauss.snapshot import GaussReading
 from producer.sources.gauss.spill import SpillFile
+from producer.sources.gauss.storage import StorageWatch
 from producer.sources.gauss.stream import GaussStream
 from producer.sources.gauss.system_schemas import is_system_schema
 from producer.sources.rights import problems_of_reading
@@ -116,6 +117,8 @@ class GaussSource:
         # what is older than the slot.
         self.new_tables_are_complete = self._has_snapshot
         self._windows: dict[TableId, int] = {}  # that were opened for each table
+        mode = gaps.decoding_mode(self.decided)
+        self._storage = StorageWatch(of_partitions_only=gaps.sends_truncate(mode))
         self._stack = ExitStack()
         self._stack.callback(asking.close)
         self._wire: GaussConnection | None = None
@@ -512,6 +515,12 @@ class GaussSource:
 
     def point(self, table: TableId) -> Point | None:
         """Make a place between two commits; see `make_point` and `make_window`."""
+        point = self._place(table)
+        if point is not None:  # the table is locked
+            self._storage.read(self.asking, table)
+        return point
+
+    def _place(self, table: TableId) -> Point | None:
         open_one = partial(open_session, self._options)
         if self._has_snapshot:
             return gauss_point.make_point(self._options, self.asking, open_one, table, self._note)
@@ -570,12 +579,25 @@ class GaussSource:
 
     def look(
         self,
-        known: Mapping[TableId, TableSchema],  # noqa: ARG002
+        known: Mapping[TableId, TableSchema],
         *,
-        unless: str,  # noqa: ARG002
+        unless: str,  # noqa: ARG002  the protocol's
     ) -> Look | None:
-        """Return None: here the stream or its gaps report changes (`gauss.gaps`)."""
-        return None
+        """Look for tables that may have been emptied, which is not sent; see `storage`.
+
+        Everything else the stream reports, or its gaps (`gauss.gaps`).
+        """
+        if not self.server.is_primary:
+            return None
+        emptied = self._storage.emptied(self.asking, known, self._note)
+        if not emptied:
+            return None
+        # An idle stream may tell no position: a commit does.  CSNs, and calls of functions, which
+        # skip that commit, are not compared.
+        tells = self.decided.ordered_by == "lsn" and self.decided.interface == "stream"
+        position = gauss_point.log_end(self.asking) if tells else 0
+        gauss_point.commit_something(self.asking)
+        return Look(position, {}, is_of_files=True, emptied=emptied)
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""

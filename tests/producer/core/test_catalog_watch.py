@@ -225,11 +225,45 @@ def test_a_root_that_the_stream_truncated_explains_its_empty_partitions() -> Non
     for emptied_before in (False, True):  # the stream may be ahead of the look before
         watching, known = watch(), {A: TABLE}
         watching.take(look(seen(TABLE, is_partitioned=True, parts={7: BORN})), known)
-        watching.judge(10, known, reports_ddl=False, emptied={100} if emptied_before else ())
+        watching.judge(10, known, reports_ddl=False, emptied={A} if emptied_before else ())
         watching.take(look(seen(TABLE, is_partitioned=True, parts=empty)), known)
 
-        said = watching.judge(10, known, reports_ddl=False, emptied=() if emptied_before else {100})
+        said = watching.judge(10, known, reports_ddl=False, emptied=() if emptied_before else {A})
         assert said == []
+
+
+def test_what_happens_again_is_said_again() -> None:
+    watching, known = watch(), {A: TABLE}
+    watching.take(look(seen(TABLE, is_partitioned=True, parts={7: BORN})), known)
+    watching.judge(10, known, reports_ddl=False)
+    for filenode in (2, 3):
+        parts = {7: replace(BORN, filenode=filenode, is_empty=True)}
+        watching.take(look(seen(TABLE, is_partitioned=True, parts=parts)), known)
+        assert len(watching.judge(10, known, reports_ddl=False)) == 1, "it may be read in between"
+
+
+def test_a_table_that_may_have_been_emptied_is_suspected_unless_that_is_known() -> None:
+    watching, known = watch(), {A: TABLE, B: replace(TABLE, id=B, oid=101)}
+    now = Look(10, {}, is_of_files=True, emptied=(A, B))
+
+    def said(**how) -> list[str]:
+        watching.take(now, known)
+        found = watching.judge(10, how.pop("then", known), reports_ddl=False, **how)
+        assert {finding.gap.kind for finding in found} <= {"suspected"}
+        return [finding.gap.table for finding in found]
+
+    assert said() == ["public.a", "public.b"]
+    assert said(is_marked=lambda table: table == A) == ["public.b"], "it is to be read anyhow"
+    altered = replace(TABLE, columns=TABLE.columns[:1])
+    assert said(then={**known, A: altered}) == ["public.b"], "the stream told of it since"
+    first_row = replace(TABLE, columns=tuple(replace(c, number=0) for c in TABLE.columns))
+    assert said(then={**known, A: first_row}) == ["public.a", "public.b"]
+    assert said(emptied={B}) == ["public.a"], "the stream told a TRUNCATE"
+    assert said() == ["public.a"], "perhaps behind the look before"
+    watching.take(now, known)
+    watching.read_again(A)
+    watching.read_again(B)
+    assert watching.judge(10, known, reports_ddl=False) == [], "both were read since"
 
 
 def test_with_triggers_a_table_that_leaves_the_publication_is_noticed() -> None:

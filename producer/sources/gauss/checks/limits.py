@@ -32,7 +32,7 @@ def ddl(case: Case) -> Iterator[Finding]:
         yield Finding(
             Level.NOTE,
             "DDL",
-            "is not sent; TRUNCATE and EXCHANGE PARTITION silently lose rows",
+            "is not sent; partitions that change are suspected while `run` reads, else unnoticed",
             "enable-ddl-decoding = true; before ALTER TABLE let `run` catch up",
         )
     mode = decoding_mode(decided)

@@ -98,7 +98,7 @@ DEEDS: dict[str, Callable[[DecodingMode], Deed]] = {
     "ctas": lambda _: made_with_a_row(wrote=True),
     "ctas-late": lambda _: made_with_a_row(wrote=None),
     "ctas-gone": lambda _: made_with_a_row(wrote=False),
-    "truncate": lambda _: Deed(
+    "truncate-away": lambda _: Deed(
         (done(Truncate(Lsn(0x110), (ID,))),), lambda received: received.rows == 1
     ),
     "partition": lambda _: Deed(
@@ -147,6 +147,8 @@ DEEDS: dict[str, Callable[[DecodingMode], Deed]] = {
     "old-row": lambda _: Deed((done(update()),), NEVER, known=(KEYLESS,)),
     "old-key": lambda _: Deed((done(update()),), NEVER),
 }
+# No stream shows these: the catalog does (tests/integration/test_gauss_storage.py).
+BY_CATALOG = {"truncate", "partition"}
 # What no encoder is given: nothing of it is in the log, or it is a matter of options.
 OUTSIDE = {
     *("compile", "undecoded", "sequence", "tables", "ledger", "float", "nul"),
@@ -190,11 +192,14 @@ def test_a_gap_is_reported_as_the_table_says(name: str, decoding: str) -> None:
 
     received = stream(decided, mode, deed)
 
-    assert observed(received, is_whole=deed.is_whole(received)) is BY_NAME[name].kind(decided)
+    kind = BY_NAME[name].kind(decided)
+    if name in BY_CATALOG and kind is Detectability.SUSPECTED:
+        kind = Detectability.INVISIBLE
+    assert observed(received, is_whole=deed.is_whole(received)) is kind
 
 
 def test_every_case_is_done_or_is_in_no_stream() -> None:
-    assert set(DEEDS) | OUTSIDE == {case.name for case in CASES}
+    assert set(DEEDS) | OUTSIDE | BY_CATALOG == {case.name for case in CASES}
     assert not set(DEEDS) & OUTSIDE
     ways = [decoding for decoding, _ in WAYS.values()]
     everything = frozenset(
@@ -366,7 +371,7 @@ def test_a_run_reports_undetectable_gaps() -> None:
 
     found = invisible(decoding_mode(received))
 
-    assert "TRUNCATE" in found
+    assert any(word.startswith("TRUNCATE while no `run` reads") for word in found)
     assert "rows of tables outside white-table-list" in found
     assert "rows of CREATE TABLE AS and SELECT INTO" not in found  # seen
     assert not any(word.startswith("DDL that shows") for word in found)
@@ -378,4 +383,4 @@ def test_opengauss_without_threads_sends_rows_behind_ddl() -> None:
     found = invisible(decoding_mode(received))
 
     assert not any("behind" in word for word in found)
-    assert "TRUNCATE" not in found
+    assert not any(word.startswith("TRUNCATE") for word in found)
