@@ -352,7 +352,8 @@ class LakeTransaction:
                 if head.content != base:
                     head = _followed(self._tables.put_back(place, head, base), table)
             head = _followed(self._tables.write(place, head, work, stamp), table)
-        self._named[name] = TableMark(head.id, key, place)
+        # It may be a version that was put back, where there was nothing to write.
+        self._named[name] = TableMark(head.content, key, place)
 
     def _stamp(self, segment: Segment, place: TableId, base: int | None) -> Stamp:
         """What tells this version from all others, also those of the same step."""
