@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import psycopg2
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from gauss_cdc.sandbox.services.process import poll
 from producer.core.changes import Cells, Insert
 from producer.core.takeover import MadeSlot
-from producer.errors import TableChanging
+from producer.errors import SourceBusy, TableChanging
 from producer.options import Options
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
@@ -151,3 +151,25 @@ def test_a_server_does_not_wait_long_for_a_client_that_is_gone(
         assert source.wire.query("SHOW wal_sender_timeout") == [[ours]]
     finally:
         source.close()
+
+
+def test_a_place_is_waited_for_longer_where_transactions_overlap(
+    postgres_url: str, loading: tuple[PostgresSource, MadeSlot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a table would never be read again where one is open at each moment."""
+    source, _ = loading
+    source.identity()
+    monkeypatch.setattr(source, "_patience", 0.05)
+    monkeypatch.setattr("producer.sources.postgres.source.LONGEST", 0.15)
+    waited = []
+    with closing(psycopg2.connect(postgres_url)) as other, other.cursor() as cursor:
+        cursor.execute("INSERT INTO t VALUES (2)")
+        for _ in range(3):
+            with pytest.raises(SourceBusy, match="idle in transaction") as busy:
+                source.point(TABLE)
+            waited.append(busy.value.where["waited"])
+
+    assert waited == ["0.05 s", "0.1 s", "0.15 s"]
+    point = source.point(TABLE)
+    assert point is not None
+    point.close()

@@ -22,7 +22,8 @@ from producer.sources.postgres.connection import ReplicationConnection
 from producer.sources.postgres.readers import SnapshotReading
 from schemas.tables import TableId
 
-_SECONDS: Final = 2.0  # for the slot: the stream waits meanwhile
+SHORTEST: Final = 2.0  # seconds for the slot: the stream waits meanwhile
+LONGEST: Final = 8.0  # SIGTERM is answered within 10
 _NAME_BYTES: Final = 63  # of a slot
 
 
@@ -39,14 +40,20 @@ class PostgresPoint:
 
 
 def make_point(
-    options: Options, connection: Connection, table: TableId, server: tuple[str, int]
+    options: Options,
+    connection: Connection,
+    table: TableId,
+    server: tuple[str, int],
+    *,
+    patience: float,
 ) -> PostgresPoint | None:
     """Make a point and protect the table from DDL; None: it is not captured any more.
 
     `server`: system id and timeline of the one that streams.  An address may lead to another one
     by now, which was promoted: a point there is none of the stream [H40].
-    Raises SourceBusy while the slot waits for open transactions, TableChanging where DDL came
-    between the point and the protection, and what else the server refuses.
+    Raises SourceBusy where the slot waits for open transactions after `patience` seconds,
+    TableChanging where DDL came between the point and the protection, and what else the server
+    refuses.
     """
     if table not in captured(connection, options).tables:
         return None
@@ -59,9 +66,9 @@ def make_point(
         if (said.system_id, said.timeline) != server:
             raise ConnectionLost("another server has this address by now", timeline=said.timeline)
         wire.begin_slot(name, options.plugin, temporary=True)
-        made = wire.begun_slot(_SECONDS)
+        made = wire.begun_slot(patience)
         if made is None:
-            raise _waits(connection, wire.backend_pid)
+            raise _waits(connection, wire.backend_pid, patience)
         session = stack.enter_context(snapshot.imported(options.source, made.snapshot or ""))
         snapshot.hold(session, connection, [table])
         reading = SnapshotReading(session, options.source, options.load_workers)
@@ -69,9 +76,13 @@ def make_point(
         return PostgresPoint(int(made.consistent_point), reading, stack.pop_all())
 
 
-def _waits(connection: Connection, waiter: int) -> SourceBusy:
+def _waits(connection: Connection, waiter: int, patience: float) -> SourceBusy:
     """Say for whom a slot waits, and end its session."""
     found = running.blockers(connection, waiter=waiter)
     running.end_waiter(connection, waiter)
     who = "; ".join(f"{blocker}: {blocker.way_out}" for blocker in found[:1])
-    return SourceBusy("a place between two commits waits for open transactions", waits_for=who)
+    return SourceBusy(
+        "a place between two commits waits for open transactions",
+        waited=f"{patience:g} s",
+        waits_for=who,
+    )

@@ -22,6 +22,7 @@ from producer.errors import (
     SlotMismatch,
     SlotMissing,
     SlotTaken,
+    SourceBusy,
     SourceError,
     SourceSwitched,
 )
@@ -45,10 +46,7 @@ from producer.sources.postgres.captured import (
     reading_problems,
 )
 from producer.sources.postgres.connection import ReplicationConnection, reach
-from producer.sources.postgres.point import (
-    PostgresPoint,
-    make_point,
-)
+from producer.sources.postgres.point import LONGEST, SHORTEST, PostgresPoint, make_point
 from producer.sources.postgres.readers import SnapshotReading
 from producer.sources.postgres.snapshot import stream_shapes
 from producer.sources.postgres.standbys import FAILOVER
@@ -118,6 +116,7 @@ class PostgresSource:
         self._told: list[running.Blocker] = []
         self._tell_at = 0.0
         self._failed_looks = 0
+        self._patience = SHORTEST  # for the next point
         self._begun = deque[int](maxlen=_BEGUN)  # xids received that may not be visible yet
         self._stream = self._stream_of({})
 
@@ -385,8 +384,19 @@ class PostgresSource:
         )
 
     def point(self, table: TableId) -> PostgresPoint | None:
-        """Make a place between two commits; see `make_point`."""
-        return make_point(self._options, self.connection, table, self._server)
+        """Make a place between two commits; see `make_point`.
+
+        Where transactions overlap at all times, none is had in a short while: after each that
+        was not had, the next one is waited for longer.
+        """
+        patience, self._patience = self._patience, SHORTEST
+        try:
+            return make_point(
+                self._options, self.connection, table, self._server, patience=patience
+            )
+        except SourceBusy:
+            self._patience = min(2 * patience, LONGEST)
+            raise
 
     def adopt(self, table: TableSchema) -> None:
         """The stream describes its tables itself."""
