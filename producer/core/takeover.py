@@ -359,7 +359,7 @@ def _compare(
         if tries >= patience:
             raise _held()  # the record that would explain it may be the one that is undecided
         tries += 1
-        yield Step("compare", _UNDECIDED)
+        yield Step("compare", f"{_UNDECIDED}. As far as it is decided, it stops: {problem.what}")
 
 
 def _begin_epoch(

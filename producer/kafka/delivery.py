@@ -32,6 +32,7 @@ from producer.kafka.writer import ConfluentWriter, MakeWriter, Writer
 _ROOM_WAIT: Final = 0.2  # seconds for room in librdkafka's queue
 _TRY: Final = 1.0  # seconds of one call of a writer that blocks
 _COMMIT_TRY: Final = 5.0
+_GOODBYE: Final = 2.0  # of the call under way, and of an abort, when it is left
 
 
 class _Patience:
@@ -214,12 +215,28 @@ class Delivery:
 
     def close(self) -> None:
         """End the worker; the next start handles what is not durable."""
+        self._end_transaction()
         self._closing.set()
         for writer in self._writers():
             writer.purge()  # a call that is under way ends sooner
         if self._calls.close(_COMMIT_TRY + 1):
             for writer in self._writers():
                 writer.close()
+
+    def _end_transaction(self) -> None:
+        """Decide what is open, if Kafka answers at once.
+
+        Else it would stay open until the next start fences it: a start that stops before, as after
+        a promotion, could say why only when `transaction_timeout` is over.
+        """
+        if not self._in_transaction:
+            return
+        end = time.monotonic() + _GOODBYE
+        with contextlib.suppress(CdcError):
+            while self.is_busy and (left := end - time.monotonic()) > 0:
+                if not self.answers():
+                    self.wait(min(left, 0.1))
+            self.abort(_GOODBYE)
 
     # ------------------------------------------------------------ calls
     def _flush(self) -> Call[Acknowledged]:

@@ -9,10 +9,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from gauss_cdc.sandbox.services.process import poll
 from producer.core.events import Record
 from producer.errors import CdcError, Fenced, RowTooLarge
 from producer.kafka.delivery import Answer, Delivery
 from producer.kafka.writer import MakeWriter
+from spark_consumers.kafka.cluster import Cluster
 from tests.writers import EVERY_WRITER
 
 CUT = (b"bank", b"cut")
@@ -141,3 +143,24 @@ def test_a_record_that_the_broker_refuses_as_too_large_is_named_so(
         delivery.flush()
         with pytest.raises(RowTooLarge):
             answer(delivery)
+
+
+@pytest.mark.parametrize("make", EVERY_WRITER)
+@pytest.mark.parametrize("is_called", [False, True])
+def test_a_writer_that_is_left_leaves_nothing_undecided(
+    kafka: str, topics: str, make: MakeWriter, *, is_called: bool
+) -> None:
+    """A start that compares before it fences would wait until Kafka ends the transaction."""
+    rows: list[Record] = [(f"{topics}.public.t", 0, b"key", b"value", [])]
+    left = writer(kafka, topics, make)
+    left.init_transactions(60)
+    left.send(rows)
+    left.flush()
+    answer(left)
+    if is_called:
+        left.write_cuts([CUT])
+    left.close()
+
+    places = [(f"{topics}.{name}", 0) for name in ("cuts", "public.t")]
+    cluster = Cluster({"bootstrap.servers": kafka})
+    assert poll(lambda: cluster.stable(places) == cluster.high(places), 30)

@@ -70,6 +70,7 @@ class Catalog:
     product: TargetProduct = POSTGRES
     takes_bytes: bool = False  # the database has no encoding
     tables: dict[TableId, TargetTable] = field(default_factory=dict)
+    absent: set[TableId] = field(default_factory=set)  # in this transaction, as `has` found
     plans: dict[tuple[TableId, tuple[str, ...]], Plan] = field(default_factory=dict)
     staged: set[str] = field(default_factory=set)
     made: int = 0  # plans so far: names of staging tables
@@ -91,6 +92,15 @@ class Catalog:
                     hint=f"create it as the source has it, with its rows; or {LOAD_AGAIN}",
                 )
 
+    def has(self, cursor: Any, table: TableId) -> bool:
+        """Say whether the target has a table; asked once in a transaction, until `forget`."""
+        if table not in self.tables and table not in self.absent:
+            refuse_reserved(table)
+            self.find(cursor, [table])
+            if table not in self.tables:
+                self.absent.add(table)
+        return table in self.tables
+
     def find(self, cursor: Any, tables: Iterable[TableId]) -> None:
         """Read those that are not known yet, and that the target has."""
         if unknown := [table for table in tables if table not in self.tables]:
@@ -110,6 +120,7 @@ class Catalog:
                 "DISCARD TEMP" if self.product.has_discard else f"DROP TABLE IF EXISTS {names}"
             )
         self.tables.clear()
+        self.absent.clear()
         self.plans.clear()
         self.staged.clear()
 

@@ -119,6 +119,8 @@ def read_tables(
         there = columns.setdefault(oid, {})
         if name is not None:  # a table may have no column at all
             there[name] = TargetColumn(name, *rest)
+    if not names:
+        return {}
     oids = list(names)
     cursor.execute(_INDEXES, (oids,))
     indexes: dict[int, list[tuple[Any, ...]]] = {}

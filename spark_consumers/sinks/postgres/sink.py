@@ -287,6 +287,7 @@ class PostgresSink:
         """A cursor in a transaction; foreign exceptions become ours here, and only here."""
         try:
             conn = self._connected()
+            self._catalog.absent.clear()  # others may have made them since
             with self._waits.watched(self._pid), conn.cursor() as cursor:
                 yield cursor
                 conn.commit()

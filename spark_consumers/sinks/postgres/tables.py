@@ -19,7 +19,7 @@ from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.dialects import COLUMN_TYPES, user_types
 from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote, refuse_reserved
 from spark_consumers.dialects.fitting import fits
-from spark_consumers.errors import MissingColumn, MissingTable, NotExpressible, TargetNotEmpty
+from spark_consumers.errors import MissingColumn, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.postgres.apply import Catalog
 from spark_consumers.sinks.postgres.catalog import TargetTable
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, sqlstate
@@ -422,11 +422,7 @@ class Tables:
     @staticmethod
     def is_there(cursor: Any, catalog: Catalog, table: TableId) -> bool:
         """Say whether the target has a table."""
-        try:
-            catalog.need(cursor, [table])
-        except MissingTable:
-            return False
-        return True
+        return catalog.has(cursor, table)
 
     def own(self, cursor: Any, catalog: Catalog, table: TableId, *, why: str) -> None:
         """A table becomes ours; refuse one that someone else filled."""
