@@ -19,7 +19,12 @@ QUIET_SEEDS = 25  # of a second line of defence, which nobody may notice
 def run_mutated(mutation: Mutation, seed: int) -> Outcome:
     with ExitStack() as stack:
         mutation.apply(stack)
-        return Simulation(seed, overrides={"style": PGOUTPUT, **mutation.faults}).run()
+        return run(mutation, seed)
+
+
+def run(mutation: Mutation, seed: int) -> Outcome:
+    """Run a history of the mutation's schedules."""
+    return Simulation(seed, overrides={"style": PGOUTPUT, **mutation.faults}).run()
 
 
 @pytest.mark.parametrize("mutation", [m for m in MUTATIONS if not m.reason], ids=lambda m: m.name)
@@ -28,6 +33,8 @@ def test_a_rule_taken_away_is_noticed(mutation, capsys):
     for seed in range(mutation.first_seed, mutation.first_seed + SEEDS):
         outcome = run_mutated(mutation, seed)
         if outcome.violation is not None:
+            # Else it is a fault of the product, and the mutation may never have been applied.
+            assert run(mutation, seed).violation is None, f"seed {seed} fails with the rule, too"
             with capsys.disabled():
                 sys.stdout.write(
                     f"\n  {mutation.name:28} {outcome.violation.checker:12} seed {seed:3} "
