@@ -66,7 +66,7 @@ class SnapshotRequests:
 
     def ask(self, names: Sequence[str]) -> None:
         """Ask for tables; raise NotCaptured."""
-        tables = [_table(name) for name in names]
+        tables = [table_of(name) for name in names]
         for table in tables:
             if not self._wanted(table):
                 raise NotCaptured(f"{table} is not in [tables]")
@@ -75,7 +75,7 @@ class SnapshotRequests:
     def cancel(self, names: Sequence[str]) -> None:
         """Take requests back; raise NotAsked."""
         for name in names:
-            if not requests.forget(self._session, self._slot, _table(name)):
+            if not requests.forget(self._session, self._slot, table_of(name)):
                 raise NotAsked(f"nobody asks for {name}")
 
     def pause(self) -> None:
@@ -92,7 +92,8 @@ class SnapshotRequests:
         return requests.requests(self._session, self._slot)
 
 
-def _table(name: str) -> TableId:
+def table_of(name: str) -> TableId:
+    """Read schema.table; raise NotCaptured."""
     schema, _, table = name.partition(".")
     if not table:
         raise NotCaptured(f"{name} has no schema: write it as schema.table, as public.{name}")

@@ -85,6 +85,11 @@ def verify_tables(
     Exit code 7 if rows differ, 8 if a table could not be compared or the target does not reach
     the source's position in time.
     """
+    try:
+        for name in tables:
+            rereads.table_of(name)
+    except rereads.NotCaptured as error:
+        raise click.UsageError(str(error)) from error
     stop = StopSignal(None)
     config = load(config_path)
     if repair:

@@ -96,6 +96,13 @@ def test_bad_usage_is_json_where_stderr_is(say: Say) -> None:
     assert "is not a position" in json.loads(said)["message"]
 
 
+def test_a_table_without_its_schema_is_said_at_once(say: Say) -> None:
+    code, said = say("verify", "--table", "account")
+
+    assert code == 2
+    assert "write it as schema.table, as public.account" in said
+
+
 def test_a_duration_is_seconds_or_has_a_unit(say: Say) -> None:
     code, said = say("wait", "--timeout", "soon")
 

@@ -20,6 +20,7 @@ from typing import Final, Literal
 
 import psycopg2
 from psycopg2 import sql
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from gauss_cdc.runtime import jars
 from gauss_cdc.sandbox.services.errors import ServiceError
@@ -183,7 +184,7 @@ class Postgres:
 
 def create_database(url: str, name: str) -> None:
     """Make an empty database at the server of `url`, unless it is there."""
-    connection = psycopg2.connect(url, connect_timeout=10)
+    connection = _connect(url)
     try:
         connection.autocommit = True
         with connection.cursor() as cursor:
@@ -196,13 +197,24 @@ def create_database(url: str, name: str) -> None:
 
 def run_as_admin(url: str, *statements: sql.Composed) -> None:
     """Run statements at the server of `url`, in one transaction."""
-    connection = psycopg2.connect(url, connect_timeout=10)
+    connection = _connect(url)
     try:
         with connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
     finally:
         connection.close()
+
+
+def _connect(url: str) -> Connection:
+    try:
+        return psycopg2.connect(url, connect_timeout=10)
+    except psycopg2.OperationalError as error:
+        raise ServiceError(
+            f"PostgreSQL does not answer: {str(error).strip()}",
+            hint="Is the machine very busy, or its process stopped? Try again, or "
+            "`gauss-cdc services down` first.",
+        ) from error
 
 
 def remove_data(directory: Path) -> None:
