@@ -22,6 +22,7 @@ from gauss_cdc.commands.base import (
     fail,
 )
 from gauss_cdc.config import load
+from gauss_cdc.inspect.advice import way_out
 from gauss_cdc.inspect.check import check_all
 from gauss_cdc.inspect.look import cut_line, findings_table, standing_table, tail_lines
 from gauss_cdc.inspect.metrics import serve
@@ -102,10 +103,11 @@ def wait(config_path: Path, *, lsn: Lsn | None, timeout: timedelta | None) -> No
             return True
         return stop.asked(seconds)
 
-    with Endpoints(load(config_path)) as places:
+    config = load(config_path)
+    with Endpoints(config) as places:
         goal = places.goal() if lsn is None else int(lsn)
         standing = places.wait(goal, pause, lambda _: None, say)
-        advice = places.way_out(standing.target) if standing and standing.target else ""
+    advice = way_out(config, standing.target) if standing and standing.target else ""
     if standing is None:
         fail(
             f"the target does not hold {Lsn(goal)} yet; do `run` and `apply` go on? "

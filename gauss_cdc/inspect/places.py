@@ -12,6 +12,7 @@ from typing import Any, Final, Self, TypeVar
 
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config, ConfigError
+from gauss_cdc.inspect.advice import way_out
 from gauss_cdc.inspect.loads import LoadStanding, loads_under_way, waiting_lines
 from producer.core.catalog_watch import Described, Finding, differences
 from producer.core.ddl_log import known_tables
@@ -19,7 +20,6 @@ from producer.errors import CdcError, ConnectionLost, RegistryError
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
 from producer.sources import requests
-from producer.sources.gauss import point
 from producer.sources.gauss import readings as gauss_readings
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss import snapshot as gauss_snapshot
@@ -32,12 +32,11 @@ from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.requests import AskedAgain
 from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
 from schemas.control import TableLoad, are_loading
-from schemas.errors import LOAD_AGAIN, Verdict
+from schemas.errors import Verdict
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 from schemas.topics import Topics
 from spark_consumers.errors import ApplyError
-from spark_consumers.ledger import is_unloaded
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Inspector
 
@@ -396,7 +395,7 @@ class Endpoints:
                 asking = pool.submit(asked, "source", self._not_captured)
                 notes += asking.result() or []
         ledger = at_target.result() if at_target is not None else None
-        if ledger is not None and (advice := self.way_out(ledger)):
+        if ledger is not None and (advice := way_out(self._config, ledger)):
             notes.append(advice)
         return ReplicationStatus(
             at_source.result(),
@@ -406,19 +405,6 @@ class Endpoints:
             notes=tuple(notes),
             down={place: down[place] for place in ENDPOINTS if place in down},
         )
-
-    def way_out(self, at: Ledger) -> str:
-        """Say what makes tables of a target exact that nothing loads now."""
-        tables = [name for name, why in at.inexact.items() if not is_unloaded(why)]
-        if not tables:
-            return ""
-        kind, options = self._config.source.kind, wiring.producer_options(self._config)
-        if kind != "postgres" and not point.rereads(options):
-            return f"a load makes every table equal: {LOAD_AGAIN}"
-        asking = f"`gauss-cdc snapshot --table {tables[0]}`"
-        if self._config.source.repair == "auto":
-            return f"`run` reads a table with gaps again by itself; {asking} asks for it"
-        return f"{asking} makes it equal while the stream goes on"
 
     # ------------------------------------------------------------ waiting
     def wait(

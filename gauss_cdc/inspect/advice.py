@@ -1,0 +1,38 @@
+"""What makes the tables of a target exact that the ledger says are not."""
+
+from __future__ import annotations
+
+from gauss_cdc import wiring
+from gauss_cdc.config import Config
+from producer.sources.gauss import point
+from producer.sources.patterns import chooser
+from schemas.errors import LOAD_AGAIN
+from schemas.tables import TableId
+from spark_consumers.ledger import is_unloaded
+from spark_consumers.model import Ledger
+
+
+def way_out(config: Config, at: Ledger) -> str:
+    """Say what makes tables of a target exact that nothing loads now."""
+    options = wiring.producer_options(config)
+    wants = chooser(options.include, options.exclude)
+    left = [name for name in at.inexact if not wants(TableId(*name.split(".", 1)))]
+    tables = [name for name, why in at.inexact.items() if not is_unloaded(why) and name not in left]
+    said = []
+    if left:
+        said.append(
+            f"not in [tables] any more: {', '.join(left)}; the target keeps the rows it has, and"
+            " they are read again when [tables] names them again"
+        )
+    if tables:
+        said.append(_of_captured(config, tables))
+    return ". ".join(said)
+
+
+def _of_captured(config: Config, tables: list[str]) -> str:
+    if config.source.kind != "postgres" and not point.rereads(wiring.producer_options(config)):
+        return f"a load makes every table equal: {LOAD_AGAIN}"
+    asking = f"`gauss-cdc snapshot --table {tables[0]}`"
+    if config.source.repair == "auto":
+        return f"`run` reads a table with gaps again by itself; {asking} asks for it"
+    return f"{asking} makes it equal while the stream goes on"
