@@ -19,7 +19,7 @@ from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.path import PATIENCE, Path, ask, content, pause, until
 
 TABLES = ("a", "b", "nokey")
-SMALL = Tuning(chunk_rows=50)
+SMALL = Tuning(chunk_rows=50, load_steps=4)  # so that a half is written when it is read
 ROWS = 4000
 
 
