@@ -54,8 +54,9 @@ _log_every = click.option(
 @click.option(
     "--accept-switch",
     is_flag=True,
-    help="PostgreSQL: if a promoted server lacks commits that were delivered, or the slot is lost: "
-    "continue, and read the tables again that may differ, once.",
+    help="If a promoted server lacks commits that were delivered, or the slot is lost: continue, "
+    "and read the tables again that may differ, once. openGauss, GaussDB: after a forced "
+    "switch-over continue by a new slot, and read every table again.",
 )
 @_log_every
 @logged
@@ -66,8 +67,8 @@ def run(config_path: Path, *, accept_gap: bool, accept_switch: bool, log_every: 
     """
     stop, step = StopSignal(), StepName()
     config = load(config_path)
-    if accept_switch and (accept_gap or config.source.kind != "postgres"):
-        raise click.UsageError("--accept-switch: for PostgreSQL, and without --accept-gap")
+    if accept_switch and accept_gap:
+        raise click.UsageError("--accept-switch and --accept-gap exclude each other")
     options = wiring.producer_options(config, accept_gap=accept_gap, accept_switch=accept_switch)
     logs.of_service()
     _run_log.info("rows are made by %s", native.described(options.native))

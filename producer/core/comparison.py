@@ -45,8 +45,18 @@ class Looking(Protocol):
     def slot(self) -> Slot | None:
         """Look at the slot."""
 
+    @property
+    def tells_switches(self) -> bool:
+        """Say whether a server's history tells where it left older timelines."""
+
     def switch_point(self, timeline: int) -> int | None:
         """Where the server's history left an older timeline; None: it was never on it."""
+
+    def lacks(self, resume: int, xid: int) -> str:
+        """Say what shows that a server lacks what was delivered, up to `resume` and with `xid`.
+
+        "": nothing does, or the server tells its switches.  `xid`: 0 where none is known.
+        """
 
 
 class Log(Protocol):
@@ -93,6 +103,11 @@ class TakeoverRequest:
 # The way out where a table can be read again.
 SWITCH: Final = (
     "`gauss-cdc run --accept-switch` continues, and reads the tables again that it concerns"
+)
+# Where the server does not tell which those are.
+SWITCH_ALL: Final = (
+    "`gauss-cdc run --accept-switch` continues by a new slot and reads every table again; targets"
+    " keep what they have until then"
 )
 _ANOTHER_SLOT = f"choose another name in [source] slot, then {LOAD_AGAIN}"
 
@@ -197,8 +212,11 @@ def other_source(
     """Return how source or cluster differ from those of the last run, or None."""
     assert replay.state is not None
     was, now = replay.state, request.identity
-    accepts = request.accept_switch
-    if (problem := _other_history(source, log, replay, now, accepts=accepts)) is not None:
+    if source.tells_switches:
+        problem = _other_history(source, log, replay, request)
+    else:
+        problem = _forced_switch(source, replay, request)
+    if problem is not None:
         return problem
     if replace(was.identity, timeline=now.timeline) != now:
         return SlotMismatch(
@@ -218,18 +236,45 @@ def other_source(
     return None
 
 
-def _other_history(
-    source: Looking, log: Log, replay: CutReplay, now: Identity, *, accepts: bool
-) -> CdcError | None:
-    """Return how the server's history is not the one that was delivered, or None."""
+def _forced_switch(source: Looking, replay: CutReplay, request: TakeoverRequest) -> CdcError | None:
+    """As `_other_history`, of openGauss and GaussDB, which tell no switch points.
+
+    Their manual does not support a forced switch-over: all has to be read again behind it.
+    """
     assert replay.state is not None
-    was = replay.state.identity
-    if (was.system_id, was.timeline) == (now.system_id, now.timeline):
+    was, now = replay.state.identity, request.identity
+    where = _named(was, now)
+    if was.system_id != now.system_id:
+        return SourceSwitched("the source is a different server", hint=LOAD_AGAIN, **where)
+    if request.accept_switch:
         return None
-    where = {
+    hint = f"{SWITCH_ALL}; {LOAD_AGAIN}" if request.resumes else LOAD_AGAIN
+    if was.timeline != now.timeline:
+        what = "the source is on another timeline: it was restored, or a switch-over was forced"
+        return SourceSwitched(what, hint=hint, **where)
+    xid = max((xid for _, xid in replay.known.values()), default=0)
+    if how := source.lacks(replay.resume, xid):
+        what = "the source lacks what was delivered: it was restored, or a switch-over was forced"
+        return SourceSwitched(what, hint=hint, shown_by=how, slot=now.slot)
+    return None
+
+
+def _named(was: Identity, now: Identity) -> dict[str, object]:
+    return {
         "was": f"{was.system_id}/{was.timeline}",
         "now": f"{now.system_id}/{now.timeline}",
     }
+
+
+def _other_history(
+    source: Looking, log: Log, replay: CutReplay, request: TakeoverRequest
+) -> CdcError | None:
+    """Return how the server's history is not the one that was delivered, or None."""
+    assert replay.state is not None
+    was, now = replay.state.identity, request.identity
+    if (was.system_id, was.timeline) == (now.system_id, now.timeline):
+        return None
+    where = _named(was, now)
     at = source.switch_point(was.timeline) if was.system_id == now.system_id else None
     if at is None:
         return SourceSwitched(
@@ -238,7 +283,7 @@ def _other_history(
             **where,
         )
     lost = log.tail_behind(at, replay)
-    if lost.is_empty or accepts:
+    if lost.is_empty or request.accept_switch:
         return None
     return SourceSwitched(
         "the promoted server lacks commits that were delivered",

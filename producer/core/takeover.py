@@ -45,6 +45,7 @@ from producer.errors import (
     CutsBroken,
     GroupUnusable,
     TopicHeld,
+    Unsupported,
 )
 from schemas.accept import CutReplay
 from schemas.control import GAP, PENDING, Head, LoadPhase, Prev, Start
@@ -213,7 +214,11 @@ def _go_on(
     restate: Restate,
 ) -> Generator[Step, None, TakeoverResult]:
     """Steps 1 to 6 of an ordinary start."""
-    if request.accept_switch and _is_slot_lost(source, request, seen):
+    if request.accept_switch and not source.tells_switches and not request.resumes:
+        raise Unsupported(
+            "--accept-switch reads every table again, which this source cannot", hint=LOAD_AGAIN
+        )
+    if request.accept_switch and _needs_slot(source, request, seen):
         return (yield from _go_on_anew(source, log, request, patience=patience, restate=restate))
     _fit_slot(source, log, request, seen)
     yield Step("take slot")
@@ -302,13 +307,19 @@ def _delivered(request: TakeoverRequest, replay: CutReplay) -> set[str]:
     return {*replay.loads, *(str(table) for table in found if table is not None)}
 
 
-def _is_slot_lost(source: Source, request: TakeoverRequest, seen: CutReplay) -> bool:
-    """Say whether the slot does not have what comes behind the last cut."""
+def _needs_slot(source: Source, request: TakeoverRequest, seen: CutReplay) -> bool:
+    """Say whether the slot does not have what comes behind the last cut, as far as is known.
+
+    Where no switch point is told, nothing says which positions were positions of the old primary.
+    """
     slot, identity = source.slot(), request.identity
     if slot is None:
         return True
-    is_ours = (slot.plugin, slot.database) == (identity.plugin, identity.database)
-    return is_ours and (bool(slot.invalid) or slot.confirmed > place_of(source, request, seen))
+    if (slot.plugin, slot.database) != (identity.plugin, identity.database):
+        return False
+    if not source.tells_switches:
+        return True
+    return bool(slot.invalid) or slot.confirmed > place_of(source, request, seen)
 
 
 def _go_on_anew(
@@ -323,7 +334,9 @@ def _go_on_anew(
     start = _start(source, log, request, replay)
     start = replace(start, head=replace(start.head, resume=made.consistent_point))
     tables = _delivered(request, replay)
-    start = _continued(start, replay, tables, "the slot was lost, and made again")
+    lost = "the slot was lost, and made again"
+    reason = lost if source.tells_switches else "a switch-over was forced: --accept-switch"
+    start = _continued(start, replay, tables, reason)
     start = replace(start, loads={**new, **start.loads})
     yield Step("write START")
     offset = log.write_start(start, restate(start))

@@ -88,7 +88,8 @@ class Transactions:
                     lsn=Lsn(begin.commit_lsn),
                     ours=known,
                     theirs=begin.xid,
-                    hint="the source was restored or replaced; see `run --accept-gap`",
+                    hint="the source was restored or replaced; see `run --accept-gap`; openGauss"
+                    " and GaussDB, where a switch-over was forced: `run --accept-switch`",
                 )
             return
         self.ordinal = 0

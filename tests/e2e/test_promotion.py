@@ -1,4 +1,7 @@
-"""A standby of PostgreSQL is promoted under load: with all that was delivered, and without."""
+"""A standby of PostgreSQL is promoted under load: with all that was delivered, and without.
+
+And GaussDB's forced switch-over, through the emulator.
+"""
 
 import signal
 import threading
@@ -9,12 +12,14 @@ from dataclasses import replace
 import psycopg2
 import pytest
 
+from gauss_cdc.sandbox.emulator.login import Account
 from gauss_cdc.sandbox.services import Addresses
 from producer.errors import SourceSwitched
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
 from producer.sources.postgres.standbys import check_standbys
 from schemas.findings import Level
+from tests.e2e.gauss_facade import PASSWORD, USER, Front, facade
 from tests.e2e.path import PATIENCE, Path, content, until
 from tests.integration.private_pair import SLOT, Pair, Server, private_pair
 
@@ -147,3 +152,61 @@ def test_a_lost_tail_stops_by_name_and_is_mended_on_demand(
 
     read = [note for note in path.notes if "public.entry" in note or "public.quiet" in note]
     assert not read
+
+
+def is_mended(path: Path) -> bool:
+    ledger = path.applier.drain()
+    return (ledger.epoch, ledger.state, ledger.inexact) == (2, "EXACT", {})
+
+
+def test_a_forced_switch_of_gaussdb_stops_by_name_and_is_mended_on_demand(
+    addresses: Addresses, topic_prefix: str, new_database: Callable[[], str]
+) -> None:
+    """The new primary lacks a commit that was delivered, and has no slot.  All is read again."""
+    accounts = [Account(USER, PASSWORD, is_admin=True)]
+    tables = ("account", "entry", "quiet")
+    with (
+        private_pair(*TABLES) as pair,
+        Path(
+            addresses, topic_prefix, pair.primary.url, new_database(),
+            kind="opengauss", plugin="mppdb_decoding", include=("public.*",), repair="auto",
+        ) as path,
+    ):  # fmt: skip
+
+        def streams_from(front: Front) -> None:
+            url = f"postgresql://{USER}@127.0.0.1:{front.emulator.port}/bank?sslmode=disable"
+            path.options = replace(path.options, source=parse_dsn(url, PASSWORD))
+
+        with facade(pair.primary.url, accounts=accounts) as old:
+            streams_from(old)
+            path.start()
+            path.catch_up()
+            pair.cut_off()
+            pair.primary.ask("UPDATE account SET balance = 1 WHERE id = 7")
+            pair.primary.ask("INSERT INTO entry VALUES (7, 1)")
+            path.catch_up()
+            path.stop()
+            pair.primary.stop(signal.SIGKILL)
+        lost = content(path.target, "entry")
+        pair.promote()
+        with facade(pair.standby.url, accounts=accounts) as new:
+            streams_from(new)
+            path.start()
+            until(lambda: path.failure is not None, "the stop", threading.Event().wait)
+            with pytest.raises(SourceSwitched, match="switch-over was forced") as caught:
+                path.stop()
+            assert "--accept-switch" in caught.value.hint
+            made = "SELECT slot_name FROM pg_replication_slots WHERE slot_type = 'logical'"
+            assert pair.standby.ask(made) == []
+
+            path.failure = None
+            path.options = replace(path.options, accept_switch=True)
+            path.start()
+            until(lambda: path.progress.has_streamed, "the stream", threading.Event().wait)
+            pair.standby.ask("INSERT INTO entry VALUES (3, 4)")
+            until(lambda: is_mended(path), "the re-reads", threading.Event().wait)
+            same(pair, path)
+            path.stop()
+
+        assert lost == ["(7,1)"]
+        assert all(any(f"public.{name}" in note for note in path.notes) for name in tables)

@@ -201,6 +201,10 @@ class Oracle:
         """What is to be delivered next."""
         return next((t for t in epoch.wal[epoch.at :] if t.survives(epoch.hidden)), None)
 
+    def has_moved(self) -> bool:
+        """Say whether the newest epoch is of a former timeline."""
+        return self.epochs[self.epoch].timeline != self._source.timeline
+
     def has_lost_tail(self) -> bool:
         """Say whether something was delivered that the promoted server does not have."""
         epoch, source = self.epochs[self.epoch], self._source

@@ -275,9 +275,6 @@ class Reading(GaussSource):
     def _wrote(self, table: TableId, xid: int) -> bool | None:
         return False  # a statement of the simulated source stands alone in its transaction
 
-    def _check_log(self, resume: int) -> None:
-        assert self._source.wal_end >= resume
-
     def end(self) -> None:
         """The process is gone, and its file with it."""
         if self._stream is not None:

@@ -250,8 +250,14 @@ class SimSource:
             self._source.lock = self._wire
         return self._source.lock is self._wire
 
+    tells_switches = True
+
     def switch_point(self, timeline: int) -> int | None:
         return self._source.ends.get(timeline)
+
+    def lacks(self, _resume: int, _xid: int) -> str:
+        """Each promotion of the simulation begins a timeline, which is seen."""
+        return ""
 
     def slot(self) -> Slot | None:
         self._visit("looks at the slot")
@@ -327,6 +333,11 @@ class SimPoint(NamedTuple):
 
 class SimGaussSource(SimSource):
     """A source of GaussDB; some have slots without a snapshot."""
+
+    tells_switches = False
+
+    def switch_point(self, timeline: int) -> int | None:
+        return None
 
     rereads = True
 

@@ -500,7 +500,7 @@ class Simulation:
             return
         if isinstance(error, CdcError) and error.verdict is Verdict.RETRY:
             return
-        can = self.source.decoding is None and bool(self.faults.promotions or self.faults.losses)
+        can = bool(self.faults.promotions or self.faults.losses)
         self._may_switch = can and isinstance(error, SourceSwitched | SlotMissing | SlotAhead)
         match error:
             case Fenced():
@@ -525,6 +525,7 @@ class Simulation:
                 )
             case SourceSwitched():
                 right = process.plan.is_alien or self.oracle.has_lost_tail()
+                right = right or (self.source.decoding is not None and self.oracle.has_moved())
                 self._gap_in = self.oracle.epoch if right else self._gap_in
             case SlotMismatch():
                 right = process.plan.is_alien

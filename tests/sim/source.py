@@ -357,11 +357,12 @@ class Source:
             connection.is_linked = False
         self.owner = self.lock = None
         self.asked = {n: (name, min(end, self.wal_end)) for n, (name, end) in self.asked.items()}
-        if self.slot is None or not keeps_slot or self.slot["made"] > self.wal_end:
+        self.visible = min(self.visible, count) if self.lags else count
+        if self.slot is None or not keeps_slot or self.slot["made"] > self.end:
             self.slot = None
             return
         known = [t.commit_start for t in self.wal[-1 - lag :]]
-        synchronized = min(self.slot["confirmed"], self.wal_end, *known)
+        synchronized = min(self.slot["confirmed"], self.end, *known)
         self.slot = {**self.slot, "confirmed": max(self.slot["made"], synchronized)}
 
     def _speak(self) -> None:

@@ -99,6 +99,12 @@ def test_transactions_of_every_style_of_gaussdb_are_held_until_their_commit():
         judge(Simulation(seed, overrides={**long, "style": style, "strange": seed % 2}).run())
 
 
+def test_a_forced_switch_of_gaussdb_is_mended_by_a_new_slot_and_re_reads():
+    forced = {"transactions": 25, "steps": 700, "losses": 2, "aliens": 0}
+    for seed, style in enumerate(STYLES):
+        judge(Simulation(seed, overrides={**forced, "style": style}).run())
+
+
 def test_a_load_survives_an_acknowledgement_without_an_offset():
     for seed in range(60):
         judge(Simulation(seed, overrides={"lost_offsets": 2}).run())

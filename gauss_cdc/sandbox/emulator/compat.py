@@ -54,7 +54,7 @@ VIEWS: Final = frozenset(
 FUNCTIONS: Final = frozenset(
     {
         *("version", "opengauss_version", "gs_deployment", "current_setting", "format_type"),
-        *("current_database", "txid_current"),
+        *("current_database", "txid_current", "txid_current_snapshot"),
         *("pg_current_xlog_location", "pg_current_xlog_insert_location", "pg_xlog_location_diff"),
         *("pg_get_replication_slots", "pg_create_logical_replication_slot"),
         *("pg_drop_replication_slot", "pg_replication_slot_advance"),

@@ -276,6 +276,10 @@ $$ SELECT coalesce(gauss_compat.position(), pg_catalog.pg_current_wal_insert_lsn
 CREATE OR REPLACE FUNCTION gauss_compat.txid_current() RETURNS int8 LANGUAGE sql AS
 $$ SELECT pg_logical_emit_message(true, 'gauss_compat.background', '');
    SELECT pg_catalog.txid_current() $$;
+-- A replay's transactions are older than any of its catalog's.
+CREATE OR REPLACE FUNCTION gauss_compat.txid_current_snapshot() RETURNS txid_snapshot LANGUAGE sql AS
+$$ SELECT CASE WHEN gauss_compat.position() IS NULL THEN pg_catalog.txid_current_snapshot()
+               ELSE '1:4611686018427387903:'::txid_snapshot END $$;
 CREATE OR REPLACE FUNCTION gauss_compat.pg_xlog_location_diff(text, text) RETURNS numeric
 LANGUAGE sql AS $$ SELECT pg_catalog.pg_wal_lsn_diff($1::pg_lsn, $2::pg_lsn) $$;
 

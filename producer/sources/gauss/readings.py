@@ -34,6 +34,8 @@ SETTINGS: Final = (
     *("enable_xlog_prune", "enable_logicalrepl_xlog_prune", "max_size_for_xlog_retention"),
     *("wal_keep_segments", "max_files_per_process", "max_process_memory"),
     *("logical_sender_timeout", "logical_decode_options_default"),
+    *("synchronous_commit", "synchronous_standby_names", "most_available_sync"),
+    "enable_slot_log",  # openGauss: standbys have logical slots, too
 )
 _COLUMNS: Final = re.compile(r"orientation *= *(column|orc)", re.IGNORECASE)
 _USTORE: Final = re.compile(r"storage_type *= *ustore", re.IGNORECASE)
@@ -186,6 +188,17 @@ def wal_end(session: Asks) -> Lsn:
     )
     at = session.query(f"SELECT pg_catalog.{rows[0][0]}()::text")[0][0]
     return Lsn.parse(at or "0/0")
+
+
+def next_xid(session: Asks) -> int | None:
+    """The id that the next transaction gets, at least; None where the server does not say it."""
+    try:
+        rows = session.query("SELECT txid_snapshot_xmax(txid_current_snapshot())::text")
+    except ConnectionLost:
+        raise
+    except SourceError:
+        return None
+    return int(rows[0][0] or 0) or None
 
 
 def _role(session: ReadingSession) -> RoleReading:

@@ -29,7 +29,6 @@ from producer.errors import (
     SlotMissing,
     SlotTaken,
     SourceError,
-    SourceSwitched,
 )
 from producer.options import Options
 from producer.sources import patterns, requests
@@ -80,7 +79,6 @@ from producer.sources.session import Asks
 from producer.wire.replication import WalMessage
 from schemas.control import Identity
 from schemas.encodings import of_cells
-from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 from schemas.types.names import oid_of
@@ -98,6 +96,7 @@ class GaussSource:
     """A source of kind "opengauss" or "gaussdb"."""
 
     ids_are_oids = False  # decoders number the tables in the stream
+    tells_switches = False  # nor their own timelines
 
     def __init__(
         self,
@@ -260,8 +259,26 @@ class GaussSource:
         """Return None: the server tells no history of its timelines."""
         return None
 
+    def lacks(self, resume: int, xid: int) -> str:
+        """Say what shows that a primary lacks what was delivered: after a forced switch-over.
+
+        Its new transactions would have positions that are silently dropped as delivered.
+        A standby may lag.
+        """
+        if not self.server.is_primary:
+            return ""
+        if self.decided.ordered_by == "lsn":
+            end = gauss_readings.wal_end(self.asking)
+            if end < resume:
+                return f"its log ends at {end}, before {Lsn(resume)}"
+        next_xid = gauss_readings.next_xid(self.asking) if xid else None
+        if next_xid is not None and next_xid <= xid:
+            return f"its next transaction is {next_xid}, and {xid} was delivered"
+        return ""
+
     def try_take(self) -> bool:
         """Begin to stream from the slot's confirmed position; False while another client does."""
+        self._end_load()
         if self._options.interface == "sql":
             return self._take_by_sql()
         if time.monotonic() < self._try_at:
@@ -432,9 +449,10 @@ class GaussSource:
     def reading(self, made: MadeSlot) -> Iterator[GaussReading]:
         """Return the session that imported the slot's snapshot; it ends with the load."""
         assert self._reading is not None, made  # `captured` came first
-        with self._load:
+        try:
             yield self._reading
-        self._reading = None
+        finally:
+            self._end_load()
 
     # ---- the stream
 
@@ -450,12 +468,9 @@ class GaussSource:
         """Buffer transactions from here on; `known` are the tables in force at `resume`.
 
         Without a load, a slot without a snapshot omits what is older than the slot.
-        Raises SourceSwitched where the server's log ends before `resume`.
         """
         self.new_tables_are_complete = self._has_snapshot or loads
         options, form = self._options, self.decided.format
-        if self.server.is_primary and self.decided.ordered_by == "lsn":
-            self._check_log(resume)
         chosen = patterns.chooser(options.include, options.exclude)
         relations = RelationResolver(
             known,
@@ -495,23 +510,6 @@ class GaussSource:
             newest_csn=csn,
             hold_bytes=self._options.hold_bytes,
         )
-
-    def _check_log(self, resume: int) -> None:
-        """Refuse a primary that lacks what was delivered: after a forced switch-over.
-
-        Its new transactions would have positions that we silently drop as delivered.
-        A standby may lag.
-        """
-        end = gauss_readings.wal_end(self.asking)
-        if end < resume:
-            raise SourceSwitched(
-                "the source's log ends before what was delivered: it was restored, or a switch-over"
-                " was forced",
-                log_end=end,
-                resume=Lsn(resume),
-                slot=self._options.slot,
-                hint=f"commits in between are lost; {LOAD_AGAIN}",
-            )
 
     def point(self, table: TableId) -> Point | None:
         """Make a place between two commits; see `make_point` and `make_window`."""
@@ -663,6 +661,11 @@ class GaussSource:
         if self._wire is not None:
             self._wire.close()
             self._wire = None
+
+    def _end_load(self) -> None:
+        """Let go of the slot's snapshot: no table is read under it any more."""
+        self._load.close()
+        self._reading = None
 
     def _import(self, name: str) -> None:
         """Open the load's session while the snapshot lives."""

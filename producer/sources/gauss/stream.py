@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from producer.core.changes import Begin, Commit, Logical, Message, Stretch, Undecoded
+from producer.core.comparison import SWITCH_ALL
 from producer.errors import DdlMalformed, DecodeError, SourceSwitched
 from producer.sources.decoders import Naming
 from producer.sources.gauss.boundaries import together
@@ -238,8 +239,7 @@ class GaussStream:
                 "the source's CSNs went back: it was restored, or another node took over by force",
                 csn=csn,
                 newest=self._newest_csn,
-                # The slot exists, so only this makes a takeover accept a gap.
-                hint=f"what was committed there in between is lost; {LOAD_AGAIN}",
+                hint=f"what was committed there in between is lost; {SWITCH_ALL}; {LOAD_AGAIN}",
             )
         at = instant(said) if said else 0
         # sql_decoding has no xid at all; 0 is PostgreSQL's value for "no transaction id".

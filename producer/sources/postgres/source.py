@@ -83,6 +83,7 @@ class PostgresSource:
     keepalives_move = True
     ids_are_oids = True
     rereads = True
+    tells_switches = True
 
     def __init__(
         self,
@@ -189,6 +190,10 @@ class PostgresSource:
     def switch_point(self, timeline: int) -> int | None:
         """Return where the server's history left an older timeline."""
         return self._history.get(timeline)
+
+    def lacks(self, resume: int, xid: int) -> str:  # noqa: ARG002  the protocol's
+        """Return "": the server tells its switches."""
+        return ""
 
     def try_lock(self) -> bool:
         """Take the lock in the session that creates the slot and streams: it ends with it."""

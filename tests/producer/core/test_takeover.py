@@ -33,6 +33,7 @@ from producer.errors import (
     SourceSwitched,
     TopicHeld,
     TopicReplaced,
+    Unsupported,
 )
 from schemas.accept import CutReplay, Foreign, Record, replay_tail
 from schemas.control import (
@@ -79,6 +80,8 @@ class World:
     started: list[Start] = field(default_factory=list)
     shapes: Records = ()  # written with START
     ends: dict[int, int] = field(default_factory=dict)  # of the server's former timelines
+    tells_switches: bool = True
+    shown_by: str = ""  # that the server lacks what was delivered
 
     @property
     def end(self) -> int:
@@ -98,6 +101,10 @@ class World:
 
     def switch_point(self, timeline: int) -> int | None:
         return self.ends.get(timeline)
+
+    def lacks(self, resume: int, xid: int) -> str:
+        self.done.append(f"lacks {resume} {xid}")
+        return self.shown_by
 
     def try_take(self) -> bool:
         self.done.append("take")
@@ -575,6 +582,76 @@ def test_accept_switch_goes_on_by_a_new_slot_and_notes_every_table(slot: Slot | 
     assert wrote.loads == {"public.account": "GAP"}
     kept = [what for what in world.done if what in ("fence", "make", "START", "take")]
     assert kept == ["fence", "make", "START", "take"]
+
+
+def untold(**more: object) -> World:
+    """A server of openGauss or GaussDB, which tells no switch points; its slot is as it was."""
+    world = running()
+    world.tells_switches = False
+    for name, value in more.items():
+        setattr(world, name, value)
+    return world
+
+
+FORCED = replace(WANTED, resumes=True)
+
+
+def test_a_server_that_lacks_what_was_delivered_stops_before_anything_is_fenced() -> None:
+    world = untold(shown_by="its log ends at 0/1")
+
+    with pytest.raises(SourceSwitched, match="its log ends at 0/1") as caught:
+        go(world, FORCED)
+
+    assert "--accept-switch" in caught.value.hint
+    assert "fence" not in world.done
+    assert "lacks 500 701" in world.done
+    with pytest.raises(SourceSwitched) as other:
+        go(untold(shown_by="its log ends at 0/1"), WANTED)
+    assert "--accept-switch" not in other.value.hint  # no table can be read again there
+    assert "--accept-gap" in other.value.hint
+
+
+def test_another_timeline_whose_beginning_is_not_told_stops() -> None:
+    with pytest.raises(SourceSwitched, match="another timeline") as caught:
+        go(untold(), replace(ON_TIMELINE_2, resumes=True))
+
+    assert "--accept-switch" in caught.value.hint
+
+
+@pytest.mark.parametrize("wanted", [FORCED, replace(ON_TIMELINE_2, resumes=True)])
+@pytest.mark.parametrize("slot", [SLOT, None])
+def test_a_forced_switch_goes_on_by_a_new_slot_although_the_old_one_is_there(
+    slot: Slot | None, wanted: TakeoverRequest
+) -> None:
+    """Nothing tells which positions, of slot and cuts, were the old primary's."""
+    world = untold(the_slot=slot, shown_by="its log ends at 0/1")
+    for step in take_over(world, world, replace(wanted, accept_switch=True)):
+        if step.name == "take slot":
+            world.the_slot = replace(SLOT, confirmed=900)
+
+    (wrote,) = world.started
+    assert (wrote.head.epoch, wrote.head.resume, wrote.continues) == (2, 900, True)
+    assert wrote.loads == {"public.account": "GAP"}
+    assert "forced" in (wrote.reason or "")
+    kept = [what for what in world.done if what in ("fence", "make", "START", "take")]
+    assert kept == ["fence", "make", "START", "take"]
+
+
+def test_a_forced_switch_is_not_accepted_where_no_table_can_be_read_again() -> None:
+    world = untold()
+
+    with pytest.raises(Unsupported) as caught:
+        go(world, replace(WANTED, accept_switch=True))
+
+    assert "--accept-gap" in caught.value.hint
+    assert not {"fence", "make"} & {*world.done}
+
+
+def test_another_server_is_no_forced_switch() -> None:
+    identity = replace(IDENTITY, system_id="another")
+
+    with pytest.raises(SourceSwitched, match="different server"):
+        go(untold(), replace(FORCED, identity=identity, accept_switch=True))
 
 
 def test_a_slot_behind_the_switch_point_is_not_ours() -> None:

@@ -120,14 +120,58 @@ def first_load(case: Case) -> Iterator[Finding]:
         )
 
 
+def _protection(case: Case) -> Iterator[Finding]:
+    """Settings without which a standby that is promoted may lack what was delivered.
+
+    Manual: "with Quorum, a standby that is promoted must have the primary's log".
+    """
+    readings = case.readings
+    if not readings.standbys:
+        return
+    standbys = "standbys"
+    if (commit := readings.settings.get("synchronous_commit")) in {"off", "local"}:
+        yield Finding(
+            Level.WARNING,
+            standbys,
+            f"synchronous_commit is {commit}: a commit does not wait for a standby",
+            "synchronous_commit = on",
+        )
+    if readings.settings.get("synchronous_standby_names") == "":
+        yield Finding(
+            Level.WARNING,
+            standbys,
+            "synchronous_standby_names is empty: a commit does not wait for a standby",
+            "synchronous_standby_names = 'ANY 1 (…)', of those that may be promoted",
+        )
+    if readings.is_on("most_available_sync") is True:
+        yield Finding(
+            Level.WARNING,
+            standbys,
+            "most_available_sync is on: where the synchronous standbys fail the primary commits "
+            "alone, and a switch-over to one of them is a forced one",
+            "most_available_sync = off",
+        )
+    if readings.is_on("enable_slot_log") is False:
+        yield Finding(
+            Level.WARNING,
+            standbys,
+            "enable_slot_log is off: standbys do not have our slot, and after any switch-over all "
+            "tables are read again",
+            "enable_slot_log = on on every node, then restart",
+        )
+
+
 def switches(case: Case) -> Iterator[Finding]:
     """The manual: "A forced switch-over is not supported"; what a standby must keep to."""
     yield Finding(
         Level.NOTE,
         "switch-over",
-        "after a forced switch-over everything must be loaded again: `run` detects what it can "
-        "(timeline, system identifier, a position that went back) and stops",
+        "after a forced switch-over all rows must be read again: `run --accept-switch` does, "
+        "beside the stream. `run` detects what it can (timeline, system identifier, a position, "
+        "CSN or transaction id that went back, a slot that is gone) and stops; one that it cannot "
+        "detect is for you to say",
     )
+    yield from _protection(case)
     if case.options.role != "primary":
         yield Finding(
             Level.NOTE,

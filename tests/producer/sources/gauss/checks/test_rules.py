@@ -42,6 +42,10 @@ SETTINGS = {
     "max_process_memory": str(12 << 20),
     "logical_sender_timeout": "30000",
     "logical_decode_options_default": "",
+    "synchronous_commit": "on",
+    "synchronous_standby_names": "ANY 1 (dn_6002, dn_6003)",
+    "most_available_sync": "off",
+    "enable_slot_log": "on",
 }
 OPTIONS = Options(
     source=ConnectionArguments(host="db", dbname="shop", user="cdc"),
@@ -130,6 +134,24 @@ def test_a_note_says_that_it_was_not_looked_up() -> None:
     texts = " ".join(note.what for note in notes)
     for word in ("500 MB", "subtransactions", "after DDL", "forced switch-over", "zero byte"):
         assert word in texts
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("synchronous_commit", "local"),
+        ("synchronous_standby_names", ""),
+        ("most_available_sync", "on"),
+        ("enable_slot_log", "off"),
+    ],
+)
+def test_what_makes_a_switch_over_a_forced_one_is_named(setting: str, value: str) -> None:
+    (found,) = said(with_setting(setting, value))["standbys"]
+
+    assert (found.level, found.what.startswith(f"{setting} is")) == (Level.WARNING, True)
+    assert setting in found.hint
+    assert "standbys" not in said(with_setting(setting, None))  # this version does not have it
+    assert "standbys" not in said(replace(with_setting(setting, value), standbys=0))
 
 
 # ---------------------------------------------------------------- prerequisites
