@@ -13,7 +13,7 @@ from gauss_cdc.sandbox.emulator.product import EmulatedProduct
 from gauss_cdc.sandbox.emulator.server import Emulator
 from gauss_cdc.sandbox.emulator.upstream import Address
 from gauss_cdc.sandbox.services import Addresses
-from producer.errors import SourceError
+from producer.errors import ConnectionLost, SourceError
 from producer.options import Options
 from producer.sources.dial import parse_dsn
 from producer.sources.gauss import point as gauss_point
@@ -21,7 +21,7 @@ from producer.sources.gauss import readings as gauss_readings
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss import source as gauss
 from producer.sources.gauss.connection import GaussConnection
-from producer.sources.gauss.source import GaussSource
+from producer.sources.gauss.source import GaussSource, open_session
 from schemas.positions import Lsn
 from tests.gauss_cdc.sandbox.emulator.running import Running
 from tests.services_fixtures import execute
@@ -145,3 +145,17 @@ def test_a_primary_whose_log_ends_before_what_was_delivered_is_another_one(
         assert "transaction" in source.lacks(end, newest + (1 << 20))
     finally:
         source.close()
+
+
+class Elsewhere:
+    """A server that started at another time."""
+
+    def query(self, _sql: str) -> list[list[str | None]]:
+        return [["946684800"]]
+
+
+def test_an_address_that_leads_to_another_server_by_now_is_tried_again(options: Options) -> None:
+    with open_session(options) as asking:
+        assert gauss_point.of_one_server(asking, open_session(options)).query("SELECT 1") == [["1"]]
+        with pytest.raises(ConnectionLost, match="another server has this address"):
+            gauss_point.of_one_server(Elsewhere(), open_session(options))

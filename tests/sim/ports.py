@@ -374,13 +374,13 @@ class SimGaussSource(SimSource):
             return self._window(table)
         found = super().point(table)
         if found is not None:
-            self._actor.park("commits something")
+            self._visit("commits something")
             self._source.commit_nothing()
         return found
 
     def _window(self, table: TableId) -> QuietWindow | None:
         """Low, snapshot, high; a table that is never quiet is locked for that moment."""
-        source, pause = self._source, self._actor.park
+        source, pause = self._source, self._visit
         pause("opens a window")
         if source.world.chance(0.1):
             raise SourceBusy("a window waits for open transactions")
@@ -391,10 +391,11 @@ class SimGaussSource(SimSource):
         low = self._mark()
         if not is_locked:
             self.await_visible(len(source.wal))
+            pause("begins to read")
         tables = copy.deepcopy(source.states[source.visible])
         pause("reads under a window")
         high = self._mark()
-        self._actor.park("commits something")
+        self._visit("commits something")
         behind = source.commit_nothing()
         if table.name not in tables.keys() & source.published:
             return None

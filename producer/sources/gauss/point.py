@@ -48,6 +48,19 @@ _SECONDS: Final = 2.0  # for the slot: the stream waits meanwhile
 _NAME_BYTES: Final = 63  # of a slot
 _PAUSE: Final = 0.01  # between two looks at transactions that end: there is no notification
 _LOCK_MS: Final = 1000
+_STARTED: Final = "SELECT extract(epoch FROM pg_postmaster_start_time())::text"
+
+
+def of_one_server(asking: Asks, session: GaussConnection) -> GaussConnection:
+    """Return a session, if its server is that of `asking`; else close it, and raise ConnectionLost.
+
+    An address may lead to another server by now, which was promoted: its positions, snapshots and
+    locks are none of the stream's [H40].
+    """
+    if asking.query(_STARTED) == session.query(_STARTED):
+        return session
+    session.close()
+    raise ConnectionLost("another server has this address by now", host=session.arguments.host)
 
 
 def exports_snapshot(options: Options) -> bool:
@@ -262,6 +275,7 @@ def exporting_slot(
         options.source, hosts=options.hosts, role=options.role,
         replication_port=options.ha_port or 0,
     ) as maker:  # fmt: skip
+        of_one_server(asking, maker)
         making = Making(
             lambda: maker.create_slot(name, options.plugin),
             slot=name,

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Final, Self
 
 from producer import native
@@ -138,6 +137,8 @@ class GaussSource:
         """Connect for queries; the session that streams is opened when there is a slot to take."""
         asking = open_session(options)
         try:
+            # All later sessions are of the one server that was reached, or the run starts again.
+            options = replace(options, source=asking.arguments, hosts=())
             return cls(options, asking, asking.server(), on_tables)
         except BaseException:
             asking.close()
@@ -368,7 +369,7 @@ class GaussSource:
         if self._has_snapshot:
             maker = self._replication()
         else:
-            maker = self._stack.enter_context(open_session(options))
+            maker = self._stack.enter_context(self._session())
 
         def make() -> MadeSlot:
             if not self._has_snapshot:
@@ -437,7 +438,7 @@ class GaussSource:
             return False
         is_lossy = options.sql_mode == "at-most-once"
         self._functions = FunctionStream(
-            open_session(options),
+            self._session(),
             options.slot,
             self.decided.options,
             mode=ReadingMode.GET if is_lossy else ReadingMode.PEEK,
@@ -519,12 +520,13 @@ class GaussSource:
         return point
 
     def _place(self, table: TableId) -> Point | None:
-        open_one = partial(open_session, self._options)
         if self._has_snapshot:
-            return gauss_point.make_point(self._options, self.asking, open_one, table, self._note)
+            return gauss_point.make_point(
+                self._options, self.asking, self._session, table, self._note
+            )
         self._windows[table] = tries = self._windows.get(table, 0) + 1
         window = gauss_point.make_window(
-            self._options, self.asking, open_one, table, locks=tries > _WINDOWS
+            self._options, self.asking, self._session, table, locks=tries > _WINDOWS
         )
         if window is not None and self._functions is not None:
             self._functions.flushed(Lsn(window.at))
@@ -642,15 +644,17 @@ class GaussSource:
 
     # ---- sessions
 
+    def _session(self) -> GaussConnection:
+        """Open another ordinary session with the server that is asked."""
+        return gauss_point.of_one_server(self.asking, open_session(self._options))
+
     def _replication(self) -> GaussConnection:
         if self._wire is None:
             options = self._options
-            self._wire = GaussConnection.open(
-                options.source,
-                hosts=options.hosts,
-                role=options.role,
-                replication_port=options.ha_port or 0,
+            wire = GaussConnection.open(
+                options.source, role=options.role, replication_port=options.ha_port or 0
             )
+            self._wire = gauss_point.of_one_server(self.asking, wire)
         return self._wire
 
     def _hang_up(self) -> None:
@@ -670,7 +674,7 @@ class GaussSource:
     def _import(self, name: str) -> None:
         """Open the load's session while the snapshot lives."""
         self._load.close()  # of an earlier attempt
-        imported = gauss_snapshot.imported(lambda: open_session(self._options), name)
+        imported = gauss_snapshot.imported(self._session, name)
         self._reading = self._load.enter_context(imported)
 
     def _expanded(self, session: Asks | None = None) -> list[TableId]:
