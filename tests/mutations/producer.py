@@ -8,6 +8,7 @@ from tests.mutations.table import Mutation
 
 _SIM: Final = ("tests/sim/test_simulation.py",)
 _TAKEOVER: Final = ("tests/producer/core/test_takeover.py",)
+_REREAD: Final = ("tests/producer/core/test_reread.py",)
 _ENGINE: Final = ("tests/producer/core/test_engine.py",)
 _DELIVERY: Final = ("tests/producer/kafka/test_delivery.py",)
 _DDL: Final = ("tests/producer/core/test_ddl_log.py",)
@@ -52,6 +53,23 @@ MUTATIONS: Final = (
         "if cut.head.resume <= position:",
         "if True:",
         _TAKEOVER,
+    ),
+    Mutation(
+        "forced-unseen",
+        "a server that tells no switches is asked what it lacks, before anything is fenced",
+        _COMPARISON_FILE,
+        "if how := source.lacks(replay.resume, xid):",
+        "if how := '':",
+        _TAKEOVER,
+    ),
+    # ------------------------------------------------------------ windows
+    Mutation(
+        "window-unseen",
+        "a window whose low mark was not sent is no point [H14]",
+        "producer/core/window.py",
+        "if self.low == UNKNOWN or",
+        "if",
+        _REREAD,
     ),
     # ------------------------------------------------------------ the loop
     Mutation(

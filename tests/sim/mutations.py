@@ -260,6 +260,7 @@ def _no_start(self: CutsLog, _start: Any) -> int:
 
 
 _BUSY = "self._phase is not Phase.SENDING or self._waiting"
+_WINDOWS: Faulty = {"asks": 6, "transactions": 25, "steps": 700, "style": "b, by csn"}
 _SWITCHING: Faulty = {"use": "switching", "transactions": 25, "steps": 700}
 # Of what is native; where nothing is, nobody could notice.
 _NATIVE: list[Mutation] = [
@@ -303,7 +304,10 @@ _NATIVE: list[Mutation] = [
              {"use": "all", "asks": 6, "transactions": 25, "steps": 700}),
     Mutation("window-not-watched", "a window in which the table was changed is no point [H14]",
              edit(QuietWindow, "watch", ("self.is_quiet = not", "self.is_quiet = True or")),
-             {"asks": 6, "transactions": 25, "steps": 700, "style": "b, by csn"}),
+             _WINDOWS),
+    Mutation("window-for-ever", "one whose marks do not come is given up, and another one made",
+             edit(Rereads, "be_patient", ("seconds >= self._patience", "False")),
+             {**_WINDOWS, "hides": True}, first_seed=25),
     Mutation("gauss-passes", "nor where transactions are held until their commit",
              edit(GaussStream, "_whole", ("not self._is_slow", "True")),
              {"use": "all", "asks": 6, "transactions": 25, "steps": 700, "style": "b, batches"}),
