@@ -426,7 +426,7 @@ MUTATIONS: Final = (
         "lost-tail-not-seen",
         "an epoch continues only if nothing behind the switch point was delivered",
         _COMPARISON_FILE,
-        "    if lost.is_empty or accepts:\n",
+        "    if lost.is_empty or request.accept_switch:\n",
         "    if True:\n",
         _TAKEOVER,
     ),
