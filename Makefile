@@ -5,7 +5,8 @@
 # make mutate  rules of the protocol taken out one by one: which test notices (10 minutes)
 # make native  build the native modules anew, after a change of theirs
 # make fuzz    any bytes into the native modules, under AddressSanitizer; SECONDS=60 for each
-# make chaos   the demo under KILLS=50 kills of run, apply and broker; ARGS='--workload tpcb'
+# make chaos   the demo under KILLS=50 kills of run, apply and broker; ARGS='--workload tpcb',
+#              ARGS='--target delta --mode scd2 --commits-again 1000' KILLS=10 (docs/lakes.md)
 # make venv    only the environment, .venv; the others make it by themselves
 # make clean   remove what was made here, .venv too
 
