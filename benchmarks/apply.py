@@ -99,12 +99,17 @@ PATHS: Final = {
 
 @dataclass(frozen=True)
 class Applied:
-    """What a path did: seconds, CPU-seconds, memory in MB."""
+    """What a path did: seconds, CPU-seconds, memory in MB.
+
+    The step that ends the warm-up may hold transactions behind it, too: `share` of them were not
+    in it, and are what was measured.
+    """
 
     seconds: float
     cpu: float
     driver: float
     jvm: float
+    share: float
 
 
 @dataclass(frozen=True)
@@ -152,7 +157,7 @@ def measure(
                 "spark": {"checkpoint": str(at.folder / own)},
             },
         )  # fmt: skip
-        out[title] = Applied(*apply(one, warm, last))
+        out[title] = apply(one, warm, last)
         equal = compare_copy(source, target, tables)
         print(f"{title}: {equal:,} rows are equal after {done.total():,} changes")
     ask(source, "SELECT pg_drop_replication_slot(%s)", prefix)
@@ -206,18 +211,19 @@ def newest(config: Path) -> int:
         return cuts.seq
 
 
-def apply(config: Path, warm: int, last: int) -> tuple[float, float, float, float]:
-    """Seconds and CPU from one transaction to another; peak memory of driver and JVM."""
+def apply(config: Path, warm: int, last: int) -> Applied:
+    """Apply, and measure from the first step behind the transaction `warm` to `last`."""
     log = config.with_suffix(".apply.log")
     command = (*GAUSS_CDC, "apply", "--config", str(config))
     began = used = 0.0
+    first = 0
     end = time.monotonic() + _PATIENCE
     with Endpoints(load(config)) as places, program(command, log) as child:
         while True:
             ledger = places.target()
             seq = ledger.seq if ledger is not None else 0
             if seq >= warm and not began:
-                began, used = time.monotonic(), session_cpu(child.pid)
+                began, used, first = time.monotonic(), session_cpu(child.pid), seq
             if seq >= last:
                 break
             if child.poll() is not None or time.monotonic() > end:
@@ -225,7 +231,10 @@ def apply(config: Path, warm: int, last: int) -> tuple[float, float, float, floa
             time.sleep(_LOOK)
         seconds, spent = time.monotonic() - began, session_cpu(child.pid) - used
         jvm = max(resident(pid) for pid in members(child.pid) if pid != child.pid)
-        return seconds, spent, resident(child.pid), jvm
+        if first >= last > warm:
+            raise SystemExit("one step took all transactions: measure more rows")
+        share = (last - first) / (last - warm)
+        return Applied(seconds, spent, resident(child.pid), jvm, share)
 
 
 def copied(source: str, target: str) -> float:
@@ -349,7 +358,8 @@ def main() -> None:
             path = measure(at, name, given.rows, also, debezium=given.debezium)
             reads, counts = path.floor["reads"], path.floor["counts"]
             for title, one in path.applied.items():
-                rate = path.changes / one.seconds
+                changes = path.changes * one.share
+                rate = changes / one.seconds
                 rates[title] = rate / 1000
                 whole, warm = path.sink or (0.0, 0.0)
                 lines.append(
@@ -361,7 +371,7 @@ def main() -> None:
                         _beside(rate, counts["rate"]),
                         _beside(rate, path.copied),
                         *([_beside(rate, whole), _beside(rate, warm)] if given.debezium else []),
-                        number(one.cpu * 1e6 / path.changes),
+                        number(one.cpu * 1e6 / changes),
                         number(reads["own"]),
                         number(one.driver),
                         number(one.jvm),

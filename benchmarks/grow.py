@@ -36,14 +36,19 @@ class Point:
     took: Applied
 
     @property
+    def measured(self) -> float:
+        """Rows that were measured."""
+        return self.rows * self.took.share
+
+    @property
     def micros(self) -> float:
         """µs a row, by the clock."""
-        return self.took.seconds * 1e6 / self.rows
+        return self.took.seconds * 1e6 / self.measured
 
     @property
     def cpu(self) -> float:
         """CPU-s/Mrow of driver and JVM."""
-        return self.took.cpu * 1e6 / self.rows
+        return self.took.cpu * 1e6 / self.measured
 
 
 def applied(at: Rig, x: int, *, tables: int, size: int, rows: int) -> Point:
@@ -64,7 +69,7 @@ def applied(at: Rig, x: int, *, tables: int, size: int, rows: int) -> Point:
     done = turns(source, mine, size=size, rows=rows)
     at.drain(config, wal_end(source), url=source)
     drop_slot(source, name)
-    took = Applied(*apply(config, warm, newest(config)))
+    took = apply(config, warm, newest(config))
     equal = compare_copy(source, target, [*mine, WARM])
     print(f"{tables:,} tables, {size:,} rows a transaction: {equal:,} rows are equal")
     return Point(x, done.total(), took)

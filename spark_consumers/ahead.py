@@ -172,7 +172,8 @@ class Ahead:
         if self._is_over:
             return ()
         coming = sum(step.rows for step in steps)
-        if self._held and not self._sizes.may_be_held(self._held + coming):
+        tables = max((len(step.schema_ids) for step in steps), default=0)
+        if self._held and not self._sizes.may_be_held(self._held + coming, tables):
             return [*map(Ready, steps)]
         if len(steps) < 2:
             return [*map(self._brought, steps)]

@@ -1,6 +1,7 @@
 """Which way a segment's rows go: over the driver, or by Spark's executors.
 
-    to `driver_rows`   the driver's consumer: some milliseconds, no Spark job
+    to `driver_rows`   the driver's consumer: some milliseconds, no Spark job; more of
+                       many tables (`sizes.py`)
     above              a Spark job: each task reads its share of the exact offsets,
                        decodes it and stages it near the target by the sink's loader;
                        the driver holds none of it
@@ -31,6 +32,7 @@ from spark_consumers.jvm import SPARK_ERRORS, cores, map_in_arrow
 from spark_consumers.kafka.read import RangeReader, SchemaOf
 from spark_consumers.model import Rows, Segment
 from spark_consumers.sinks.base import StagedShape, StagingLoader
+from spark_consumers.sizes import driven
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,12 +78,13 @@ class Lanes:
         loader, names = self._loader, Topics(self._source)
         ranges = [r for r in segment.ranges if r.topic != names.ddl]
         records = sum(r.end - r.start for r in segment.ranges)
-        if loader is None or not ranges or records <= self._driver_rows:
+        topics = {r.topic for r in ranges}
+        if loader is None or not ranges or records <= driven(self._driver_rows, len(topics)):
             return self._driver(segment)
         schemas: dict[int, dict[str, Any]] = {}
         shapes: list[StagedShape] = []
         places: dict[tuple[str, int], int] = {}
-        for topic in sorted({r.topic for r in ranges}):
+        for topic in sorted(topics):
             for schema_id in segment.schema_ids.get(topic, ()):
                 schemas[schema_id] = self._schema_of(schema_id)
                 table = names.table_by(topic, schemas[schema_id])

@@ -2,8 +2,11 @@
 
     rows that wait in cuts      by executors     by the driver
     up to 4 x `few`             `few`            `few`
-    more                        `many`           2 x `few`
+    more                        `many`           2 x `few`, and more of more than 100 tables
 
+A step has statements for each table, so the rows of many tables are taken together: 500 tables of
+5,000 rows each cost 5.9 CPU-s per million rows, and 108 by executors, which stage each table by
+itself.  Executors get the rows of few tables.
 Fewer where rows are large: what the driver holds of a segment, and what executors bring near the
 target, is bounded by bytes.  A cut names no bytes: what rows weighed so far tells.  A commit is
 never divided, whatever it weighs.
@@ -26,8 +29,15 @@ Spreads: TypeAlias = Callable[[Mapping[str, tuple[int, ...]]], bool]
 DRIVER_BYTES: Final = 32 << 20  # of a segment that the driver holds; another one is read ahead
 SPREAD_BYTES: Final = 1 << 30  # of a segment that executors bring near the target
 _BEHIND: Final = 4  # times `few`; up to there Spark would not be asked for rows
+_DRIVEN_TABLES: Final = 100  # whose statements cost a step of the driver little beside its rows
+_SPREAD_TABLES: Final = 20  # to stage one costs as much as some thousand rows
 _SAMPLE: Final = 100  # changes that are weighed of those that are objects
 _OBJECT: Final = 64  # bytes of a Python object, about
+
+
+def driven(rows: int, tables: int) -> int:
+    """Give the rows of a step by the driver, of few tables `rows`."""
+    return rows * max(tables, _DRIVEN_TABLES) // _DRIVEN_TABLES
 
 
 def nowhere(_: Mapping[str, tuple[int, ...]]) -> bool:
@@ -51,15 +61,17 @@ class Sizes:
     def limit(self, waiting: int, schema_ids: Mapping[str, tuple[int, ...]]) -> int:
         """Rows of a segment, where so many wait, and some of them were written by these schemas."""
         is_behind = self._many > self._few and waiting > _BEHIND * self._few
-        driven = min(2 * self._few if is_behind else self._few, self._rows_in(DRIVER_BYTES))
+        tables = len(schema_ids)
         spread = min(self._many, self._rows_in(SPREAD_BYTES))
-        if is_behind and spread > _BEHIND * self._few and self._spreads(schema_ids):
+        is_large = is_behind and spread > _BEHIND * self._few
+        if is_large and tables <= _SPREAD_TABLES and self._spreads(schema_ids):
             return spread
-        return driven
+        rows = driven(2 * self._few, tables) if is_behind else self._few
+        return min(rows, self._rows_in(DRIVER_BYTES))
 
-    def may_be_held(self, rows: int) -> bool:
+    def may_be_held(self, rows: int, tables: int) -> bool:
         """Say whether the driver may hold so many rows at once, of several segments."""
-        return rows <= min(_BEHIND * self._few, self._rows_in(2 * DRIVER_BYTES))
+        return rows <= min(driven(_BEHIND * self._few, tables), self._rows_in(2 * DRIVER_BYTES))
 
     def learn(self, rows: Rows) -> None:
         """Weigh what was read: larger rows count at once, smaller ones as they go on coming."""

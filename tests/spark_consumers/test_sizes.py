@@ -6,7 +6,7 @@ from spark_consumers.complete import check_complete
 from spark_consumers.errors import CutsGap, KafkaDown
 from spark_consumers.model import Ledger, Rows
 from spark_consumers.segments import segments
-from spark_consumers.sizes import DRIVER_BYTES, SPREAD_BYTES, Sizes, nowhere
+from spark_consumers.sizes import DRIVER_BYTES, SPREAD_BYTES, Sizes, driven, nowhere
 from tests.spark_consumers.feed import Feed, alter, insert, table
 
 A, B = table("a", "id integer, v text"), table("b", "id integer, v text")
@@ -30,6 +30,16 @@ def test_rows_by_lag(waiting: int, by_executors: int, by_the_driver: int) -> Non
     assert Sizes(5_000, 200_000, spreads=everywhere).limit(waiting, IDS) == by_executors
     assert Sizes(5_000, 200_000, spreads=nowhere).limit(waiting, IDS) == by_the_driver
     assert Sizes(5_000, spreads=everywhere).limit(waiting, IDS) == 5_000
+
+
+def test_rows_of_many_tables_are_taken_together_by_the_driver() -> None:
+    sizes = Sizes(5_000, 200_000, spreads=everywhere)
+
+    def limit(tables: int) -> int:
+        return sizes.limit(10**6, {f"bank.public.t{n}": (n,) for n in range(tables)})
+
+    assert (limit(20), limit(21), limit(100)) == (200_000, 10_000, 10_000)
+    assert (limit(500), driven(20_000, 500)) == (50_000, 100_000)
 
 
 def rows_of(size: int, count: int = 10) -> Rows:
@@ -69,11 +79,12 @@ def test_smaller_rows_count_as_they_go_on_coming() -> None:
 
 def test_what_may_be_held_at_once() -> None:
     sizes = Sizes(5_000, 200_000)
-    assert sizes.may_be_held(20_000)
-    assert not sizes.may_be_held(20_001)
+    assert sizes.may_be_held(20_000, 5)
+    assert not sizes.may_be_held(20_001, 5)
+    assert sizes.may_be_held(100_000, 500)
     sizes.learn(rows_of(1 << 20))
-    assert sizes.may_be_held(60)
-    assert not sizes.may_be_held(70)
+    assert sizes.may_be_held(60, 5)
+    assert not sizes.may_be_held(70, 5)
 
 
 # ---------------------------------------------------------------- segments
