@@ -145,8 +145,7 @@ def test_a_lost_tail_stops_by_name_and_is_mended_on_demand(
         path.start()
         until(lambda: path.progress.has_streamed, "the stream", threading.Event().wait)
         pair.standby.ask("INSERT INTO entry VALUES (3, 4)")
-        same(pair, path)
-        until(lambda: path.applier.drain().state == "EXACT", "mended", threading.Event().wait)
+        until(lambda: is_mended(path), "mended", threading.Event().wait)
         same(pair, path)
         path.stop()
 
