@@ -219,7 +219,7 @@ class _Play:
 
     def _kill_in_load(self) -> None:
         """Both die once before the first load has ended; no sample is taken yet."""
-        for program, step in zip(self._programs, ("load: CHUNK", "ledger moved"), strict=True):
+        for program, step in zip(self._programs, ("load: ", "ledger moved"), strict=True):
             limit = _LOAD_LIMIT * self._patience
             self._until(partial(self._is_in, program, step), "first load", limit, pause=0.001)
             kill = Kill(0, program.name, program.kill(), 0.0, 0)
@@ -230,7 +230,7 @@ class _Play:
 
     @staticmethod
     def _is_in(program: Program, step: str) -> bool:
-        return program.step() == step
+        return program.step().startswith(step)
 
     def _play_kills(self) -> None:
         plan, report, seen = self._plan, self._report, self._sampler.seen
