@@ -97,9 +97,19 @@ def started(at: Ledger, offset: int, cut: Start) -> Ledger:
 
 
 def stated(at: Ledger, cut: State) -> Ledger:
-    """Topics made since START become known; the next step carries them into the ledger."""
+    """Topics made since START become known; the next step carries them into the ledger.
+
+    So does that a table is not to be loaded any more: it was dropped, or renamed, before its load
+    began.  Where readers see rows of it, it stays marked.
+    """
     _same_place(at, cut)
-    return replace(at, topics=_topic_ids(at.topics, cut))
+    inexact = {
+        table: why
+        for table, why in at.inexact.items()
+        if why != NOT_LOADED or table in cut.loads or not cut.loads
+    }
+    topics = _topic_ids(at.topics, cut)
+    return replace(at, topics=topics, inexact=inexact, state=state_of(inexact))
 
 
 def loaded(at: Ledger, offset: int, cut: TableLoad) -> Ledger:

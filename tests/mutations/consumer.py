@@ -55,6 +55,22 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _STEP,
     ),
     Mutation(
+        "gone-not-loaded",
+        "a table that went before its load is not waited for",
+        _LEDGERS_FILE,
+        "if why != NOT_LOADED or table in cut.loads or not cut.loads",
+        "",
+        _LEDGERS,
+    ),
+    Mutation(
+        "gone-still-shown",
+        "a table that went stays marked where readers see rows of it",
+        _LEDGERS_FILE,
+        "if why != NOT_LOADED or table in cut.loads or not cut.loads",
+        "if unshown(why) != NOT_LOADED or table in cut.loads or not cut.loads",
+        _LEDGERS,
+    ),
+    Mutation(
         "beside-of-no-commit",
         "3.7: rows of no commit are not kept",
         _LEDGERS_FILE,

@@ -1,5 +1,6 @@
 """Builds what a producer would have written: cut records, rows, segments."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from schemas.control import (
@@ -93,8 +94,9 @@ class Feed:
         )
         return self.records[-1][1]
 
-    def state(self) -> Cut:
-        return self._put(State(self.head(), IDENTITY, "hash", "cluster", dict(self.topics)))
+    def state(self, loads: Mapping[str, str] | None = None) -> Cut:
+        topics = dict(self.topics)
+        return self._put(State(self.head(), IDENTITY, "hash", "cluster", topics, loads or {}))
 
     def heartbeat(self) -> Cut:
         return self._put(Heartbeat(self.head()))

@@ -34,6 +34,34 @@ def test_a_takeover_moves_only_the_ledger() -> None:
     assert segment.upto.next_offset == 3
 
 
+def test_a_table_that_went_before_its_load_began_is_not_waited_for() -> None:
+    feed = Feed()
+    feed.load_again(A, B, C)
+    feed.load(A, LoadPhase.BEGIN)
+    feed.state({"public.a": "BEGIN", "public.c": "PENDING"})
+    feed.load(A, LoadPhase.END)
+
+    found = feed.segments(NEW)[-1].upto.inexact
+    assert found == {"public.c": "not loaded"}
+
+    feed.state()  # of a run that knows no loads
+    feed.load(C, LoadPhase.BEGIN)
+    assert feed.segments(NEW)[-1].upto.inexact == {"public.c": "loading"}
+
+
+def test_a_table_that_went_stays_marked_where_readers_see_older_rows() -> None:
+    feed, ledger = started()
+    feed.commits([insert(A, "1", "x")])
+    feed.load_again(A, B)
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.END)
+    feed.state({"public.a": "END"})
+    feed.commits([insert(A, "2", "x")])
+
+    upto = feed.segments(replace(ledger, topics={"bank.public.b": "id-b"}))[-1].upto
+    assert upto.inexact == {"public.b": "not loaded; readers see commit 1/1"}
+
+
 def test_loads_mark_and_clear_their_table() -> None:
     feed = Feed()
     feed.topics = {f"bank.public.{t}": Topic(f"id-{t}", 1) for t in "ab"} | {
