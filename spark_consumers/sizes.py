@@ -4,12 +4,13 @@
     up to 4 x `few`             `few`            `few`
     more                        `many`           2 x `few`, and more of more than 100 tables
 
-A step has statements for each table, so the rows of many tables are taken together: 500 tables of
-5,000 rows each cost 5.9 CPU-s per million rows, and 108 by executors, which stage each table by
-itself.  Executors get the rows of few tables.
-Fewer where rows are large: what the driver holds of a segment, and what executors bring near the
-target, is bounded by bytes.  A cut names no bytes: what rows weighed so far tells.  A commit is
-never divided, whatever it weighs.
+A step has statements for each table, so the rows of many tables are taken together: 500 tables
+cost 8 CPU-s per million rows, and 108 by executors, which stage each table by itself.  Executors
+get the rows of few tables.
+
+Segments have fewer rows where these are large: what the driver holds of a segment, and what
+executors bring near the target, is bounded by bytes.  A cut names no bytes: what rows weighed so
+far tells.  A commit is never divided, whatever it weighs.
 
 Few rows mean that the first of them are visible soon, and that reading and applying overlap; many,
 that a job of Spark and a transaction of the target cost little a row.
