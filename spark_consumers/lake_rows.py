@@ -17,7 +17,7 @@ from schemas.errors import LOAD_AGAIN
 from schemas.tables import Column, TableId, TableSchema
 from schemas.topics import Topics
 from spark_consumers.complete import chunk_rows
-from spark_consumers.dialects.spark import older_value, quote, type_name
+from spark_consumers.dialects.spark import literal, older_value, quote, type_name
 from spark_consumers.errors import Incomplete, NotExpressible, StreamError
 from spark_consumers.frames import records, typed_changes
 from spark_consumers.kafka.read import RangeReader, SchemaOf
@@ -254,13 +254,19 @@ def _shaped(frames: Iterable[DataFrame], table: TableId, shape: Joined) -> list[
         return f"CAST({value} AS {types.get(column.name) or type_name(schema, column)}) AS {name}"
 
     def shaped(frame: DataFrame, there: Mapping[str, str]) -> DataFrame:
-        rows = {
+        made = {
             row: f"struct({', '.join(cell(row, column, there) for column in shape.columns)})"
             for row in ("before", "after")
         }
+        if gone := there.keys() - {column.name for column in shape.columns}:
+            # The text of a value that went would be that of a later column of the name.
+            names = ", ".join(map(literal, sorted(gone)))
+            for texts in ("exact", "before_exact"):
+                stay = f"map_filter({texts}, (k, v) -> k NOT IN ({names}))"
+                made[texts] = f"if(size({stay}) > 0, {stay}, NULL)"
         return frame.selectExpr(
             *(
-                f"if({name} IS NULL, NULL, {rows[name]}) AS {name}" if name in rows else name
+                f"if({name} IS NULL, NULL, {made[name]}) AS {name}" if name in made else name
                 for name in frame.columns
             )
         )

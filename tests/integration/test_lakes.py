@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -34,7 +35,7 @@ from tests.integration.test_typed_changes import encoded, records
 from tests.spark_consumers.feed import Feed, Tx, alter, delete, insert, truncate, update
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "lakes.md"
 
@@ -56,15 +57,22 @@ NARROW = replace(A, columns=A.columns[:2])
 
 
 def frame(spark: SparkSession, changes: Sequence[Change]) -> DataFrame:
-    """What `frames.changes_frame` makes."""
+    """What `frames.changes_frame` makes; bytes that are no text are none that Spark holds."""
     names = max((c.columns for c in changes), key=len)
     row = ", ".join(f"{name} {'int' if name == 'id' else 'string'}" for name in names)
 
     def cells(of: Change, row: list[Any] | None) -> tuple | None:
         if row is None:
             return None
-        got = {n: None if c is UNCHANGED else c for n, c in zip(of.columns, row, strict=True)}
+        got = {
+            n: None if c is UNCHANGED or _is_unheld(c) else c
+            for n, c in zip(of.columns, row, strict=True)
+        }
         return tuple(int(got[n]) if n == "id" and n in got else got.get(n) for n in names)
+
+    def exact(of: Change, row: list[Any] | None) -> dict[str, str] | None:
+        pairs = zip(of.columns, row or [], strict=False)
+        return {n: str(c) for n, c in pairs if _is_unheld(c)} or None
 
     def sent(of: Change, row: list[Any] | None, *, is_sent: bool) -> list[str]:
         pairs = zip(of.columns, row or [], strict=False)
@@ -73,7 +81,7 @@ def frame(spark: SparkSession, changes: Sequence[Change]) -> DataFrame:
     return spark.createDataFrame(
         [
             (c.seq, c.ordinal, c.op, cells(c, c.before), cells(c, c.after),
-             sent(c, c.after, is_sent=False) or None, None, None,
+             sent(c, c.after, is_sent=False) or None, exact(c, c.after), exact(c, c.before),
              sent(c, c.before, is_sent=True) if c.before else None,
              datetime.fromtimestamp(c.seq, UTC), 1)
             for c in changes
@@ -82,6 +90,10 @@ def frame(spark: SparkSession, changes: Sequence[Change]) -> DataFrame:
         " unsent array<string>, exact map<string,string>, before_exact map<string,string>,"
         " before_columns array<string>, committed_at timestamp, epoch int",
     )  # fmt: skip
+
+
+def _is_unheld(cell: Any) -> bool:
+    return isinstance(cell, str) and cell.startswith("\\x")
 
 
 @dataclass
@@ -349,6 +361,14 @@ def test_delta_puts_a_table_back_that_a_dead_attempt_wrote(
     lake.apply(max_rows=1)
 
     assert lake.rows(A) == [(1, "z", "long")]
+    # Each statement of a schema change is a version; texts go with their column.
+    other = replace(A, columns=(A.columns[0], replace(A.columns[1], name="w"), A.columns[2]))
+    feed.commits([insert(A, "3", r"\xff", "t"), replace(alter(A, other), renamed={"v": "w"})])
+    lake.dies.append("rows applied")
+    with pytest.raises(KilledError):
+        lake.apply()
+    lake.apply()
+    assert lake.rows(other, "id", "w", "_exact") == [(1, "z", None), (3, None, {"w": r"\xff"})]
     assert loaded is not None
     assert lake.at(loaded, A) == [(1, "x", "long"), (2, "x", "long")]
     inspector = SINKS["delta"].inspector(Setup(feed.source, dsn=lake.folder))
@@ -408,6 +428,62 @@ def test_scd2_has_each_state_with_the_commits_between_which_it_held(
     assert [w for *_, w in lake.rows(S, "id", "_valid_from", "w") if w is not None] == ["w"]
     for *_, upto, ended in lake.rows(S, "id", "_valid_from", "_valid_to", "_valid_to_timestamp"):
         assert ended == (upto and datetime.fromtimestamp(upto - at[0]))  # noqa: DTZ006  as Spark
+
+
+# Rows of the test below: id, values of w and t, texts.
+TEXTS = {
+    "scd1": [
+        r"1 {} {'w': '\\xff'}", "2 {'w': 'y'} {}", r"3 {} {'w': '\\xfd'}",
+        "4 {'w': 'n'} {}", "5 {'w': 'n'} {}", "6 {'t': 'new', 'w': 'n'} {}",
+    ],
+    "scd2": [
+        r"1 {'t__dropped': 'u'} {'w': '\\xff'}", r"1 {'t__dropped': 'x'} {'w': '\\xff'}",
+        r"2 {'w': 'y'} {'t__dropped': '\\xfe'}", r"3 {'t__dropped': 'z'} {'w': '\\xfd'}",
+        r"4 {'w': 'n'} {'t__dropped': '\\xfc'}", "5 {'w': 'n'} {}",
+        "6 {'t': 'new', 'w': 'n'} {}",
+    ],
+    "log": [
+        "1 {'t__dropped': 'u'} {} not ['w']", r"1 {'t__dropped': 'x'} {'w': '\\xff'}",
+        r"2 {'w': 'y'} {'t__dropped': '\\xfe'}", r"3 {'t__dropped': 'z'} {'w': '\\xfd'}",
+        r"4 {'w': 'n'} {'t__dropped': '\\xfc'}", "5 {'w': 'n'} {}",
+        "6 {'t': 'new', 'w': 'n'} {}",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", TEXTS)
+def test_texts_go_with_their_column_and_no_column_has_those_of_another(
+    make_lake: Callable[[str], Lake], mode: str
+) -> None:
+    """What Spark cannot hold, under the names that columns have and had."""
+    lake = make_lake(mode)
+    feed = lake.feed
+    feed.start()
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.CHUNK, ["1", r"\xff", "x"], ["2", "y", r"\xfe"])
+    feed.load(A, LoadPhase.END)
+    w, t = replace(A.columns[1], name="w"), A.columns[2]
+    R = replace(A, columns=(A.columns[0], w, t))  # noqa: N806
+    N = replace(A, columns=(A.columns[0], w))  # noqa: N806
+    feed.commits(
+        [update(A, "1", ..., "u"), replace(alter(A, R), renamed={"v": "w"}),
+         insert(R, "3", r"\xfd", "z")],
+    )  # fmt: skip
+    lake.dies += ["rows applied"] * (mode == "scd1")
+    with suppress(KilledError):
+        lake.apply()
+    lake.apply()
+    feed.commits([insert(R, "4", "n", r"\xfc"), alter(R, N), insert(N, "5", "n")])
+    feed.commits([alter(N, R), insert(R, "6", "n", "new")])
+    lake.apply()
+
+    def has(row: Row) -> str:
+        cells = {c: row[c] for c in sorted(row.asDict()) if c[0] in "wt" and row[c] is not None}
+        unsent = row.asDict().get("_unsent")
+        return f"{row.id} {cells} {row._exact or {}}" + (f" not {unsent}" if unsent else "")
+
+    rows = read_at(lake.spark, feed.source, kind=lake.kind, dsn=lake.dsn)[str(A.id)].collect()
+    assert sorted(map(has, rows)) == TEXTS[mode]
 
 
 def test_of_two_appliers_the_older_one_writes_no_watermark(

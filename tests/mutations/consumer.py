@@ -18,6 +18,7 @@ _READ: Final = ("tests/spark_consumers/kafka/test_read.py",)
 _STATES: Final = ("tests/integration/test_sink_states.py",)
 _BATCHES: Final = ("tests/spark_consumers/decode/test_batches.py",)
 _STEP: Final = ("tests/spark_consumers/sinks/test_step.py",)
+_SHAPES: Final = ("tests/spark_consumers/sinks/lakes/test_shapes.py",)
 _CALLBACK: Final = ("tests/spark_consumers/sinks/test_callback.py",)
 _BULK: Final = ("tests/integration/test_sink_bulk.py",)
 _SIM: Final = ("tests/sim/test_simulation.py",)
@@ -38,6 +39,7 @@ _RUN_FILE = "spark_consumers/run.py"
 _READ_FILE = "spark_consumers/kafka/read.py"
 _RANGES_FILE = "spark_consumers/kafka/ranges.py"
 _STEP_FILE = "spark_consumers/sinks/step.py"
+_SHAPES_FILE = "spark_consumers/sinks/lakes/shapes.py"
 _SINK_FILE = "spark_consumers/sinks/postgres/sink.py"
 _MESSAGE_FILE = "spark_consumers/sinks/postgres/message.py"
 _LEDGER_FILE = "spark_consumers/sinks/postgres/ledger.py"
@@ -45,6 +47,31 @@ _BULK_FILE = "spark_consumers/sinks/postgres/bulk.py"
 _APPLY_FILE = "spark_consumers/sinks/postgres/apply.py"
 
 MUTATIONS: Final[tuple[Mutation, ...]] = (
+    # ------------------------------------------------------------ columns of lakes
+    Mutation(
+        "lake-texts-gone",
+        "lakes: the text of a value goes with its column",
+        _SHAPES_FILE,
+        "    gone = _gone(change)\n    if mode",
+        "    gone = frozenset[str]()\n    if mode",
+        _SHAPES,
+    ),
+    Mutation(
+        "lake-texts-renamed",
+        "lakes: the text of a value stands under the name that its column has",
+        _SHAPES_FILE,
+        "{**change.renamed, **aside}, gone, mode",
+        "aside, gone, mode",
+        _SHAPES,
+    ),
+    Mutation(
+        "lake-aside",
+        "lakes: a column that stays though it went is not taken for another one of its name",
+        _SHAPES_FILE,
+        '_aside(change, there, mode) if mode != "scd1" else {}',
+        "{}",
+        _SHAPES,
+    ),
     # ------------------------------------------------------------ loads beside the rows
     Mutation(
         "beside-chunk",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, count
 
 from schemas.control import SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId, TableSchema
-from spark_consumers.dialects.spark import quote, statements, type_name
+from spark_consumers.dialects.spark import literal, quote, statements, type_name
 from spark_consumers.errors import NotExpressible
-from spark_consumers.sinks.lakes.changes import MORE, WORKING
+from spark_consumers.sinks.lakes.changes import EXACT, MORE, WORKING
 
 
 def columns(schema: TableSchema, mode: str) -> str:
@@ -38,7 +39,8 @@ def altering(
     """Return the statements that alter a table with the columns `there`, and those on its rows.
 
     An earlier attempt may have altered it already: only what is missing is said.  `place` is the
-    table's name as statements have it.  What only older rows know stays in a history.
+    table's name as statements have it.  What only older rows know stays in a history; where
+    another column takes its name, it is called `<name>__dropped`.
     """
     before, after = change.before, change.after
     assert before is not None
@@ -50,7 +52,8 @@ def altering(
     _check_names(after, mode)
     change = replace(change, before=replace(before, id=place), after=replace(after, id=place))
     on_rows = [text for text in statements(change) if not text.startswith("ALTER")]
-    known = {name.casefold() for name in there}
+    aside = _aside(change, there, mode) if mode != "scd1" else {}
+    known = {name.casefold() for name in there if name not in aside}
     pending = {
         was: name
         for was, name in change.renamed.items()
@@ -67,10 +70,79 @@ def altering(
     old += [c for c in after.columns if c.name not in names and c.name.casefold() in known]
     rest = replace(change, before=replace(before, id=place, columns=tuple(old)), renamed=pending)
     altered = [text for text in statements(rest) if text.startswith("ALTER")]
+    gone = _gone(change)
     if mode != "scd1":
         altered = [text for text in altered if " DROP COLUMN " not in text]
         on_rows = [f"{text} WHERE `_is_current`" for text in on_rows] if mode == "scd2" else []
+        gone = frozenset()
+    table = f"{quote(place.schema)}.{quote(place.name)}"
+    for was, name in aside.items():
+        altered.insert(0, f"ALTER TABLE {table} RENAME COLUMN {quote(was)} TO {quote(name)}")
+    on_rows += _naming(table, {**change.renamed, **aside}, gone, mode)
     return altered, on_rows
+
+
+def _gone(change: SchemaChange) -> frozenset[str]:
+    """Name the columns that a change drops, also where it makes another one of the name."""
+    before, after = change.before, change.after
+    assert before is not None
+    assert after is not None
+    return frozenset(
+        name
+        for name in before.names()
+        if change.renamed.get(name, name) not in after.names() or change.values.get(name) == "new"
+    )
+
+
+def _aside(change: SchemaChange, there: Sequence[str], mode: str) -> dict[str, str]:
+    """Return new names of columns that stay though they went, where another one takes their name.
+
+    The values of one column would stand under the other's name, and in its type.
+    """
+    before, after = change.before, change.after
+    assert before is not None
+    assert after is not None
+    gone = _gone(change)
+    last = {change.renamed.get(name, name) for name in before.names() if name not in gone}
+    comes = {*after.names()} - last | {*change.renamed.values()}
+    live = {name.casefold() for name in before.names() if name not in gone}
+    taken = {name.casefold() for name in (*there, *before.names(), *after.names(), *MORE[mode])}
+    out: dict[str, str] = {}
+    for name in there:
+        if name.casefold() in live or name.casefold() not in {one.casefold() for one in comes}:
+            continue
+        names = chain([f"{name}__dropped"], (f"{name}__dropped{at}" for at in count(2)))
+        out[name] = next(one for one in names if one.casefold() not in taken)
+        taken.add(out[name].casefold())
+    return out
+
+
+def _naming(table: str, renamed: Mapping[str, str], gone: Iterable[str], mode: str) -> list[str]:
+    """Return what brings names of columns in the values of our own columns to those of the table.
+
+    An entry of a column that went would be another one's, which has its name later.  Spark does
+    not see the case of a name.
+    """
+    to = {was.lower(): name for was, name in renamed.items()}
+    off = {name.lower() for name in (*gone, *renamed.values())} - to.keys()
+    off |= {name.lower() for name in gone}
+    if not to and not off:
+        return []
+
+    def listed(names: Iterable[str]) -> str:
+        return ", ".join(map(literal, sorted(names)))
+
+    stays = f"lower(k) NOT IN ({listed(off)})" if off else "true"
+    cases = "".join(f" WHEN {literal(was)} THEN {literal(to[was])}" for was in sorted(to))
+    named = f"CASE lower(k){cases} ELSE k END" if to else "k"
+    exact = f"transform_keys(map_filter({EXACT}, (k, v) -> {stays}), (k, v) -> {named})"
+    sets = [f"{EXACT} = if(size({exact}) > 0, {exact}, NULL)"]
+    concerned = f"k -> lower(k) IN ({listed(to.keys() | off)})"
+    where = [f"exists(map_keys({EXACT}), {concerned})"]
+    if "_unsent" in MORE[mode]:
+        sets.append(f"_unsent = transform(filter(_unsent, k -> {stays}), k -> {named})")
+        where.append(f"exists(_unsent, {concerned})")
+    return [f"UPDATE {table} SET {', '.join(sets)} WHERE {' OR '.join(where)}"]  # noqa: S608
 
 
 def _check_names(schema: TableSchema, mode: str) -> None:
