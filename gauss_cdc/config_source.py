@@ -57,7 +57,9 @@ class SourceSection(Section):
     several for PostgreSQL. After a switch-over `run` continues at the one with the right role."""
 
     role: Literal["primary", "standby", "any"] = "primary"
-    """Which server of `hosts` is read; PostgreSQL: the primary. Slots are made on the primary."""
+    """Which server of `hosts` is read. PostgreSQL 16 and later: with `standby` the slot is made
+    there, and stays there; `any` = where the slot is, also after a promotion; on the first start
+    a standby. openGauss, GaussDB: slots are made on the primary."""
 
     ha_port: int | None = Field(None, ge=1, le=65535)
     """openGauss, GaussDB: port for replication, mostly the main port + 1; unset = the dsn's port.
@@ -179,8 +181,6 @@ class SourceSection(Section):
         for key in _NOT_POSTGRES:
             if key.replace("-", "_") in self.model_fields_set:
                 yield (key,), 'only with kind = "opengauss" or "gaussdb"'
-        if self.role != "primary":
-            yield ("role",), "PostgreSQL is read at the primary"
         if self.output_plugin != "pgoutput":
             yield ("plugin",), "PostgreSQL is read by pgoutput"
         for refused in pgoutput_options.problems(self.options):

@@ -15,6 +15,7 @@ from producer.sources.gauss import point
 from producer.sources.gauss.source import open_session
 from producer.sources.patterns import chooser
 from producer.sources.postgres import catalog
+from producer.sources.postgres.primary import at_primary
 from producer.sources.requests import AskedAgain
 from producer.sources.session import Asks
 from schemas.errors import LOAD_AGAIN
@@ -49,7 +50,7 @@ def session(config: Config) -> Iterator[SnapshotRequests]:
     check(config)
     options = wiring.producer_options(config)
     if options.kind == "postgres":
-        with closing(catalog.connect(options.source)) as connection:
+        with closing(catalog.connect(at_primary(options.source))) as connection:
             yield SnapshotRequests(options, catalog.QueryingConnection(connection))
     else:
         with open_session(options) as asking:

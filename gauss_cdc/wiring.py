@@ -41,7 +41,9 @@ def source_arguments(config: Config) -> ConnectionArguments:
         sslpassword=source.ssl_password.get_secret_value(),
         is_cluster=is_postgres,
     )
-    return replace(found, hosts=source.hosts) if is_postgres and source.hosts else found
+    if not is_postgres:
+        return found
+    return replace(found, hosts=source.hosts or found.hosts, role=source.role, slot=source.slot)
 
 
 class CatalogSession(Protocol):

@@ -26,6 +26,9 @@ from producer.sources.postgres.captured import (
     publication_problems,
     reading_problems,
 )
+from producer.sources.postgres.decoding_standby import check_standby
+from producer.sources.postgres.primary import Primary
+from producer.sources.postgres.role import check_role
 from producer.sources.postgres.standbys import check_standbys
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.rights import shortened
@@ -46,8 +49,21 @@ _NAMED: Final = 5  # of many tables
 
 def check_source(options: Options, connection: Connection, *, fix: bool) -> Iterator[Finding]:
     """Server settings, rights, publication, slot, and every captured table."""
+    with closing(Primary(options.source, connection)) as primary:
+        yield from _check_source(options, connection, primary, fix=fix)
+
+
+def _check_source(
+    options: Options, connection: Connection, primary: Primary, *, fix: bool
+) -> Iterator[Finding]:
     info = catalog.server_info(connection)
     yield from _server(info)
+    try:
+        check_role(options, connection)
+    except CdcError as error:
+        yield refused("server", error)
+        return
+    yield from check_standby(connection, primary)
     yield from _options(options, info.version)
     tables = catalog.expand(connection, options.include, options.exclude)
     if publications.publication(connection, options.publication) is not None:
@@ -60,14 +76,15 @@ def check_source(options: Options, connection: Connection, *, fix: bool) -> Iter
             f"nothing matches {', '.join(options.include)}",
             "create tables, or correct [tables]",
         )
-    yield from _publication(options, connection, tables, fix=fix)
+    yield from _publication(options, connection, primary, tables, fix=fix)
     yield from _slot(options, connection)
-    yield from check_standbys(
-        connection,
-        options.slot,
-        asked=options.failover_slot,
-        is_cluster=len(options.source.hosts) > 1,
-    )
+    if primary.is_read:
+        yield from check_standbys(
+            connection,
+            options.slot,
+            asked=options.failover_slot,
+            is_cluster=len(options.source.hosts) > 1,
+        )
     # A first load reads every table; a running stream needs the right for its next load only.
     is_there = catalog.slot_state(connection, options.slot) is not None
     for problem in reading_problems(connection, tables):
@@ -155,10 +172,6 @@ def _server(info: catalog.ServerInfo) -> Iterator[Finding]:
             f"is {info.wal_level}",
             "ALTER SYSTEM SET wal_level = logical, then restart the server",
         )
-    if info.in_recovery:
-        yield Finding(
-            Level.ERROR, "server", "is a standby", "capture the primary: slots are created there"
-        )
     for name, used, most in (
         ("max_replication_slots", info.slots_used, info.max_replication_slots),
         ("max_wal_senders", info.wal_senders_used, info.max_wal_senders),
@@ -178,7 +191,12 @@ def _server(info: catalog.ServerInfo) -> Iterator[Finding]:
 
 
 def _publication(
-    options: Options, connection: Connection, tables: list[TableId], *, fix: bool
+    options: Options,
+    connection: Connection,
+    primary: Primary,
+    tables: list[TableId],
+    *,
+    fix: bool,
 ) -> Iterator[Finding]:
     name = options.publication
     found = publications.publication(connection, name)
@@ -195,14 +213,15 @@ def _publication(
                 "the first `run` creates it, or `check --fix` now",
             )
             return
-        make_publication(connection, name, tables)
+        make_publication(primary.connection, name, tables)
+        primary.await_replay()
         yield Finding(Level.FIXED, "publication", f"{name} created for {len(tables)} tables")
         return
     has = captured(connection, options)
     missing = has.missing
     if missing and fix:
         try:
-            publications.extend_publication(connection, name, missing)
+            publications.extend_publication(primary.connection, name, missing)
         except NotPermitted as error:
             yield refused("publication", error)
         else:

@@ -23,6 +23,7 @@ from producer.sources.dial import parse_dsn
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.source import open_session
 from producer.sources.postgres import catalog
+from producer.sources.postgres.primary import at_primary
 from producer.sources.postgres.triggers import install as ddl_triggers
 from spark_consumers.dialects import DIALECTS
 
@@ -133,5 +134,5 @@ def _source(options: Options, dsn: str | None) -> Any:
     if options.kind != "postgres":
         raise click.UsageError("event triggers are PostgreSQL's; openGauss and GaussDB decode DDL")
     if dsn is None:
-        return catalog.connect(options.source)
+        return catalog.connect(at_primary(options.source))
     return catalog.connect(parse_dsn(dsn, os.environ.get(SOURCE_PASSWORD)))

@@ -207,9 +207,7 @@ class Endpoints:
         """Where the source's log ends now: everything committed before is below."""
         if self._config.source.kind != "postgres":
             return int(gauss_readings.wal_end(self.source_session()))
-        with catalog.asking(self.source_connection()) as cursor:
-            cursor.execute("SELECT pg_current_wal_insert_lsn()::text")
-            return int(Lsn.parse(cursor.fetchone()[0]))
+        return int(catalog.log_end(self.source_connection()))
 
     def goal(self) -> int:
         """The current end of the log, followed by a commit that every stream sends.

@@ -22,7 +22,8 @@ from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.point import exporting_slot, exports_snapshot
 from producer.sources.gauss.source import open_session
 from producer.sources.postgres import catalog, running
-from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.postgres.connection import ReplicationConnection, reach
+from producer.sources.postgres.primary import Primary
 from producer.sources.session import Asks
 from schemas.quoting import constant
 
@@ -58,23 +59,25 @@ def _postgres(
     options: Options, stack: ExitStack, stop: Callable[[], bool], note: Callable[[str], None]
 ) -> SourcePoint | None:
     name = f"{options.slot[: _LONGEST_NAME - 16]}_verify_{secrets.token_hex(4)}"
-    asker = catalog.connect(options.source)
+    at = reach(options.source)
+    asker = catalog.connect(at)
     stack.callback(asker.close)
-    with ReplicationConnection.open(options.source) as maker:
+    primary = Primary(options.source, asker)
+    stack.callback(primary.close)
+    with ReplicationConnection.open(at) as maker:
         maker.begin_slot(name, options.plugin, temporary=True)
         said = list[running.Blocker]()
-        while (made := maker.begun_slot(_LOOK)) is None:
+        while (made := primary.begun(maker, _LOOK)) is None:
             if stop():
                 running.end_waiter(asker, maker.backend_pid)
                 return None
-            found = running.blockers(asker, waiter=maker.backend_pid)
+            found = primary.blockers(maker.backend_pid)
             for blocker in found:
                 if blocker not in said:
                     note(f"the snapshot waits for {blocker}; {blocker.way_out}")
             said = found
         reading, now = (
-            stack.enter_context(ReplicationConnection.open(options.source, replication=False))
-            for _ in range(2)
+            stack.enter_context(ReplicationConnection.open(at, replication=False)) for _ in range(2)
         )
         _import(reading, made.snapshot or "", has_policies=True)
     settled(reading)

@@ -18,6 +18,7 @@ from producer.errors import (
     ConnectionLost,
     LoginRefused,
     NotPermitted,
+    RoleDiffers,
     SlotMissing,
     SlotTaken,
     SourceError,
@@ -96,7 +97,12 @@ _ANYWHERE: Final[Mapping[str, Meaning]] = {
         ConnectionLost,
         "the server ends idle transactions; raise idle_in_transaction_session_timeout",
     ),
-    "40001": Meaning(ConnectionLost, "a concurrent update; it is tried again"),
+    "25006": Meaning(RoleDiffers, "the server is a standby: name the primary, too"),
+    "40001": Meaning(
+        ConnectionLost,
+        "a concurrent update, or what a standby replays (max_standby_streaming_delay); it is"
+        " tried again",
+    ),
     "40P01": Meaning(ConnectionLost, "a deadlock; it is tried again"),
     "42501": Meaning(NotPermitted, _NO_RIGHT),
     "55P03": Meaning(

@@ -10,12 +10,13 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 from producer.errors import CdcError, NotPermitted, SourceError, Unsupported
 from producer.options import Options
 from producer.sources.postgres import catalog, publications
+from producer.sources.postgres.primary import Primary
 from producer.sources.rights import problems_of_reading, shortened
 from schemas.tables import TableId
 
 
 def ensure_publication(
-    connection: Connection, options: Options, note: Callable[[str], None]
+    connection: Connection, options: Options, note: Callable[[str], None], primary: Primary
 ) -> bool:
     """Create the publication if there is none, refuse one that omits changes; True: created now.
 
@@ -27,8 +28,9 @@ def ensure_publication(
     if publications.publication(connection, name) is not None:
         return False
     wanted = catalog.expand(connection, options.include, options.exclude)
-    make_publication(connection, name, wanted)
+    make_publication(primary.connection, name, wanted)
     note(f"publication {name} created for {len(wanted)} tables")
+    primary.await_replay()
     return True
 
 

@@ -36,7 +36,7 @@ _TREES: Final = 120_000  # pg_partition_tree
 def connect(arguments: ConnectionArguments) -> Connection:
     """Log in by psycopg2, with the session settings of the stream; autocommit is on.
 
-    To the primary, where the arguments name several hosts.
+    Where the arguments name several hosts, to the one of their role.
 
     Raises ConnectionLost, LoginRefused, NotPermitted.
     """
@@ -150,6 +150,7 @@ class SlotState:
     wal_status: str  # reserved | extended | unreserved | lost; "" before 13
     invalidation_reason: str  # from 17 on; "conflict" also for 16's `conflicting`; "" = none
     failover: bool = False  # standbys synchronize it; from 17 on
+    synced: bool = False  # this server is a standby, which synchronizes it; from 17 on
 
     @property
     def is_invalid(self) -> bool:
@@ -179,14 +180,28 @@ def slot_state(connection: Connection, name: str) -> SlotState | None:
         wal_status=said.get("wal_status") or "",
         invalidation_reason=reason,
         failover=bool(said.get("failover")),
+        synced=bool(said.get("synced")),
     )
 
 
 def log_end(connection: Connection) -> Lsn:
-    """Return where a primary's log ends."""
+    """Return where the log ends; at a standby: how far it was replayed.
+
+    What is committed and visible was written, or replayed, before.
+    """
     with asking(connection) as cursor:
-        cursor.execute("SELECT pg_current_wal_lsn()")
+        cursor.execute(
+            "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()"
+            " ELSE pg_current_wal_insert_lsn() END::text"
+        )
         return Lsn.parse(cursor.fetchone()[0])
+
+
+def in_recovery(connection: Connection) -> bool:
+    """Say whether the server is a standby."""
+    with asking(connection) as cursor:
+        cursor.execute("SELECT pg_is_in_recovery()")
+        return bool(cursor.fetchone()[0])
 
 
 def _lsn(text: str | None) -> Lsn | None:

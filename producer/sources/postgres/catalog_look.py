@@ -15,7 +15,6 @@ from producer.errors import CdcError, SourceError
 from producer.options import Options
 from producer.sources import patterns
 from producer.sources.postgres import catalog, publications
-from schemas.positions import Lsn
 from schemas.quoting import identifier, qualified
 from schemas.system_schemas import SYSTEM
 from schemas.tables import TableId, TableSchema
@@ -150,7 +149,7 @@ def _look(
             )
         is_ours = publication is not None and publication.is_ours
         return Look(
-            _position(connection),
+            int(catalog.log_end(connection)),
             tables,
             tuple(sorted(missing)),
             signature,
@@ -219,17 +218,6 @@ def _parts(connection: Connection, roots: list[int]) -> dict[int, dict[int, Part
     ):
         out.setdefault(root, {})[oid] = Part(*part)
     return out
-
-
-def _position(connection: Connection) -> int:
-    """The end of the log: what this snapshot sees was committed or sent before."""
-    rows = _rows(
-        connection,
-        "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()"
-        " ELSE pg_current_wal_insert_lsn() END::text",
-        {},
-    )
-    return int(Lsn.parse(rows[0][0]))
 
 
 def _rows(connection: Connection, statement: str, values: Mapping[str, Any]) -> list[Any]:

@@ -33,6 +33,7 @@ from producer.wire.sqlstate import Asked, refusal
 from schemas.encodings import WITHOUT
 from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
+from schemas.quoting import constant
 
 __all__ = ["ConnectionArguments", "ReplicationConnection", "parse_dsn"]
 
@@ -47,7 +48,7 @@ class ReplicationConnection(ServerConnection):
 
     @classmethod
     def open(cls, arguments: ConnectionArguments, *, replication: bool = True) -> Self:
-        """Connect and log in; to the primary, where the arguments name several hosts.
+        """Connect and log in; where the arguments name several hosts, to the one of their role.
 
         Raises ConnectionLost, LoginRefused, NotPermitted.  Without `replication`
         the session is an ordinary one, which has no slot commands.
@@ -83,11 +84,13 @@ class ReplicationConnection(ServerConnection):
         """Return the timeline that the server writes; raise RoleDiffers for a standby."""
         ((name,),) = self.query(_WRITES)
         if name is None:
-            raise RoleDiffers(
-                "the server is a standby",
-                hint="name the primary, or all servers in [source] hosts",
-            )
+            raise RoleDiffers("the server is a standby", hint=NAME_PRIMARY)
         return int(name[:8], 16)
+
+    def standing(self, slot: str) -> tuple[bool, bool]:
+        """Say whether the server is a standby, and whether it has a slot that can be read there."""
+        ((is_standby, has_slot),) = self.query(_STANDING.format(slot=constant(slot)))
+        return is_standby == "t", has_slot == "t"
 
     def timeline_history(self, timeline: int) -> tuple[TimelineSwitch, ...]:
         """Read the history of `timeline`: former timelines and where each ended."""
@@ -233,14 +236,27 @@ _WRITES: Final = (
 )
 
 
+# A slot that a standby synchronizes from its primary cannot be read before a promotion.
+_STANDING: Final = (
+    "SELECT pg_is_in_recovery(), EXISTS (SELECT FROM pg_replication_slots s"
+    " WHERE slot_name = {slot}"
+    " AND NOT (pg_is_in_recovery() AND coalesce(to_jsonb(s)->>'synced', 'false') = 'true'))"
+)
+NAME_PRIMARY: Final = (
+    'name the primary, or all servers, in [source] hosts; from 16 on role = "standby" reads there'
+)
+
+
 def reach(arguments: ConnectionArguments) -> ConnectionArguments:
-    """Return the arguments of the primary, where they name several hosts.
+    """Return the arguments of the server of the role, where they name several hosts.
 
     All hosts are asked: an old primary may still be there, on an older timeline, after another
     server was promoted.  Raises as `hosts.first_that_opens` does.
     """
     if not arguments.hosts:
         return arguments
+    if arguments.role != "primary":
+        return _reach_reader(arguments)
 
     def attempt(at: ConnectionArguments) -> tuple[int, ConnectionArguments]:
         with ReplicationConnection.open(at, replication=False) as session:
@@ -256,3 +272,34 @@ def reach(arguments: ConnectionArguments) -> ConnectionArguments:
             timeline,
         )
     return newest
+
+
+def _reach_reader(arguments: ConnectionArguments) -> ConnectionArguments:
+    """Return the arguments of the server that has the slot, else of the first of the role.
+
+    A slot stays on its server, also when that is promoted.
+    """
+
+    def attempt(at: ConnectionArguments) -> tuple[bool, bool, ConnectionArguments]:
+        with ReplicationConnection.open(at, replication=False) as session:
+            return *session.standing(arguments.slot), at
+
+    candidates = hosts.targets(replace(arguments, hosts=()), arguments.hosts)
+    found = hosts.all_that_open(candidates, attempt)
+    fit = [one for one in found if one[0] or arguments.role == "any"]
+    if not fit:
+        moved = [f"{at.host}:{at.port}" for _, has_slot, at in found if has_slot]
+        raise RoleDiffers(
+            "none of the hosts that answer is a standby",
+            hosts=",".join(arguments.hosts),
+            hint=f'{moved[0]} has the slot, and is a primary now: role = "any" continues there'
+            if moved
+            else 'start a standby, or leave out role = "standby"',
+        )
+    if len(found) < len(candidates) and not any(has_slot for _, has_slot, _ in fit):
+        raise ConnectionLost(
+            "no server that answers has the slot, and not all of them answer",
+            slot=arguments.slot,
+            hosts=",".join(arguments.hosts),
+        )
+    return max(fit, key=lambda one: (one[1], one[0]))[2]

@@ -8,6 +8,7 @@ needed until a session has imported the snapshot, and ends with its own session.
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +20,7 @@ from producer.options import Options
 from producer.sources.postgres import running, snapshot
 from producer.sources.postgres.captured import captured, reading_problems
 from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.readers import SnapshotReading
 from schemas.tables import TableId
 
@@ -46,6 +48,7 @@ def make_point(
     server: tuple[str, int],
     *,
     patience: float,
+    primary: Primary,
 ) -> PostgresPoint | None:
     """Make a point and protect the table from DDL; None: it is not captured any more.
 
@@ -66,9 +69,12 @@ def make_point(
         if (said.system_id, said.timeline) != server:
             raise ConnectionLost("another server has this address by now", timeline=said.timeline)
         wire.begin_slot(name, options.plugin, temporary=True)
-        made = wire.begun_slot(patience)
-        if made is None:
-            raise _waits(connection, wire.backend_pid, patience)
+        end = time.monotonic() + patience
+        while (made := primary.begun(wire, end - time.monotonic())) is None:
+            if time.monotonic() >= end:
+                found = primary.blockers(wire.backend_pid)
+                running.end_waiter(connection, wire.backend_pid)
+                raise _waits(found, primary.delay, patience)
         session = stack.enter_context(snapshot.imported(options.source, made.snapshot or ""))
         snapshot.hold(session, connection, [table])
         reading = SnapshotReading(session, options.source, options.load_workers)
@@ -76,11 +82,9 @@ def make_point(
         return PostgresPoint(int(made.consistent_point), reading, stack.pop_all())
 
 
-def _waits(connection: Connection, waiter: int, patience: float) -> SourceBusy:
-    """Say for whom a slot waits, and end its session."""
-    found = running.blockers(connection, waiter=waiter)
-    running.end_waiter(connection, waiter)
-    who = "; ".join(f"{blocker}: {blocker.way_out}" for blocker in found[:1])
+def _waits(found: list[running.Blocker], delay: str, patience: float) -> SourceBusy:
+    """Say for whom a slot waits."""
+    who = delay or "; ".join(f"{blocker}: {blocker.way_out}" for blocker in found[:1])
     return SourceBusy(
         "a place between two commits waits for open transactions",
         waited=f"{patience:g} s",

@@ -17,6 +17,7 @@ from producer.core.changes import Message
 from producer.core.takeover import MadeSlot, Slot
 from producer.errors import (
     CdcError,
+    ConnectionLost,
     NotPermitted,
     OptionRefused,
     SlotMismatch,
@@ -46,8 +47,11 @@ from producer.sources.postgres.captured import (
     reading_problems,
 )
 from producer.sources.postgres.connection import ReplicationConnection, reach
+from producer.sources.postgres.history import StandbyConnection
 from producer.sources.postgres.point import LONGEST, SHORTEST, PostgresPoint, make_point
+from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.readers import SnapshotReading
+from producer.sources.postgres.role import check_role
 from producer.sources.postgres.snapshot import stream_shapes
 from producer.sources.postgres.standbys import FAILOVER
 from producer.sources.postgres.stream import PgoutputStream
@@ -91,12 +95,18 @@ class PostgresSource:
         wire: ReplicationConnection,
         connection: Connection,
         on_tables: Callable[[list[TableId]], None],
+        primary: Primary,
     ) -> None:
-        """`on_tables` creates the topics of a load, so that START can name them."""
+        """`on_tables` creates the topics of a load, so that START can name them.
+
+        `primary` is written to; `wire` and `connection` are of the server that is read.
+        """
         self._options = options
         self.wire = wire
         self.connection = connection
+        self._primary = primary
         self._asks = catalog.QueryingConnection(connection)
+        self._answered: dict[TableId, int] = {}  # requests that a standby may still show
         self.tables: list[TableId] = []  # of the load, once the slot is created
         self.new_tables_are_complete = False
         self.reports_ddl = False
@@ -115,6 +125,7 @@ class PostgresSource:
         self._is_failover = False  # standbys are to have the slot
         self._making = False  # a slot, which waits for open transactions
         self._told: list[running.Blocker] = []
+        self._delay = ""  # of slots, as was noted
         self._tell_at = 0.0
         self._failed_looks = 0
         self._patience = SHORTEST  # for the next point
@@ -124,27 +135,30 @@ class PostgresSource:
     @classmethod
     def open(cls, options: Options, on_tables: Callable[[list[TableId]], None]) -> Self:
         """Connect twice: to stream, and for queries; both, and all later ones, to one server."""
-        is_cluster = len(options.source.hosts) > 1
-        options = replace(options, source=reach(options.source))
+        everywhere, options = options.source, replace(options, source=reach(options.source))
         with ExitStack() as stack:
             connection = catalog.connect(options.source)
             stack.callback(connection.close)
-            wire = ReplicationConnection.open(options.source)
+            primary = Primary(everywhere, connection)
+            stack.callback(primary.close)
+            check_role(options, connection)
+            opening = ReplicationConnection if primary.is_read else StandbyConnection
+            wire = opening.open(options.source)
             stack.callback(wire.close)
             if connection.server_version >= _OWN_TIMEOUT:
                 wire.query(_SENDER_TIMEOUT)
-            source = cls(options, wire, connection, on_tables)
-            source._find_failover(is_cluster=is_cluster)
+            source = cls(options, wire, connection, on_tables, primary)
+            source._find_failover(is_cluster=len(everywhere.hosts) > 1)
             stack.pop_all()
             return source
 
     def _find_failover(self, *, is_cluster: bool) -> None:
         """Decide whether standbys are to have the slot."""
         asked = self._options.failover_slot
-        can = self.connection.server_version >= FAILOVER
+        can = self.connection.server_version >= FAILOVER and self._primary.is_read
         if asked == "on" and not can:
             raise OptionRefused(
-                "standbys synchronize slots from PostgreSQL 17 on",
+                "standbys synchronize slots of a primary, from PostgreSQL 17 on",
                 hint='source.failover-slot = "auto" or "off"',
                 option="failover-slot",
             )
@@ -157,7 +171,7 @@ class PostgresSource:
         self._note = note
         if sentence := pgoutput_options.why_not_full(self._options.plugin_options):
             note(sentence)
-        made = ensure_publication(self.connection, self._options, note)
+        made = ensure_publication(self.connection, self._options, note, self._primary)
         self._has_made_publication = made
         return captured_tables(self.connection, self._options, note)
 
@@ -205,6 +219,12 @@ class PostgresSource:
         if state is None:
             return None
         invalid = ""
+        if state.synced and not self._primary.is_read:
+            raise SlotMismatch(
+                "the standby synchronizes this slot from its primary: it cannot be read here",
+                slot=self._options.slot,
+                hint="choose another name in [source] slot, or read the primary",
+            )
         if state.is_invalid:
             invalid = state.invalidation_reason or state.wal_status
         return Slot(
@@ -270,7 +290,7 @@ class PostgresSource:
 
     def _made(self) -> MadeSlot | None:
         """Return the slot that is being created; None while it waits, and note for whom."""
-        made = self.wire.begun_slot(_MAKE_SECONDS)
+        made = self._primary.begun(self.wire, _MAKE_SECONDS)
         if made is not None:
             self._making, self._has_made_slot = False, True
             return MadeSlot(int(made.consistent_point), made.snapshot or "")
@@ -282,7 +302,10 @@ class PostgresSource:
         if time.monotonic() < self._tell_at:
             return
         self._tell_at = time.monotonic() + _NOTE_SECONDS
-        found = running.blockers(self.connection, waiter=waiter)
+        found = self._primary.blockers(waiter)
+        if (delay := self._primary.delay) and delay != self._delay:
+            self._note(delay)
+            self._delay = delay
         for blocker in found:
             if blocker not in self._told:
                 self._note(f"{what} for {blocker}; {blocker.way_out}")
@@ -310,7 +333,9 @@ class PostgresSource:
                 )
         if self._has_made_publication:
             try:
-                is_dropped = publications.drop_unused_publication(self.connection, publication)
+                is_dropped = publications.drop_unused_publication(
+                    self._primary.connection, publication
+                )
             except CdcError:
                 is_dropped = False
             if is_dropped:
@@ -349,6 +374,12 @@ class PostgresSource:
         would have positions that we silently drop as delivered.
         """
         if (end := catalog.log_end(self.connection)) < resume:
+            if not self._primary.is_read:  # it was restarted, or is behind another one
+                raise ConnectionLost(
+                    "the standby has not replayed yet what was delivered",
+                    replayed=end,
+                    resume=Lsn(resume),
+                )
             raise SourceSwitched(
                 "the source's log ends before what was delivered: it was restored",
                 log_end=end,
@@ -397,7 +428,12 @@ class PostgresSource:
         patience, self._patience = self._patience, SHORTEST
         try:
             return make_point(
-                self._options, self.connection, table, self._server, patience=patience
+                self._options,
+                self.connection,
+                table,
+                self._server,
+                patience=patience,
+                primary=self._primary,
             )
         except SourceBusy:
             self._patience = min(2 * patience, LONGEST)
@@ -411,18 +447,25 @@ class PostgresSource:
         if not catalog.table_schemas(self.connection, [table])[0].identity_columns:
             return catalog_look.without_identity(table)
         try:
-            publications.extend_publication(self.connection, self._options.publication, [table])
+            publications.extend_publication(
+                self._primary.connection, self._options.publication, [table]
+            )
+            self._primary.await_replay()  # a point must lie behind it
         except NotPermitted:
             return catalog_look.not_captured(self._options, table)
         return ""
 
     def requests(self) -> Mapping[TableId, int]:
         """Return the tables that somebody asks to be read again."""
-        return requests.newest(self._asks, self._options.slot)
+        # At a standby one is seen once it was replayed, so that a point made there lies behind it.
+        asked = requests.newest(self._asks, self._options.slot)
+        return {table: n for table, n in asked.items() if n > self._answered.get(table, 0)}
 
     def answer(self, table: TableId, number: int) -> None:
         """Forget requests for a table, up to a number."""
-        requests.forget(self._asks, self._options.slot, table, number)
+        primary = catalog.QueryingConnection(self._primary.connection)
+        requests.forget(primary, self._options.slot, table, number)
+        self._answered[table] = number
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False
@@ -501,4 +544,5 @@ class PostgresSource:
         if self._making:
             running.end_waiter(self.connection, self.wire.backend_pid)
         self.wire.close()
+        self._primary.close()
         self.connection.close()
