@@ -59,7 +59,7 @@ def _check_source(
     info = catalog.server_info(connection)
     yield from _server(info)
     try:
-        check_role(options, connection)
+        check_role(options.source, connection)
     except CdcError as error:
         yield refused("server", error)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Self, TypeVar
@@ -20,6 +20,7 @@ from producer.errors import CdcError, ConnectionLost, RegistryError
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
 from producer.sources import requests
+from producer.sources.dial import ConnectionArguments
 from producer.sources.gauss import readings as gauss_readings
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss import snapshot as gauss_snapshot
@@ -28,6 +29,7 @@ from producer.sources.gauss.slots import OrderedBy
 from producer.sources.patterns import chooser
 from producer.sources.postgres import catalog, catalog_look, publications, snapshot
 from producer.sources.postgres import options as pgoutput_options
+from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.requests import AskedAgain
 from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
@@ -215,10 +217,10 @@ class Endpoints:
         Parallel decoding and SQL functions send commits only: without one an idle source
         never shows that all was read. A transaction that has an id and no changes is one.
         """
-        end = self.wal_end()
         options = wiring.producer_options(self._config)
         if options.kind == "postgres":
-            return end
+            return self._primary_end(options.source)
+        end = self.wal_end()
         decided = effective(options.plugin_options, options.terms)
         if decided.ordered_by == "csn":
             raise ConfigError(
@@ -228,6 +230,14 @@ class Endpoints:
         if decided.mode is not Decoding.SERIAL and options.role == "primary":
             self.source_session().query("SELECT txid_current()")
         return end
+
+    def _primary_end(self, arguments: ConnectionArguments) -> int:
+        """Where the primary's log ends; at a standby without one, what it has replayed."""
+        with closing(Primary(arguments, self.source_connection())) as primary:
+            try:
+                return int(catalog.log_end(primary.connection))
+            except ConnectionLost:
+                return self.wal_end()
 
     def source(self) -> SourceStanding | None:
         """The slot and what it holds back; None without a slot."""

@@ -18,15 +18,13 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 from urllib.parse import unquote
 
 import psycopg2
 from psycopg2.extensions import parse_dsn as libpq_parse_dsn
 
 from producer.errors import LoginRefused, SourceError
-
-Role: TypeAlias = Literal["primary", "standby", "any"]
 
 SSL_MODES: Final = ("disable", "prefer", "require", "verify-ca", "verify-full")
 SYSTEM: Final = "system"  # as sslrootcert: the authorities of this machine
@@ -62,7 +60,7 @@ class ConnectionArguments:
     host: str = "localhost"  # a name, an address, or a path: the folder of a Unix socket
     port: int = 5432
     hosts: tuple[str, ...] = ()  # PostgreSQL: the servers of a cluster, one of which is meant
-    role: Role = "primary"  # PostgreSQL: which of them
+    role: Literal["primary", "standby", "any"] = "primary"  # PostgreSQL: which of them
     slot: str = ""  # where several have the role of a reader: the one with this slot
     dbname: str = ""
     user: str = ""

@@ -186,10 +186,14 @@ def test_what_postgresql_does_not_have_is_refused(file: Path, source: str) -> No
     assert message == f'{file}:4: source.{key}: only with kind = "opengauss" or "gaussdb"'
 
 
-def test_postgresql_is_read_at_the_primary(file: Path) -> None:
-    message = refused(file, 'role = "any"', kind="postgres")
+def test_role_and_slot_decide_which_host_of_postgresql_is_read(file: Path) -> None:
+    source = 'hosts = ["db1:1", "db2:2"]\nrole = "standby"\nslot = "beside"'
 
-    assert message == f"{file}:4: source.role: PostgreSQL is read at the primary"
+    options = producer_options(load(written(file, source, kind="postgres")))
+
+    at = options.source
+    assert (at.hosts, at.role, at.slot) == (("db1:1", "db2:2"), "standby", "beside")
+    assert options.role == "standby"
 
 
 def test_postgresql_is_read_by_pgoutput(file: Path) -> None:

@@ -24,6 +24,7 @@ from producer.sources.postgres.captured import (
     reading_problems,
 )
 from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.source import PostgresSource
 from schemas.findings import Level
 from schemas.tables import TableId
@@ -120,12 +121,12 @@ def test_a_publication_that_the_role_may_not_make_is_given_as_a_statement(
 
     (problem,) = publication_problems(db, asked)
     with pytest.raises(NotPermitted) as caught:
-        ensure_publication(db, asked, lambda _: None)
+        ensure_publication(db, asked, lambda _: None, Primary(asked.source, db))
 
     assert str(caught.value) == str(problem)
     assert problem.where["lacks"] == "CREATE on the database and ownership of public.t"
     execute(postgres_url, problem.hint.removeprefix("as the tables' owner or a superuser: "))
-    ensure_publication(db, asked, lambda _: None)
+    ensure_publication(db, asked, lambda _: None, Primary(asked.source, db))
     found = publications.publication(db, "pub")
     assert found is not None
     assert found.tables == (T,)

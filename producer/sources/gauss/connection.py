@@ -37,9 +37,9 @@ from producer.errors import (
 from producer.sources import session_settings
 from producer.sources.connection import ServerConnection
 from producer.sources.dial import ConnectionArguments, Link, dial
-from producer.sources.dsn import Role
 from producer.sources.gauss import login as gauss_auth
 from producer.sources.gauss import server as gauss_server
+from producer.sources.gauss.options.model import Role
 from producer.sources.gauss.server import Server
 from producer.sources.gauss.sqlstate import is_ambiguous, refusal
 from producer.sources.hosts import first_that_opens, targets

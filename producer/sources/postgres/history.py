@@ -2,7 +2,7 @@
 
 A standby that is promoted, or follows a server that was, goes on sending: behind the switch point
 its commits are those of another timeline, and the next START would take them for a tail that was
-lost [H42].  So nothing that the stream sends is taken before the server has said, afterwards,
+lost [H45].  So nothing that the stream sends is taken before the server has said, afterwards,
 that its history is still the one of START: what it had sent by then, it had replayed before.
 """
 

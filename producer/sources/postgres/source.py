@@ -141,7 +141,7 @@ class PostgresSource:
             stack.callback(connection.close)
             primary = Primary(everywhere, connection)
             stack.callback(primary.close)
-            check_role(options, connection)
+            check_role(options.source, connection)
             opening = ReplicationConnection if primary.is_read else StandbyConnection
             wire = opening.open(options.source)
             stack.callback(wire.close)

@@ -1,8 +1,7 @@
 """Decoding options of GaussDB and openGauss: one table, its rules, and what is sent."""
 
-from producer.sources.dsn import Role
 from producer.sources.gauss.options.effective import effective, mode_of, problems
-from producer.sources.gauss.options.model import Advice, Effective, Interface, Terms
+from producer.sources.gauss.options.model import Advice, Effective, Interface, Role, Terms
 from producer.sources.gauss.options.removing import removing, removing_text, why_not_full
 from producer.sources.gauss.options.server import ServerFacts, check_server_rules, judge
 from producer.sources.gauss.options.table import (

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from producer.sources.decoders import Format
-from producer.sources.dsn import Role
 from producer.sources.gauss.options.table import Decoding, Vendor
 
+Role: TypeAlias = Literal["primary", "standby", "any"]
 Interface: TypeAlias = Literal["stream", "sql"]
 
 
