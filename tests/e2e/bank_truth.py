@@ -14,6 +14,7 @@ CREATE TABLE transfer (id int PRIMARY KEY, payer int, payee int, amount numeric(
 CREATE TABLE journal (what text);
 INSERT INTO account SELECT i, 100, 'früher 以前' FROM generate_series(1, 10) i
 """
+WIDE = 1_000  # bytes of a row of a large transaction
 TOTAL = 1000  # of all balances, at each commit
 
 
@@ -55,7 +56,7 @@ class Bank:
                 self._end(0, late)
 
     def large(self, rows: int) -> None:
-        """Commit one transaction that is longer than what is sent at once."""
+        """Commit one transaction that is longer than what sockets hold."""
         truth = self._begin(0)
         self._do(
             0, truth, "UPDATE account SET balance = balance - 1 WHERE id = 5", "account", "u", 5
@@ -64,10 +65,10 @@ class Bank:
         start = self._number * 1_000_000
         with self._sessions[0].cursor() as cursor:
             cursor.execute(
-                "INSERT INTO journal SELECT i::text FROM generate_series(%s, %s) i",
-                (start, start + rows - 1),
+                "INSERT INTO journal SELECT lpad(i::text, %s, '0') FROM generate_series(%s, %s) i",
+                (WIDE, start, start + rows - 1),
             )
-        truth.rows += [("journal", "c", str(start + i)) for i in range(rows)]
+        truth.rows += [("journal", "c", str(start + i).zfill(WIDE)) for i in range(rows)]
         self._do(
             0, truth, "UPDATE account SET balance = balance + 1 WHERE id = 6", "account", "u", 6
         )

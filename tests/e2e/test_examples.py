@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import count
 from pathlib import Path
 from threading import Event
 from typing import Any, Self
@@ -56,9 +55,8 @@ from tests.services_fixtures import drop_database, open_directory
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 NO_COMPILER = "this Java has no compiler: it cannot run Commits.java"
-LARGE = 4_000  # rows
-LOOKS = 2_000  # at what `run` does, from one question to Kafka to the next: it is passed quickly
-SENDING = ("run: rows sent", "run: waiting for acknowledgements")  # nothing is committed yet
+BLOCKED = "WalSenderWriteData"  # its socket is full
+LARGE = 10_000  # rows of a kilobyte: more than the sockets between the server and `run` hold
 TOML = """\
 [source]
 dsn = "{source}"
@@ -197,25 +195,37 @@ class Scene:
         self.wait(lambda: self.run.step().startswith("run: "), "the stream")
 
     def kill_while_rows_are_sent(self, bank: Bank) -> None:
-        """Leave rows in Kafka that no cut names: they are sent again."""
+        """Leave rows in Kafka that no cut names: they are sent again.
+
+        `run` gets a part of a transaction: it stands still until the server has filled the
+        sockets, and the server stands still while `run` sends what it has.
+        """
         journal = TopicPartition(f"{self.prefix}.public.journal", 0)
+        before = self.high(journal) + LARGE // 100  # more than the marks of what went before
         run = self.run._process
         assert run is not None
-        for _ in range(20):
-            before = self.high(journal) + LARGE // 40  # more than the marks of what went before
-            bank.large(LARGE)
-            for look in count():
-                assert not self.run.died(), self.run.last_words()
-                if self.run.step() in SENDING:
-                    run.send(signal.SIGSTOP)  # it stays there while Kafka is asked
-                    if self.high(journal) > before and self.run.step() in SENDING:
-                        self.run.kill()
-                        return
-                    run.send(signal.SIGCONT)
-                    self._pause.wait(0.001)
-                elif look % LOOKS == 0 and self.high(journal) > before:
-                    break
-        raise AssertionError("a large transaction is never seen under way")
+        run.send(signal.SIGSTOP)
+        bank.large(LARGE)
+        self.wait(lambda: self._sender(BLOCKED), "a walsender that cannot send")
+        (sender,) = self._sender(BLOCKED)
+        os.kill(sender, signal.SIGSTOP)
+        try:
+            run.send(signal.SIGCONT)
+            self.wait(lambda: self.high(journal) > before, "rows of a part of a transaction")
+            self.run.kill()
+        finally:
+            os.kill(sender, signal.SIGCONT)
+
+    def _sender(self, event: str) -> list[int]:
+        """The server's process that sends to `run`, if it waits for this."""
+        found = ask(
+            self.source,
+            "SELECT pid FROM pg_stat_activity JOIN pg_replication_slots ON pid = active_pid"
+            " WHERE slot_name = %s AND wait_event = %s",
+            self.prefix,
+            event,
+        )
+        return [pid for (pid,) in found]
 
     def high(self, place: TopicPartition) -> int:
         return int(self._kafka.get_watermark_offsets(place, cached=False)[1])
