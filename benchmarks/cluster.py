@@ -3,7 +3,7 @@
     python benchmarks/cluster.py [--rows N] [--submit]
 
 A master and two workers of one core and 1 GB each.  The source moves money between accounts all the
-time, about 20 transactions a second.  A sampler reads the target in one snapshot again and again:
+time, about 9 transactions a second.  A sampler reads the target in one snapshot again and again:
 sums and counts over three tables must fit together, or a transaction was seen in part.
 
     first load               by a driver of `gauss-cdc apply`
@@ -42,7 +42,7 @@ from gauss_cdc.sandbox.services.process import Process, ProcessCommand, end_sess
 _PATIENCE: Final = 1800.0
 _LOOK: Final = 0.2  # seconds: looking costs, too
 _ACCOUNTS: Final = 500  # as the schema has them
-_PAUSE: Final = 0.04  # seconds between two transfers
+_PAUSE: Final = 0.1  # seconds between two transfers
 _TABLES: Final = ("account", "transfer", "big")
 
 # Nobody asks for them here; what is written must not hold them.
