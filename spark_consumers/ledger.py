@@ -99,8 +99,8 @@ def started(at: Ledger, offset: int, cut: Start) -> Ledger:
 def stated(at: Ledger, cut: State) -> Ledger:
     """Topics made since START become known; the next step carries them into the ledger.
 
-    So does that a table is not to be loaded any more: it was dropped, or renamed, before its load
-    began.  Where readers see rows of it, it stays marked.
+    A table that is not to be loaded any more was dropped, or renamed, before its load began: its
+    mark goes, in a step of its own.  Where readers see rows of it, it stays marked.
     """
     _same_place(at, cut)
     inexact = {

@@ -19,7 +19,7 @@ from schemas.control import (
     PackedEntries,
     Range,
     SchemaChange,
-    Start,
+    State,
     TableLoad,
 )
 from schemas.tables import Missing, TableId
@@ -237,7 +237,7 @@ def joined_ids(
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One atomic step of a target: whole commits, steps of loads, or one START.
+    """One atomic step of a target: whole commits, steps of loads, one START, or a STATE that clears marks.
 
     `after` is what the ledger must hold before the step, `upto` what it holds after it.
     For COMMITS, `first_seq..last_seq` are whole source transactions, `ranges` are the
@@ -245,7 +245,7 @@ class Segment:
     `loads` are the records in order, and `cut` is the last of them.
     """
 
-    cut: Commits | TableLoad | Start
+    cut: Commits | TableLoad | State
     after: Ledger
     upto: Ledger
     first_seq: int = 0
@@ -265,7 +265,7 @@ class Segment:
                 return ids
             case TableLoad():
                 return joined_ids(load.schema_ids for load in self.loads)
-            case Start():
+            case State():  # START, too
                 return {}
 
 

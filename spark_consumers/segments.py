@@ -95,7 +95,10 @@ def segments(
                             hint=LOAD_AGAIN,
                         )
                     if isinstance(cut, State):
-                        at = stated(at, cut)
+                        before, at = at, stated(at, cut)
+                        if at.inexact != before.inexact:  # nothing else may ever come
+                            yield from packing.end()
+                            yield Segment(cut, before, at)
     except ApplyError:  # comes behind what was there before
         yield from packing.end()
         raise

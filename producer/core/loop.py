@@ -304,6 +304,11 @@ class Loop:
             self._step(InputDrained())
             self._delivery.wait(_BUSY_WAIT)
             return True
+        if (passed := rereads.pass_gone(engine.lend())) is not None:
+            writer_state, gone = passed
+            engine.take_back(writer_state)
+            engine.mark_loads({str(gone): None})
+            return True
         self._observer.on_step("run: a table is read again")
         writer_state, table = rereads.read(engine.lend())
         engine.take_back(writer_state)

@@ -180,9 +180,10 @@ class Source(takeover.Source, Protocol):
     def reading(self, made: MadeSlot) -> AbstractContextManager[Reading]:
         """Open a session under the slot's own snapshot."""
 
-    def point(self, table: TableId) -> Point | None:
+    def point(self, table: TableId, *, if_gone: bool = False) -> Point | None:
         """Make a place at the present end of the log, to read a table there; None: it is gone.
 
+        `if_gone` makes one also then: its reading has no shape of the table.
         It lies behind all that the stream has sent.  Raises CdcError: not now.
         """
 

@@ -14,7 +14,8 @@ so that the stream catches up between two of them.
 Which tables wait is what `loads` say: loads that are open, tables with gaps, and what somebody
 asks for.  A table that was never begun in this epoch is hidden: what the stream says of it before
 its point is in the snapshot.  If the stream reports its creation, it is complete without a point.
-One that was begun keeps what it has, and is marked as not exact at targets, until BEGIN
+If it was dropped by then, it stays hidden up to a point that shows it gone: a target would see
+the rows of the stream without those of the snapshot.  One that was begun keeps what it has, and is marked as not exact at targets, until BEGIN
 empties it.
 """
 
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from producer.core.changes import Begin, Logical, Message, Relation
@@ -71,12 +72,17 @@ def asked(
     """Compare the tables that are captured now with the loads until now.
 
     To be read are those whose load did not end, and those that were not captured before, or not
-    all the time; with `repairs`, those with a gap.  An epoch that began without a load never loads
+    all the time; with `repairs`, those with a gap; and those that are gone, and were not begun,
+    which the stream has to pass.  An epoch that began without a load never loads
     by itself.  `renamed` are known tables with another name by now: the stream says so later, and
     their load goes with them.
     """
     there, known = {str(table): table for table in captured}, set(known)
     open_ = [name for name, phase in loads.items() if phase not in {LoadPhase.END, GAP}]
+    names = {str(table) for table in known}
+    unbegun = [name for name in open_ if loads[name] == PENDING and name not in names]
+    # It is gone, but rows that were before may come: it is noted until the stream has passed them.
+    there = {n: t for n in unbegun if wants(t := TableId(*n.split(".", 1)))} | there
     gaps = [name for name, phase in loads.items() if phase == GAP and repairs]
     added = [name for name, table in there.items() if name not in loads and table not in known]
     added = added if loads else []
@@ -255,7 +261,8 @@ class Rereads:
         self._table, self._number = table, self._asked.get(table, 0)
         self._since, self._is_told = now, False
         try:
-            self._point = self._blocking(self._source.point, table)
+            is_hidden = table in self._hidden
+            self._point = self._blocking(self._source.point, table, if_gone=is_hidden)
             if self._point is not None:
                 self._shape = self._blocking(self._shape_of, table, known)
         except CdcError as error:
@@ -265,7 +272,7 @@ class Rereads:
                 self._due = self._not_before[table]
             self._note(f"{table} is read again later: {error}")
             return None
-        if self._shape is not None:
+        if self._shape is not None or table in self._hidden:
             return None
         phase = self._open.get(table)
         self._done(table)
@@ -375,6 +382,18 @@ class Rereads:
             self.let_go()  # the table is the next one still
         else:
             self._is_standing, self._patience = True, self._mark_seconds
+
+    def pass_gone(self, writer_state: WriterState) -> tuple[WriterState, TableId] | None:
+        """Let go of a table that is not there at its point; the writer's state behind it.
+
+        The source goes on there: after a crash its rows, which nobody took, must not come [H37].
+        """
+        assert self._point is not None
+        if (table := self._table) is None or self._shape is not None:
+            return None
+        head, at = writer_state.head, self._point.at
+        self._done(table)
+        return replace(writer_state, head=replace(head, resume=max(head.resume, at))), table
 
     def read(self, writer_state: WriterState) -> tuple[WriterState, TableSchema]:
         """Read the table; return the writer's state after it, and the shape in force."""

@@ -33,7 +33,7 @@ from schemas.control import (
     TableLoad,
 )
 from schemas.tables import UNCHANGED
-from spark_consumers.ledger import is_unloaded, shown
+from spark_consumers.ledger import NOT_LOADED, is_unloaded, shown
 from spark_consumers.model import Ledger
 from tests.sim import target as targets
 from tests.sim.broker import Broker, Transaction
@@ -123,7 +123,8 @@ class Oracle:
 
     def answered(self, name: str, end: int) -> None:
         """A request was answered: the table was read to its end behind the place of the request."""
-        if name not in self._source.captured & self._source.published:
+        source = self._source
+        if name not in source.captured & source.published & source.tables.keys():
             return
         epoch = self.epochs[self.epoch]
         read = [n for n, table, point, _ in epoch.again if table == name and point >= end]
@@ -570,6 +571,8 @@ class Oracle:
             self._source.planned += 1  # nothing was left for the stream: there is more
             return False
         ledger = target.now.ledger
+        if NOT_LOADED in ledger.inexact.values():
+            return False  # the STATE that ends it counts as no record
         return (ledger.epoch, ledger.n, ledger.seq) == (self.epoch, self.n, self.seq)
 
     def at_the_end(

@@ -160,15 +160,18 @@ class SimSource:
     ) -> Iterator[tuple[int, Message]]:
         return self._stream.messages(received, one_by_one=one_by_one)
 
-    def point(self, table: TableId) -> SimPoint | None:
+    def point(self, table: TableId, *, if_gone: bool = False) -> SimPoint | None:
         """A place at the end of WAL; the slot that makes it may wait for somebody."""
         self._visit("makes a point")
         source = self._source
         if source.world.chance(0.2):
             raise SourceBusy("a place waits for open transactions")
-        if table.name not in source.tables.keys() & source.published:
+        there = {n: t for n, t in source.tables.items() if n in source.published}
+        if table.name not in there and not if_gone:
             return None
-        return SimPoint(source.wal_end, SimReading(copy.deepcopy(source.tables)))
+        source.held.add(table.name)
+        reading = SimReading(copy.deepcopy(there))
+        return SimPoint(source.wal_end, reading, lambda: source.held.discard(table.name))
 
     def requests(self) -> dict[TableId, int]:
         """What somebody asks for, and the newest number of a request for it."""
@@ -193,6 +196,7 @@ class SimSource:
 
     def leave(self) -> None:
         """The process is gone."""
+        self._source.held.clear()
 
     def look(self, known: Any, *, unless: str) -> Look | None:
         """Nobody changes a table without a record of it here; some are made without one."""
@@ -326,9 +330,11 @@ class SimPoint(NamedTuple):
 
     at: int
     reading: SimReading
+    let_go: Callable[[], object]  # of the table's lock
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nobody waits for it any more."""
+        self.let_go()
 
 
 class SimGaussSource(SimSource):
@@ -368,17 +374,17 @@ class SimGaussSource(SimSource):
     def _exports(self) -> bool:
         return not self._decoding.by_windows
 
-    def point(self, table: TableId) -> Point | None:
+    def point(self, table: TableId, *, if_gone: bool = False) -> Point | None:
         """As of the slot's making; a commit behind it shows that the stream came there."""
         if self._decoding.by_windows:
-            return self._window(table)
-        found = super().point(table)
+            return self._window(table, if_gone=if_gone)
+        found = super().point(table, if_gone=if_gone)
         if found is not None:
             self._visit("commits something")
             self._source.commit_nothing()
         return found
 
-    def _window(self, table: TableId) -> QuietWindow | None:
+    def _window(self, table: TableId, *, if_gone: bool) -> QuietWindow | None:
         """Low, snapshot, high; a table that is never quiet is locked for that moment."""
         source, pause = self._source, self._visit
         pause("opens a window")
@@ -392,12 +398,13 @@ class SimGaussSource(SimSource):
         if not is_locked:
             self.await_visible(len(source.wal))
             pause("begins to read")
-        tables = copy.deepcopy(source.states[source.visible])
+        now = source.states[source.visible].items()
+        tables = copy.deepcopy({n: t for n, t in now if n in source.published})
         pause("reads under a window")
         high = self._mark()
         self._visit("commits something")
         behind = source.commit_nothing()
-        if table.name not in tables.keys() & source.published:
+        if table.name not in tables and not if_gone:
             return None
         marks = MarkIds(low, high, behind) if self._decoding.by_csn else None
         window = QuietWindow(table, SimReading(tables), let_go=int, marks=marks)
@@ -437,6 +444,7 @@ class SimGaussSource(SimSource):
         return self._reading.messages(received, one_by_one=one_by_one)
 
     def leave(self) -> None:
+        super().leave()
         self._reading.end()
 
 

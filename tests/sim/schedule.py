@@ -24,7 +24,7 @@ from producer.errors import (
     SourceSwitched,
     TopicHeld,
 )
-from schemas.control import Commits, Heartbeat, Start
+from schemas.control import PENDING, Commits, Heartbeat, Start
 from schemas.errors import Verdict
 from spark_consumers.errors import CutsGap, RangeExpired
 from spark_consumers.errors import Fenced as ApplierFenced
@@ -84,6 +84,7 @@ class Faults:
     promotions: int = 0  # of a standby that has everything
     losses: int = 0  # of one that lacks the newest commits
     joins: int = 0  # tables that appear and are not published by themselves
+    removals: int = 0  # of a table whose load is to come
     giants: bool = False  # most source transactions are large, and slow to come
     rush: bool = False  # second producers come while the first ones still start
     crash_at: str = ""  # where producers like to crash: what they are about to do
@@ -156,6 +157,7 @@ class Simulation:
             strange["style"] = [*STYLES][seed // 5 % len(STYLES)]
         strange["hides"] = seed % 3 == 1
         strange |= {"adds": int(seed % 5 == 2), "asks": seed % 3, "joins": int(seed % 5 == 3)}
+        strange["removals"] = int(seed % 7 == 6)
         drawn = faults or replace(Faults.drawn(world.rng), **strange)
         self.faults = replace(drawn, **(overrides or {}))
         self.decoded = Decoded()
@@ -314,6 +316,8 @@ class Simulation:
             out.append(Move(0.05, "[tables] gets another table", self._add_table))
         if faults.joins and self._has_run and self.source.decoding is None:
             out.append(Move(0.1, "a table is made", self._join))
+        if faults.removals and self._may_remove():
+            out.append(Move(1.0, "a table is dropped", self._remove))
         if faults.asks and self._has_run:
             out.append(Move(0.1, "somebody asks for a re-read", self._ask))
         if faults.promotions and self._has_run:
@@ -329,6 +333,19 @@ class Simulation:
         self.source.captured.add("x")
         for process in [p for p in self.producers if not p.plan.is_alien]:
             process.actor.crash()
+
+    def _may_remove(self) -> bool:
+        """Say whether c waits for its load in the first epoch, and nobody holds it."""
+        oracle, source = self.oracle, self.source
+        if source.decoding is not None or list(oracle.epochs) != [1]:
+            return False
+        is_unbegun = oracle.epochs[1].loads.get("c") == PENDING and "c" not in oracle.epochs[1].begun
+        running = [p for p in self.producers if not p.ended]
+        return is_unbegun and "c" not in source.held and all(p.has_streamed for p in running)
+
+    def _remove(self) -> None:
+        self.faults.removals -= 1
+        self.source.remove("c")
 
     def _join(self) -> None:
         self.faults.joins -= 1

@@ -188,6 +188,7 @@ class Source:
         self.snapshots: dict[str, tuple[int, Database]] = {}
         self.captured = {"a", "b", "c", "d", "y"}  # [tables]
         self.published = {"a", "b", "c", "d", "x"}
+        self.held: set[str] = set()  # tables that are protected from DDL
         self.asked: dict[int, tuple[str, int]] = {}  # number -> table, where WAL ended then
         self.requests = 0
         self.on_answered: Callable[[str, int], None] = lambda _name, _end: None
@@ -205,6 +206,12 @@ class Source:
         for _ in range(self.world.rng.randrange(3)):
             self._insert("y")
         self.states[-1]["y"] = copy.deepcopy(self.tables["y"])
+
+    def remove(self, name: str) -> None:
+        """Drop a table, which pgoutput does not tell."""
+        self.commit_nothing()
+        del self.tables[name]
+        self.states[-1] = copy.deepcopy(self.tables)
 
     def connect(self, name: str) -> Connection:
         """A new session."""
@@ -445,6 +452,8 @@ class Source:
     def _add_column(self, changes: list[Any], holes: set[str]) -> None:
         """ADD COLUMN, perhaps NOT NULL with a default that nobody tells: a hole."""
         name = self.world.rng.choice("abc")
+        if name not in self.tables:
+            return
         if self.decoding is not None and name not in KEYED:
             return  # an old row of it may be older than what the catalog shows
         table = self.tables[name]

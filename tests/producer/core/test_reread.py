@@ -100,7 +100,7 @@ class Play:
     def now(self) -> float:
         return self.time
 
-    def point(self, table: TableId) -> Point | None:
+    def point(self, table: TableId, *, if_gone: bool = False) -> Point | None:
         return Point(table) if table in self.captured else None
 
     def requests(self) -> dict[TableId, int]:
@@ -187,7 +187,7 @@ class WindowPlay(Play):
 
     windows = 0
 
-    def point(self, table: TableId) -> Any:
+    def point(self, table: TableId, *, if_gone: bool = False) -> Any:
         self.windows += 1
         marks = MarkIds(10 * self.windows + 1, 10 * self.windows + 2, 10 * self.windows + 3)
         return QuietWindow(table, cast("Any", Point(table)), let_go=int, marks=marks)
