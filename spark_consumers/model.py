@@ -237,7 +237,9 @@ def joined_ids(
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One atomic step of a target: whole commits, steps of loads, one START, or a STATE that clears marks.
+    """One atomic step of a target: whole commits, steps of loads, or one record that moves no row.
+
+    That is START, or a STATE that clears a mark.
 
     `after` is what the ledger must hold before the step, `upto` what it holds after it.
     For COMMITS, `first_seq..last_seq` are whole source transactions, `ranges` are the

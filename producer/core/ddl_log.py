@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from producer.core.ports import Codec, Reader
+from schemas.control import SchemaChange
 from schemas.tables import TableId, TableSchema
 
 
@@ -15,10 +17,11 @@ def known_tables(
     epoch: int,
     seq: int,
     note: Callable[[str], None] = lambda _: None,
+    strays: list[SchemaChange] | None = None,
 ) -> dict[TableId, TableSchema]:
     """Rebuild the tables' shapes from `<prefix>.ddl`, never beyond the last accepted commit.
 
-    A record of a later seq belongs to an attempt without a cut: it is sent again.  A record that
+    A record of a later seq belongs to an attempt without a cut: `strays` gets it.  A record that
     is not a schema change was not written by us.
     """
     low, _ = reader.bounds()
@@ -29,10 +32,36 @@ def known_tables(
         except ValueError:
             note(f"{reader.topic} offset {stored.offset}: not a schema change of ours, ignored")
             continue
-        if change.epoch != epoch or change.seq > seq:
+        if change.epoch != epoch:
+            continue
+        if change.seq > seq:
+            if strays is not None:
+                strays.append(change)
             continue
         if change.before is not None and change.before.id != (change.after and change.after.id):
             tables.pop(change.before.id, None)
         if change.after is not None:
             tables[change.after.id] = change.after
     return tables
+
+
+def taken_back(
+    strays: Iterable[SchemaChange],
+    known: Mapping[TableId, TableSchema],
+    restate: Callable[[TableSchema], SchemaChange],
+) -> list[SchemaChange]:
+    """Say again what holds for the tables of `strays`, at a number that counts.
+
+    Another transaction may get the number of a stray: what is delivered is not the same after each
+    start (a table may be hidden that was not), nor does each one find the same in the catalog.
+    Then the stray would count, too [H19].
+    """
+    out: dict[TableId, SchemaChange] = {}
+    for stray in strays:
+        for table in (stray.before, stray.after):
+            if table is None:
+                continue
+            here = restate(known.get(table.id, table))
+            gone = replace(here, before=table, after=None, tag="DROP TABLE")
+            out[table.id] = here if table.id in known else gone
+    return sorted(out.values(), key=lambda change: change.after is not None)

@@ -14,9 +14,9 @@ so that the stream catches up between two of them.
 Which tables wait is what `loads` say: loads that are open, tables with gaps, and what somebody
 asks for.  A table that was never begun in this epoch is hidden: what the stream says of it before
 its point is in the snapshot.  If the stream reports its creation, it is complete without a point.
-If it was dropped by then, it stays hidden up to a point that shows it gone: a target would see
-the rows of the stream without those of the snapshot.  One that was begun keeps what it has, and is marked as not exact at targets, until BEGIN
-empties it.
+If it was dropped, it stays hidden up to a point that shows it gone: targets would have what the
+stream says of it, and nothing of the snapshot.  One that was begun keeps what it has, and is marked
+as not exact at targets, until BEGIN empties it.
 """
 
 from __future__ import annotations

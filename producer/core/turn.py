@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from producer.core.assemble import Assembler, AssemblerPorts
 from producer.core.catalog_watch import CatalogWatch
 from producer.core.chunk import PlainChunk
 from producer.core.cuts_log import CutsLog
-from producer.core.ddl_log import known_tables
+from producer.core.ddl_log import known_tables, taken_back
 from producer.core.engine import Engine, WriterState
 from producer.core.events import Records, TopicsChanged
 from producer.core.load import Loader, as_it_is, keep
@@ -36,7 +36,8 @@ from producer.core.router import table_key
 from producer.core.takeover import Step, TakeoverRequest, TakeoverResult, take_over, take_slot
 from producer.core.tally import PlainTally
 from producer.core.walk import Native
-from schemas.control import LoadPhase, Start
+from schemas.control import Head, LoadPhase, SchemaChange, Start
+from schemas.positions import of_reread
 from schemas.tables import TableId, TableSchema
 
 PAUSE: Final = 0.1  # seconds between two tries of a step that waits
@@ -125,21 +126,44 @@ class Turn:
         writer_state = result.writer_state
         if result.made is None:
             head = writer_state.head
-            return writer_state, self.blocking(
+            strays: list[SchemaChange] = []
+            known = self.blocking(
                 known_tables,
                 self.ddl,
                 self.codec,
                 epoch=head.epoch,
                 seq=head.last_seq,
                 note=self.observer.on_note,
+                strays=strays,
             )
-        known: dict[TableId, TableSchema] = {}
+            if strays:
+                self.blocking(self._take_back, head, strays, known)
+            return writer_state, known
+        known = {}
         if self.source.tables and result.made.snapshot:  # else each one is read beside the stream
             loader = self._loader(writer_state, result.made.consistent_point)
             with self.source.reading(result.made) as reading:
                 writer_state, known = loader.first(reading, self.source.tables)
         self.drive(take_slot(self.source, writer_state.head.resume))
         return writer_state, known
+
+    def _take_back(
+        self, head: Head, strays: Sequence[SchemaChange], known: Mapping[TableId, TableSchema]
+    ) -> None:
+        """Before any commit gets the number of a stray; in a Kafka transaction, and in no range."""
+        topics = self.options.topics
+        changes = taken_back(
+            strays,
+            known,
+            lambda table: as_it_is(head, head.resume, 0, table, topics.table(table.id)),
+        )
+        chunk = PlainChunk(topics.ddl, head.epoch, head.last_seq, head.resume)
+        for ordinal, change in enumerate(changes, of_reread(head.n) - len(changes)):
+            value = self.publisher.encode_change(replace(change, ordinal=ordinal))
+            table = change.after or change.before
+            assert table is not None
+            chunk.put(0, table_key(table.id), value, ordinal)
+        self.delivery.write_now([chunk.finish()], lambda _: (), atomic=True)
 
     def _restated(self, start: Start, known: dict[TableId, TableSchema]) -> Records:
         """Say the shapes of the epoch before again, for one that continues; they fill `known`.

@@ -16,12 +16,13 @@ into others, would have to be followed from one reading to the next [H14].
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from producer.core.changes import (
     Begin,
+    Cells,
     Delete,
     Insert,
     Lost,
@@ -33,7 +34,7 @@ from producer.core.changes import (
 )
 from producer.core.ports import Reading
 from producer.core.shape_change import StatementChanges
-from schemas.tables import TableId
+from schemas.tables import Column, TableId, TableSchema
 
 UNKNOWN: Final = 1 << 63  # behind every position
 _SHORT_ID: Final = (1 << 32) - 1  # PostgreSQL's decoders omit the epoch of a transaction id
@@ -45,6 +46,22 @@ UNSEEN: Final = (
     " transactions without changes; then only a slot in the order of LSNs can load tables: remove"
     " output-order from [source.options], choose another [source] slot, `run --accept-gap`"
 )
+
+
+class NothingThere:
+    """`ports.Reading` of a table that is gone."""
+
+    def shapes(self, tables: list[TableId]) -> list[TableSchema]:  # noqa: ARG002
+        """None: that is what it is made for."""
+        return []
+
+    def estimated_rows(self, table: TableId) -> int:  # noqa: ARG002
+        return 0
+
+    def copy_rows(
+        self, table: TableId, columns: Sequence[Column], hand_on: Callable[[Sequence[Cells]], None]
+    ) -> None:
+        """Send nothing."""
 
 
 class MarkIds(NamedTuple):

@@ -34,11 +34,11 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
     mode, addresses, topic_prefix, new_database, gauss
 ) -> None:
     source, target = new_database(), new_database()
-    make(source, TABLES)
+    make(source, (*TABLES, "gone"))
     with Path(
         addresses, topic_prefix, source, target,
         plugin="mppdb_decoding", tuning=SMALL, **MODES[mode][1],
-        include=("public.a", "public.b", "public.nokey"), repair="auto", look_seconds=0.2,
+        include=("public.a", "public.b", "public.gone", "public.nokey"), repair="auto", look_seconds=0.2,
     ) as path:  # fmt: skip
         path.options = replace(path.options, source=source_of(gauss, source))
         load_in_part(path)
@@ -46,6 +46,8 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
         half = content(target, "b")
         for table in TABLES:  # while nobody runs
             ask(source, f"DELETE FROM {table} WHERE id % 3 = 0")
+        ask(source, "UPDATE gone SET v = 'before it goes' WHERE id = 1")
+        ask(source, "DROP TABLE gone")
         make(source, ("more",))
         path.options = replace(path.options, include=("public.*",))
         everything = (*TABLES, "more")
@@ -66,6 +68,7 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
             caught_up(path, table)
         ledger = path.applier.drain()
         assert (ledger.epoch, ledger.state, ledger.inexact) == (1, "EXACT", {})
+        assert ask(target, "SELECT to_regclass('gone')") == [(None,)]
         if mode != "serial":  # openGauss sends TRUNCATE; a look must have come before
             until(lambda: is_cleared(path, "a"), "a false suspicion's end", pause)
         ask(source, "TRUNCATE more")

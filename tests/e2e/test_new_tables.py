@@ -109,15 +109,21 @@ def test_a_table_renamed_into_the_list_brings_its_older_rows(path: Path) -> None
     assert_equal(path, "a", "young")
 
 
-def test_a_table_that_was_renamed_during_its_interrupted_load_is_loaded(path: Path) -> None:
-    make(path.source, ("a", "b"))
+def test_tables_that_are_renamed_or_dropped_during_an_interrupted_load_are_followed(
+    path: Path,
+) -> None:
+    make(path.source, ("a", "b", "c"))
     assert not load_in_part(path)
     path.applier.drain()
     ask(path.source, "ALTER TABLE b RENAME TO b2; DELETE FROM b2 WHERE id % 2 = 0")
+    ask(path.source, "UPDATE c SET v = 'before it goes' WHERE id = 1")
+    ask(path.source, "DROP TABLE c")
     path.start()
     until(lambda: is_there(path, "a", "b2"), "the load", pause)
+    until(lambda: not path.applier.drain().inexact, "that nothing waits for c", pause)
 
     assert_equal(path, "a", "b2")
+    assert ask(path.target, "SELECT to_regclass('c')") == [(None,)]
     assert ask(path.target, "SELECT to_regclass('b')") == [(None,)]
 
 

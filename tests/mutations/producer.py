@@ -71,6 +71,15 @@ MUTATIONS: Final = (
         "if",
         _REREAD,
     ),
+    # ------------------------------------------------------------ tables that are gone
+    Mutation(
+        "gone-not-kept",
+        "after a crash the source goes on where a table was seen to be gone [H37]",
+        "producer/core/reread.py",
+        "replace(head, resume=max(head.resume, at))",
+        "head",
+        _REREAD,
+    ),
     # ------------------------------------------------------------ the loop
     Mutation(
         "confirm-at-write",

@@ -339,6 +339,7 @@ def _released_early(self: TransactionBuffer, received: Sequence[WalMessage]) -> 
 
 _FEED = TransactionBuffer.feed
 _LONG: Faulty = {"transactions": 25, "steps": 700}
+_GONE: Faulty = {"removals": 1, "producer_crashes": 9, "asks": 3}
 _AGAIN: Faulty = {**_LONG, "producer_crashes": 8, "crash_at": "runs (cutting)"}
 # Of streams that are held until their COMMIT.
 _GAUSS: list[Mutation] = [
@@ -579,6 +580,18 @@ MUTATIONS: list[Mutation] = [
     Mutation("new-not-noted", "and noted as to be loaded",
              edit(Loop, "_take_in", ("engine.mark_loads({str(table): PENDING})", "pass")),
              {"joins": 1}),
+    Mutation("gone-shown", "a table that is gone stays hidden up to a point that shows it gone",
+             edit(Rereads, "make_point", (" or table in self._hidden:", ":")), _GONE,
+             first_seed=63),
+    Mutation("gone-forgotten", "also over a restart",
+             edit(turn, "asked", ("there = {n: t", "_ = {n: t")), _GONE,
+             first_seed=23),
+    Mutation("gone-waited-for", "and with it its mark at the target, whatever follows",
+             edit(segments, "segments", ("if at.inexact != before.inexact:", "if False:")),
+             _GONE, first_seed=32),
+    Mutation("stray-counts", "a shape without a cut is taken back before its number is used [H19]",
+             edit(turn.Turn, "_shapes", ("if strays:", "if False:")),
+             {**_LONG, "lossy": True, "asks": 6, "producer_crashes": 8}, first_seed=459),
     Mutation("gap-not-noted", "a table with a gap is noted as to be read again",
              edit(Engine, "_take", ("if happened.fates:", "if False:")),
              {"lossy": True, "transactions": 14}),
@@ -661,7 +674,7 @@ MUTATIONS: list[Mutation] = [
     Mutation("relations-not-rebuilt", "shapes are rebuilt from the ddl topic [H19]",
              replaced(turn, known_tables=lambda *_, **__: {})),
     Mutation("relations-too-far", "and never beyond the last accepted commit [H19]",
-             replaced(turn, known_tables=lambda r, c, *, epoch, seq, note:
+             replaced(turn, known_tables=lambda r, c, *, epoch, seq, note, strays=None:
                       ddl_log.known_tables(r, c, epoch=epoch, seq=seq + 99, note=note)),
              {"mode": "plain", "producer_crashes": 9, "transactions": 25, "steps": 600,
               "crash_at": "runs (flushing)"}),

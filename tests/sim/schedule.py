@@ -339,9 +339,17 @@ class Simulation:
         oracle, source = self.oracle, self.source
         if source.decoding is not None or list(oracle.epochs) != [1]:
             return False
-        is_unbegun = oracle.epochs[1].loads.get("c") == PENDING and "c" not in oracle.epochs[1].begun
+        is_unbegun = (
+            oracle.epochs[1].loads.get("c") == PENDING and "c" not in oracle.epochs[1].begun
+        )
+        is_last = bool(source.wal) and "c" in {name for name, *_ in source.wal[-1].expected}
         running = [p for p in self.producers if not p.ended]
-        return is_unbegun and "c" not in source.held and all(p.has_streamed for p in running)
+        return (
+            is_last
+            and is_unbegun
+            and "c" not in source.held
+            and all(p.has_streamed for p in running)
+        )
 
     def _remove(self) -> None:
         self.faults.removals -= 1

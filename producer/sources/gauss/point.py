@@ -19,7 +19,8 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from producer.core.window import MarkIds, QuietWindow
+from producer.core.ports import Reading
+from producer.core.window import MarkIds, NothingThere, QuietWindow
 from producer.errors import (
     ConnectionLost,
     NotPermitted,
@@ -27,6 +28,7 @@ from producer.errors import (
     SlotTaken,
     SourceBusy,
     SourceError,
+    TableChanging,
 )
 from producer.options import Options
 from producer.sources import patterns
@@ -77,7 +79,7 @@ class GaussPoint:
     """`ports.Point`."""
 
     at: int
-    reading: GaussReading
+    reading: Reading
     _session: ExitStack
 
     def close(self) -> None:
@@ -90,13 +92,18 @@ def make_point(
     open_session: Callable[[], GaussConnection],
     table: TableId,
     note: Callable[[str], None],
+    *,
+    if_gone: bool = False,
 ) -> GaussPoint | None:
     """Make a point and protect the table from DDL; None: it is not captured any more.
+
+    `if_gone`: a point that shows it gone, instead.
 
     Raises SourceBusy while the slot waits for open transactions, TableChanging where DDL came
     between the point and the protection, and what else the server refuses.
     """
-    if not _may_read(options, asking, table):
+    is_there = _may_read(options, asking, table)
+    if not is_there and not if_gone:
         return None
     with (
         ExitStack() as stack,
@@ -109,9 +116,19 @@ def make_point(
                 waits_for="; ".join(map(str, blockers[:1])),
             )
         reading = stack.enter_context(gauss_snapshot.imported(open_session, made.snapshot or ""))
-        gauss_snapshot.hold(reading, asking, table)
+        shown = _held(reading, asking, table, is_there=is_there)
         commit_something(asking)
-        return GaussPoint(int(made.consistent_point), reading, stack.pop_all())
+        return GaussPoint(int(made.consistent_point), shown, stack.pop_all())
+
+
+def _held(reading: GaussReading, asking: Asks, table: TableId, *, is_there: bool) -> Reading:
+    """Protect the table from DDL, or see that the snapshot does not show it, either."""
+    if is_there:
+        gauss_snapshot.hold(reading, asking, table)
+        return reading
+    if gauss_catalog.table_schema_or_none(reading.session, table) is not None:
+        raise TableChanging("a table that was gone is there again", table=table)
+    return NothingThere()
 
 
 def _may_read(options: Options, asking: Asks, table: TableId) -> bool:
@@ -153,17 +170,21 @@ def make_window(
     table: TableId,
     *,
     locks: bool,
+    if_gone: bool = False,
 ) -> QuietWindow | None:
     """Make a window for a table; see `core/window.py`; None: it is not captured any more.
 
     A commit record is in the log before its rows are visible: transactions that have an id at the
     low mark are waited for.  `locks`: the table is locked instead, for the moment of the window,
-    so that nobody can change it meanwhile, and who has changed it has ended.
+    so that nobody can change it meanwhile, and who has changed it has ended.  `if_gone`: a window
+    that shows it gone, instead.
 
     Raises SourceBusy while transactions are open, or the lock is not had; TableChanging.
     """
-    if not _may_read(options, asking, table):
+    is_there = _may_read(options, asking, table)
+    if not is_there and not if_gone:
         return None
+    locks = locks and is_there
     is_by_csn = effective(options.plugin_options, options.terms).ordered_by == "csn"
     mark = commit_something if is_by_csn else log_end
     with ExitStack() as stack:
@@ -173,12 +194,12 @@ def make_window(
                 _await_ended(asking)
             reading = stack.enter_context(gauss_snapshot.imported(open_session, None))
             high = mark(asking)
-        gauss_snapshot.hold(reading, asking, table)
+        shown = _held(reading, asking, table, is_there=is_there)
         if not is_by_csn:
             _flush(asking)
-            return QuietWindow(table, reading, stack.pop_all().close, low, high)
+            return QuietWindow(table, shown, stack.pop_all().close, low, high)
         marks = MarkIds(low, high, commit_something(asking))
-        return QuietWindow(table, reading, stack.pop_all().close, marks=marks)
+        return QuietWindow(table, shown, stack.pop_all().close, marks=marks)
 
 
 def log_end(asking: Asks) -> int:

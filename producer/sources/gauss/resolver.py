@@ -107,6 +107,7 @@ class RelationResolver:
         later; one whose creation the stream reports is taken out of them.
         """
         self._wanted, self._hidden = wanted, set() if hidden is None else hidden
+        self._gone: set[TableId] = set()  # of the hidden ones
         # By the start and by statements: what rows showed since is in force as they are given here.
         self._said = {table.id: table for table in known.values() if _is_typed(table)}
         self._read: dict[TableId, TableSchema] = {}  # by the catalog, since the last statement
@@ -187,6 +188,9 @@ class RelationResolver:
         elif self._is_unwanted(change.schema, change.table):
             self.left_out += 1
             return
+        if table is None and self._is_hidden_and_gone(TableId(change.schema, change.table)):
+            yield Lost(change.schema, change.table, "seen", "a row of a table that was not loaded")
+            return
         try:
             table = self._table(change, table)
         except _ColumnsUnknown as unknown:
@@ -248,6 +252,17 @@ class RelationResolver:
                 return False  # rows of a hidden table, too: a window is watched for them
             self._unwanted.add((schema, name))
         return True
+
+    def _is_hidden_and_gone(self, table: TableId) -> bool:
+        """Say whether nothing of a table is delivered, and nothing tells what its rows mean.
+
+        A window of it is watched for them all the same.
+        """
+        if table not in self._hidden:
+            return False
+        if table not in self._gone and self._reading(table, ()) is None:
+            self._gone.add(table)  # the catalog is not read for each row
+        return table in self._gone
 
     def _name_of(self, change: NamedChange) -> tuple[str, str]:
         """Return the table that a row of decode-style t means; raise Unsupported for two."""

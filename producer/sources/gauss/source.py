@@ -22,6 +22,7 @@ from producer.core.catalog_watch import Look
 from producer.core.changes import Message
 from producer.core.ports import Point, Wire
 from producer.core.takeover import MadeSlot, Slot
+from producer.core.window import NothingThere
 from producer.errors import (
     CdcError,
     SlotMismatch,
@@ -512,21 +513,26 @@ class GaussSource:
             hold_bytes=self._options.hold_bytes,
         )
 
-    def point(self, table: TableId) -> Point | None:
+    def point(self, table: TableId, *, if_gone: bool = False) -> Point | None:
         """Make a place between two commits; see `make_point` and `make_window`."""
-        point = self._place(table)
-        if point is not None:  # the table is locked
+        point = self._place(table, if_gone=if_gone)
+        if point is not None and not isinstance(point.reading, NothingThere):  # it is locked
             self._storage.read(self.asking, table)
         return point
 
-    def _place(self, table: TableId) -> Point | None:
+    def _place(self, table: TableId, *, if_gone: bool) -> Point | None:
         if self._has_snapshot:
             return gauss_point.make_point(
-                self._options, self.asking, self._session, table, self._note
+                self._options, self.asking, self._session, table, self._note, if_gone=if_gone
             )
         self._windows[table] = tries = self._windows.get(table, 0) + 1
         window = gauss_point.make_window(
-            self._options, self.asking, self._session, table, locks=tries > _WINDOWS
+            self._options,
+            self.asking,
+            self._session,
+            table,
+            locks=tries > _WINDOWS,
+            if_gone=if_gone,
         )
         if window is not None and self._functions is not None:
             self._functions.flushed(Lsn(window.at))

@@ -15,7 +15,9 @@ from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.errors import ConnectionLost, SourceBusy
+from producer.core.ports import Reading
+from producer.core.window import NothingThere
+from producer.errors import ConnectionLost, SourceBusy, TableChanging
 from producer.options import Options
 from producer.sources.postgres import running, snapshot
 from producer.sources.postgres.captured import captured, reading_problems
@@ -34,7 +36,7 @@ class PostgresPoint:
     """`ports.Point`."""
 
     at: int
-    reading: SnapshotReading
+    reading: Reading
     _session: ExitStack
 
     def close(self) -> None:
@@ -49,8 +51,11 @@ def make_point(
     *,
     patience: float,
     primary: Primary,
+    if_gone: bool = False,
 ) -> PostgresPoint | None:
     """Make a point and protect the table from DDL; None: it is not captured any more.
+
+    `if_gone`: a point that shows it gone, instead.
 
     `server`: system id and timeline of the one that streams.  An address may lead to another one
     by now, which was promoted: a point there is none of the stream [H40].
@@ -58,9 +63,10 @@ def make_point(
     TableChanging where DDL came between the point and the protection, and what else the server
     refuses.
     """
-    if table not in captured(connection, options).tables:
+    is_there = table in captured(connection, options).tables
+    if not is_there and not if_gone:
         return None
-    for problem in reading_problems(connection, [table]):
+    for problem in reading_problems(connection, [table] if is_there else []):
         raise problem
     with ExitStack() as stack, ReplicationConnection.open(options.source) as wire:
         suffix = f"_{wire.backend_pid}"
@@ -76,10 +82,15 @@ def make_point(
                 running.end_waiter(connection, wire.backend_pid)
                 raise _waits(found, primary.delay, patience)
         session = stack.enter_context(snapshot.imported(options.source, made.snapshot or ""))
+        at = int(made.consistent_point)
+        if not is_there:
+            if table in captured(session, options).tables:
+                raise TableChanging("a table that was gone is there again", table=table)
+            return PostgresPoint(at, NothingThere(), stack.pop_all())
         snapshot.hold(session, connection, [table])
         reading = SnapshotReading(session, options.source, options.load_workers)
         stack.callback(reading.close)
-        return PostgresPoint(int(made.consistent_point), reading, stack.pop_all())
+        return PostgresPoint(at, reading, stack.pop_all())
 
 
 def _waits(found: list[running.Blocker], delay: str, patience: float) -> SourceBusy:

@@ -419,7 +419,7 @@ class PostgresSource:
             on_begin=self._begun.append,
         )
 
-    def point(self, table: TableId) -> PostgresPoint | None:
+    def point(self, table: TableId, *, if_gone: bool = False) -> PostgresPoint | None:
         """Make a place between two commits; see `make_point`.
 
         Where transactions overlap at all times, none is had in a short while: after each that
@@ -434,6 +434,7 @@ class PostgresSource:
                 self._server,
                 patience=patience,
                 primary=self._primary,
+                if_gone=if_gone,
             )
         except SourceBusy:
             self._patience = min(2 * patience, LONGEST)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from producer.core.ddl_log import known_tables
+from producer.core.ddl_log import known_tables, taken_back
 from producer.core.ports import Stored
 from schemas.control import Origin, SchemaChange
 from schemas.tables import Column, TableId, TableSchema
@@ -77,6 +77,20 @@ def test_an_attempt_whose_cut_never_came_does_not_count() -> None:
     old, new = shape(A, "x"), shape(A, "x", "y")
 
     assert tables(change(None, old), change(old, new, seq=3), seq=2) == {A: old}
+
+
+def test_a_stray_is_taken_back_before_another_commit_gets_its_number() -> None:
+    old = shape(A, "x")
+    log = [change(None, old), change(old, shape(A, "x", "y"), seq=3), change(None, shape(B), seq=3)]
+    strays: list[SchemaChange] = []
+    topic = Topic([*log])
+
+    known = known_tables(topic, topic, epoch=2, seq=2, strays=strays)  # type: ignore[arg-type]
+    back = taken_back(strays, known, lambda table: change(None, table, seq=2))
+
+    assert strays == log[1:]
+    assert tables(*log, seq=3) == {A: shape(A, "x", "y"), B: shape(B)}
+    assert tables(*log, *back, seq=3) == known == {A: old}
 
 
 def test_a_renamed_or_dropped_table_is_known_by_its_old_name_no_more() -> None:

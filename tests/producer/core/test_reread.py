@@ -3,8 +3,10 @@
 from typing import Any, cast
 
 from producer.core.changes import Begin, Commit
-from producer.core.reread import EVERYTHING, Rereads, asked
+from producer.core.engine import WriterState
+from producer.core.reread import EVERYTHING, Due, Rereads, asked
 from producer.core.window import UNSEEN, MarkIds, QuietWindow
+from schemas.control import Head
 from schemas.positions import Lsn
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
 
@@ -34,10 +36,17 @@ def test_an_epoch_that_began_without_a_load_reads_none() -> None:
 
 
 def test_the_load_of_a_table_that_is_gone_is_forgotten() -> None:
-    found = asked([A], {"public.a": "END", "public.b": "PENDING"}, [A], everything)
+    found = asked([A], {"public.a": "END", "public.b": "CHUNK"}, [A, B], everything)
 
     assert found.tables == []
     assert found.noted == {"public.b": None}
+
+
+def test_a_table_that_was_not_begun_is_forgotten_only_where_the_stream_has_passed_it() -> None:
+    loads = {"public.a": "END", "public.b": "PENDING"}
+
+    assert asked([A], loads, [A], everything) == Due([B], [], {})
+    assert asked([A], loads, [A], lambda table: table == A).noted == {"public.b": None}
 
 
 def test_a_table_that_left_is_noted_once_and_read_again_when_it_comes_back() -> None:
@@ -93,7 +102,7 @@ class Play:
             (A, B, C), set(), source=self, captured=everything, repairs=True, look_seconds=1.0,
             rest_seconds=10.0, mark_seconds=600.0, read=self._read, publish=lambda _: None,
             look_up=cast("Any", None),
-            blocking=lambda call, *args: call(*args), clock=self, note=self.notes.append,
+            blocking=lambda call, *args, **more: call(*args, **more), clock=self, note=self.notes.append,
             warn=self.notes.append,
         )  # fmt: skip
 
@@ -124,6 +133,37 @@ class Play:
                 self.rereads.read(cast("Any", None))
         self.rereads.follow({f"public.{n}": "GAP" for n in gaps if n not in self.read}, ())
         return "".join(self.read)
+
+
+class Gone(Play):
+    """A source whose table goes before its load begins."""
+
+    def point(self, table: TableId, *, if_gone: bool = False) -> Point | None:
+        self.captured.discard(table)
+        return Place(table) if if_gone else None
+
+
+class Place(Point):
+    """A place where the table is gone."""
+
+    def shapes(self, _tables: list[TableId]) -> list[Any]:
+        return []
+
+
+def test_a_table_that_is_gone_is_hidden_up_to_a_place_that_shows_it_gone() -> None:
+    play = Gone()
+    play.rereads.hide(A)
+    play.rereads.follow({"public.a": "PENDING"}, ())
+
+    assert play.rereads.make_point({}) is None
+    assert play.rereads.needless() is None
+    assert not play.rereads.stops(Begin(Lsn(6), 0, 1))
+    assert play.rereads.stops(Begin(Lsn(7), 0, 1))
+    head = Head(5, 1, 1, "", 3, 2, 0)
+    passed = play.rereads.pass_gone(WriterState(head, 0, *(cast("Any", None),) * 5))
+    assert passed is not None
+    assert (passed[0].head.resume, passed[1]) == (7, A)
+    assert not play.rereads.has_point
 
 
 def test_a_table_that_gets_gaps_again_and_again_is_read_less_and_less_often() -> None:
