@@ -38,7 +38,8 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
     with Path(
         addresses, topic_prefix, source, target,
         plugin="mppdb_decoding", tuning=SMALL, **MODES[mode][1],
-        include=("public.a", "public.b", "public.gone", "public.nokey"), repair="auto", look_seconds=0.2,
+        include=("public.a", "public.b", "public.gone", "public.nokey"),
+        repair="auto", look_seconds=0.2,
     ) as path:  # fmt: skip
         path.options = replace(path.options, source=source_of(gauss, source))
         load_in_part(path)

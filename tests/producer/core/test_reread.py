@@ -102,8 +102,8 @@ class Play:
             (A, B, C), set(), source=self, captured=everything, repairs=True, look_seconds=1.0,
             rest_seconds=10.0, mark_seconds=600.0, read=self._read, publish=lambda _: None,
             look_up=cast("Any", None),
-            blocking=lambda call, *args, **more: call(*args, **more), clock=self, note=self.notes.append,
-            warn=self.notes.append,
+            blocking=lambda call, *args, **more: call(*args, **more), clock=self,
+            note=self.notes.append, warn=self.notes.append,
         )  # fmt: skip
 
     def now(self) -> float:
