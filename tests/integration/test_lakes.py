@@ -26,11 +26,12 @@ from spark_consumers.model import Change, Ledger, Rows, Segment
 from spark_consumers.segments import segments
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.kinds import SINKS
-from spark_consumers.sinks.lakes.core import Begin, Stamp, Watermark
+from spark_consumers.sinks.lakes.core import Apply, Begin, Stamp, TableVersion, Watermark
 from spark_consumers.sinks.lakes.delta import DeltaTables
 from spark_consumers.sinks.lakes.iceberg import IcebergTables
-from spark_consumers.sinks.lakes.marks import TableMarks
+from spark_consumers.sinks.lakes.marks import TableMarks, read_mark, table_of
 from spark_consumers.sinks.lakes.sink import LakeSink
+from spark_consumers.sinks.step import FIRST, LAST
 from tests.integration.test_typed_changes import encoded, records
 from tests.spark_consumers.feed import Feed, Tx, alter, delete, insert, truncate, update
 
@@ -147,6 +148,11 @@ class Lake:
             for table, changes in rows.changes.items()
         }
         return FrameRows(rows.ddl, makers)
+
+    def watermarks(self) -> list[Watermark]:
+        """All that are there."""
+        rows = self.tables.read(table_of(self.feed.source)).collect()
+        return [mark for row in rows if (mark := read_mark(row.mark)) is not None]
 
     def at(self, mark: Watermark, table: TableSchema, *columns: str) -> list[tuple]:
         named = mark.tables[str(table.id)]
@@ -330,11 +336,11 @@ def test_scd1_has_the_last_state_of_each_key_at_each_watermark(
     sink.maintain()
     assert lake.at(loaded, A) == [(1, "x", "long"), (2, "x", "long")]
     assert lake.rows(RENAMED) == [(9, "late", None)]
-    marks = [mark for mark in lake.marks().all() if mark.written_at < (lake.clock - 150) * 1e6]
+    marks = [mark for mark in lake.watermarks() if mark.written_at < (lake.clock - 150) * 1e6]
     oldest = max(marks, key=lambda mark: mark.number)  # it was the newest one 150 seconds ago
     rows = lake.at(oldest, WIDE, "id", "v", "w")
     lake.forgets(150, A, "1/1")
-    assert min(mark.number for mark in lake.marks().all()) == oldest.number
+    assert min(mark.number for mark in lake.watermarks()) == oldest.number
     assert lake.at(oldest, WIDE, "id", "v", "w") == rows
     assert lake.rows(RENAMED) == [(9, "late", None)]
 
@@ -361,6 +367,8 @@ def test_delta_puts_a_table_back_that_a_dead_attempt_wrote(
     lake.apply(max_rows=1)
 
     assert lake.rows(A) == [(1, "z", "long")]
+    # A small table's file is written anew, with half of the jobs.
+    assert not [*Path(lake.folder, "public", "a").rglob("deletion_vector*")]
     # Each statement of a schema change is a version; texts go with their column.
     other = replace(A, columns=(A.columns[0], replace(A.columns[1], name="w"), A.columns[2]))
     feed.commits([insert(A, "3", r"\xff", "t"), replace(alter(A, other), renamed={"v": "w"})])
@@ -517,3 +525,21 @@ def test_of_two_appliers_the_older_one_writes_no_watermark(
         ("update_postimage", 1, "y", None, epoch + 2, 1),
     ]
     assert lake.marks().newest().ledger == lake.sink()._marks.newest().ledger
+
+    # Columns are the table's; its head stays where it was until who altered it comes further.
+    class Late(IcebergTables):
+        def _reshape(self, table: TableId, head: TableVersion) -> None:
+            super()._reshape(table, head)
+            lake.spark.sql(f"ALTER TABLE {self.name(table)} ADD COLUMNS (late STRING)")
+
+    feed.commits([insert(NARROW, "2", "x")])
+    (segment,) = lake.segments(lake.sink().start())
+    staged, head = lake.staged(segment), lake.tables.head(A.id)
+    work = Apply(staged.between(A.id, FIRST, LAST), A.key, is_exact=True)
+    with pytest.raises(Superseded, match="another writer altered the table"):
+        Late(lambda: lake.spark, "lake", "log").write(A.id, head, work, Stamp())
+    staged.close()
+    assert lake.tables.head(A.id) == head
+    lake.apply()
+    assert "late" not in lake.tables.read(A.id).columns
+    assert (epoch + 3, 0, "x") in lake.rows(A, "_commit_version", "_ordinal", "v")

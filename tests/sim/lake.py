@@ -91,6 +91,15 @@ class LakeServer:
         return Database(mark.ledger, out)
 
 
+def kept_of(marks: Sequence[Watermark], world: World) -> list[Watermark]:
+    """Watermarks that are promised at this moment."""
+    since = int(world.now * 1e6) - _KEPT
+    older = [mark.number for mark in marks if mark.written_at < since]
+    newer = [mark.number for mark in marks if mark.written_at >= since]
+    first = core.promised(max(older, default=None), min(newer, default=None))
+    return [mark for mark in marks if mark.number >= first]
+
+
 class LakeTarget(Target):
     """A target that is a lake; what it shows is the newest watermark's."""
 
@@ -109,8 +118,7 @@ class LakeTarget(Target):
             raise Superseded("another applier wrote a watermark")
         marks.append(replace(mark, written_at=int(self.world.now * 1e6)))
         self.commit(self.server.at(marks[-1]))
-        kept = core.promised(marks, int(self.world.now * 1e6) - _KEPT)
-        older = self.world.rng.choice(kept)
+        older = self.world.rng.choice(kept_of(marks, self.world))
         try:
             database = self.server.at(older)
         except StopIteration:
@@ -162,8 +170,7 @@ class LakeSimSink:
     def _expire(self) -> None:
         """Remove what no promised watermark names; who does it may have been overtaken."""
         target = self._target
-        since = int(target.world.now * 1e6) - _KEPT
-        first = core.oldest(core.promised(list(target.server.marks), since))
+        first = core.oldest(kept_of(target.server.marks, target.world))
         self._actor.park("expires old versions")
         for table, versions in target.server.tables.items():
             limit = first.get(table, 0)

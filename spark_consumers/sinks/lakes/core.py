@@ -176,13 +176,16 @@ class Marks(Protocol):
 
 
 class KeptMarks(Marks, Protocol):
-    """Watermarks, and what removes old ones."""
+    """Watermarks, and what removes old ones; there may be more than a driver holds."""
 
-    def all(self) -> Iterable[Watermark]:
-        """Those that are there."""
+    def around(self, since: int) -> tuple[int | None, int | None]:
+        """Numbers of the last one written before `since` (µs), and of the first one since then."""
 
-    def keep(self, kept: Sequence[Watermark]) -> None:
-        """Remove all others; raise Superseded, and remove nothing, where another one was added."""
+    def keep(self, first: int) -> Iterable[Watermark]:
+        """Remove those before number `first`, and return of the rest the first for each place.
+
+        Raise Superseded, and remove nothing, where another one was added.
+        """
 
 
 class SegmentContent(Protocol):
@@ -407,9 +410,7 @@ def maintain(tables: TableVersions, care: Care, marks: KeptMarks, *, now: int, k
         version = _followed(care.compact(one.place, head, keep), one.place)
         named[name] = replace(one, version=version.id)
     marks.append(mark, replace(following(mark, mark.ledger, named), cared_at=now))
-    kept = promised(marks.all(), now - int(keep * 1e6))
-    marks.keep(kept)
-    first = oldest(kept)
+    first = oldest(marks.keep(promised(*marks.around(now - int(keep * 1e6)))))
     for one in named.values():
         if one.place in first:
             care.expire(one.place, first[one.place], keep)
@@ -429,11 +430,16 @@ def place_of(ledger: Ledger) -> At:
     return ledger.epoch, ledger.n, ledger.seq
 
 
-def promised(marks: Iterable[Watermark], since: int) -> list[Watermark]:
-    """Watermarks whose versions must stay readable: what was the newest one since then (µs)."""
-    known = sorted(marks, key=lambda mark: mark.number)
-    older = [mark for mark in known if mark.written_at < since]
-    return [*older[-1:], *(mark for mark in known if mark.written_at >= since)]
+def promised(last: int | None, first: int | None) -> int:
+    """Return the first watermark whose versions must stay readable: some time it was the newest.
+
+    `last` is the last one written before that time, `first` the first one since: clocks of
+    appliers may differ.
+
+    >>> promised(7, 8), promised(None, 1), promised(7, None), promised(7, 5)
+    (7, 1, 7, 5)
+    """
+    return min(number for number in (last, first, 1 << 62) if number is not None)
 
 
 def oldest(marks: Iterable[Watermark]) -> dict[TableId, int]:

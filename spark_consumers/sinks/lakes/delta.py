@@ -36,6 +36,8 @@ _PROPERTIES: Final = {
     # A checkpoint costs as much as a step; the default is each tenth version.
     "delta.checkpointInterval": "50",
 }
+# A MERGE that writes deletion vectors has twice the jobs of one that writes small files anew.
+_SMALL: Final = {f"{_WRITE}.merge.deletionVectors.persistent": "false"}
 _DAY: Final = 86_400
 _NO_TABLE: Final = {
     "DELTA_MISSING_DELTA_TABLE",
@@ -56,7 +58,7 @@ class DeltaTables:
     ) -> None:  # fmt: skip
         """`place` is how statements name a table: two parts, of a catalog or `delta` and a path."""
         self._spark, self._place, self._source, self._mode = spark, place, source, mode
-        self.fitting = writing.Fitting(spark)
+        self.fitting = writing.Fitting(spark, _SMALL)
         # Delta shows no version that is older than this, though it may have been the newest one
         # until a moment ago: `compact` gives a table that rests a version each `_rest`.
         self._rest = min(int(keep), _DAY)

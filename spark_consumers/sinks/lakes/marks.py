@@ -105,26 +105,36 @@ class TableMarks:
         if not version.follows:  # the row is there, and so may be others: look again
             raise Superseded("another applier touched the watermarks")
 
-    def all(self) -> Iterable[Watermark]:
-        """Watermarks that the table holds."""
-        rows = self._tables.read(self._table).select("mark").collect()
-        return [mark for row in rows if (mark := read_mark(row[0])) is not None]
+    def around(self, since: int) -> tuple[int | None, int | None]:
+        """Look for the last one before `since`, and for the first one from then on."""
+        is_older = f"unix_micros(written_at) < {since}"
+        row = self._tables.read(self._table).selectExpr(
+            f"max(number) FILTER (WHERE {is_older})", f"min(number) FILTER (WHERE NOT {is_older})"
+        ).first()  # fmt: skip
+        assert row is not None
+        return row[0], row[1]
 
-    def keep(self, kept: Sequence[Watermark]) -> None:
-        """Leave these, in one file: each step adds a file, and a version, to the table.
+    def keep(self, first: int) -> Iterable[Watermark]:
+        """Leave those from this number on, in one file: each step adds a file, and a version.
 
         The version before stays, for who reads at this moment.
         """
         mark, head = self._seen
         assert mark is not None
         assert head is not None
-        frame = self._frame(kept).coalesce(1)
+        there = self._tables.read(self._table, head.id).where(f"number >= {first}")
+        named = there.selectExpr("number", "explode(map_values(places)) AS place")
+        begins = named.groupBy("place").agg({"number": "min"}).select("min(number)").distinct()
+        numbers = [first, *(row[0] for row in begins.collect())]
+        rows = there.where(f"number IN ({', '.join(map(str, numbers))})").select("mark").collect()
+        frame = there.coalesce(1)
         self._seen = (None, None)
         version = self._tables.replace(self._table, head, frame, Stamp(note=write_mark(mark)))
         if not version.follows:
             raise Superseded("another applier touched the watermarks")
         self._seen = (mark, version)
         self._tables.expire(self._table, head.id, 0)
+        return [mark for row in rows if (mark := read_mark(row[0])) is not None]
 
     def _frame(self, marks: Sequence[Watermark]) -> DataFrame:
         return given(self._spark(), [*map(_row, marks)], COLUMNS)

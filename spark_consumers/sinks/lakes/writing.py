@@ -81,13 +81,18 @@ _COMPILED: Final = {
 }
 _FEW_ROWS: Final = 50_000
 _FEW_BYTES: Final = 32 << 20  # of a table that a MERGE reads
+# Of a table whose files may be written anew by each step, and stay for as long as it is promised.
+_SMALL_BYTES: Final = 1 << 20
 
 
 class Fitting:
     """Settings by how much there is to do; what the user has set stays."""
 
-    def __init__(self, spark: Callable[[], SparkSession]) -> None:
-        self._spark = spark
+    def __init__(
+        self, spark: Callable[[], SparkSession], small: Mapping[str, str] | None = None
+    ) -> None:
+        """`small`: for a write to a table of few bytes."""
+        self._spark, self._small = spark, small or {}
         self._free: set[str] | None = None  # what the user has not set
 
     @contextmanager
@@ -95,8 +100,8 @@ class Fitting:
         """Run a step of so many rows."""
         spark = self._spark()
         if self._free is None:
-            self._free = _PLAINLY.keys() - spark.conf.getAll.keys()
-        free = self._free
+            self._free = {*_PLAINLY, *self._small} - spark.conf.getAll.keys()
+        free = self._free & _PLAINLY.keys()
         if rows > _FEW_ROWS:
             yield
             return
@@ -106,10 +111,9 @@ class Fitting:
     @contextmanager
     def table(self, size: int) -> Iterator[None]:
         """Run a write to a table of so many bytes."""
-        if size <= _FEW_BYTES or self._free is None:
-            yield
-            return
-        with settings(self._spark(), {name: _COMPILED[name] for name in self._free}):
+        wanted = _COMPILED if size > _FEW_BYTES else self._small if size <= _SMALL_BYTES else {}
+        free = self._free or ()
+        with settings(self._spark(), {name: wanted[name] for name in wanted if name in free}):
             yield
 
 
