@@ -29,6 +29,7 @@ from producer.core.bindings import Bindings
 from producer.core.cuts_log import CutsLog
 from producer.core.engine import Engine
 from producer.core.events import Command, Confirm, Happened, PositionReached
+from producer.core.history import OneHistory
 from producer.core.logical_messages import LogicalMessages
 from producer.core.loop import Loop
 from producer.core.reread import Rereads
@@ -340,6 +341,7 @@ def _released_early(self: TransactionBuffer, received: Sequence[WalMessage]) -> 
 _FEED = TransactionBuffer.feed
 _LONG: Faulty = {"transactions": 25, "steps": 700}
 _GONE: Faulty = {"removals": 1, "producer_crashes": 9, "asks": 3}
+_PROMOTED: Faulty = {**_LONG, "standby": True, "promotions": 3, "aliens": 0, "slot_faults": 0}
 _AGAIN: Faulty = {**_LONG, "producer_crashes": 8, "crash_at": "runs (cutting)"}
 # Of streams that are held until their COMMIT.
 _GAUSS: list[Mutation] = [
@@ -559,8 +561,12 @@ MUTATIONS: list[Mutation] = [
              edit(takeover, "_needs_slot", ("if not source.tells_switches:", "if False:")),
              {"losses": 2, "aliens": 0, "style": "b, batches"}),
     Mutation("point-elsewhere", "a point is made on the server that streams [H40]",
-             edit(SimSource, "_visit", ("self._wire.timeline != self._source.timeline", "False")),
+             edit(SimSource, "_visit", ("is_moved and", "False and")),
              {"losses": 2, "asks": 9}, first_seed=130),
+    Mutation("promoted-unasked", "a standby's stream ends where its history does [H45]",
+             edit(OneHistory, "read", ("self.check()", "pass")), _PROMOTED),
+    Mutation("slot-elsewhere", "and behind the making of a slot",
+             edit(SimSource, "make_slot", ("self.wire.history.check()", "pass")), _PROMOTED),
     # ------------------------------------------------------------ producer: re-reads
     Mutation("load-not-finished", "a load that did not finish is finished by re-reads [H15]",
              edit(Rereads, "follow", ("if phase in wanted", "if phase == GAP")),

@@ -15,6 +15,7 @@ from producer.core.catalog_watch import Look, Seen
 from producer.core.changes import Message
 from producer.core.copy_lines import CopyLines
 from producer.core.events import Limits, TopicsChanged
+from producer.core.history import OneHistory
 from producer.core.ports import Point, Stored, Tuning
 from producer.core.records.encode import key_columns
 from producer.core.records.messages import MessageWriter
@@ -64,12 +65,20 @@ class SimWire:
         self._believed = believed
         self.phase = "sending"  # what the loop does with Kafka, for traces and crashes
         self._said = 0
+        source = connection.source
+        self.history = OneHistory(lambda: (source.system_id, source.timeline))
 
     @property
     def received_end(self) -> Lsn:
         return Lsn(0)
 
     def receive(self, timeout: float, _wake_fds: Sequence[int] = ()) -> Received:
+        """Some of what has arrived; a standby is asked for its history, too."""
+        if not self._line.source.is_standby:
+            return self._receive(timeout)
+        return self.history.read(lambda: self._receive(timeout))
+
+    def _receive(self, timeout: float) -> Received:
         """Some of what has arrived; a keepalive ends a read."""
         world, line = self._line.source.world, self._line
         if timeout >= 0.5:
@@ -238,9 +247,10 @@ class SimSource:
         """Ids are no oids."""
 
     def _visit(self, label: str) -> None:
-        """In a session of its own, which a promotion ends, too."""
+        """In a session of its own, which a promotion ends, too, but for the standby's own."""
         self._actor.park(label)
-        if self._wire.timeline != self._source.timeline:
+        is_moved = self._wire.timeline != self._source.timeline
+        if is_moved and (not self._source.is_standby or label == "makes a point"):
             raise ConnectionLost("the server closed the connection")
 
     def _park(self, label: str) -> None:
@@ -285,6 +295,8 @@ class SimSource:
         if self._source.slot is not None:
             return None
         snapshot = self._source.make_slot()
+        if self._source.is_standby:
+            self.wire.history.check()
         return MadeSlot(self._source.snapshots[snapshot][0], snapshot)
 
     def captured(self, made: MadeSlot) -> tuple[str, ...]:

@@ -83,6 +83,7 @@ class Faults:
     asks: int = 0  # re-reads that somebody asks for
     promotions: int = 0  # of a standby that has everything
     losses: int = 0  # of one that lacks the newest commits
+    standby: bool = False  # the server that is read is one: it sends on when it is promoted
     joins: int = 0  # tables that appear and are not published by themselves
     removals: int = 0  # of a table whose load is to come
     giants: bool = False  # most source transactions are large, and slow to come
@@ -164,6 +165,7 @@ class Simulation:
         self.source = Source(world, planned=self.faults.transactions, lossy=self.faults.lossy)
         self.source.giants = self.faults.giants
         self.source.strange = self.faults.strange
+        self.source.is_standby = self.faults.standby
         self.source.unfit = self.faults.unfit
         self.source.drops = self.faults.drops
         self.source.drop_weight = 0.2 if self.faults.rush else 0.03

@@ -169,6 +169,7 @@ class Source:
         self.next_value = 0
         self.system_id, self.timeline = "sys-1", 1
         self.ends: dict[int, int] = {}  # of former timelines
+        self.is_standby = False  # which sends on when it is promoted
         self.former: dict[int, tuple[list[Transaction], list[Database]]] = {}
         columns = {"a": "id v", "b": "id v big", "c": "v w", "x": "id v"}
         self.tables: Database = {
@@ -353,6 +354,11 @@ class Source:
         """
         count, since = len(self.wal) - lost, self.ends.get(self.timeline - 1, 100)
         self.former[self.timeline] = self.wal, self.states
+        if self.is_standby:  # what it had not replayed it has sent to nobody
+            self.wal, self.states = [*self.wal], [*self.states]
+            self.ends[self.timeline] = self.wal_end
+            self.timeline += 1
+            return
         self.wal, self.states = self.wal[:count], self.states[: count + 1]
         self.tables = copy.deepcopy(self.states[-1])
         if lost or self.world.chance(0.5):  # nor had it the end of the log, which holds no commit

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.gauss import STYLES
+from tests.sim.gauss import PGOUTPUT, STYLES
 from tests.sim.schedule import Faults, Outcome, Simulation, simulate
 
 SECONDS = float(os.environ.get("GAUSS_CDC_SIM_SECONDS", "15"))
@@ -103,6 +103,12 @@ def test_a_forced_switch_of_gaussdb_is_mended_by_a_new_slot_and_re_reads():
     forced = {"transactions": 25, "steps": 700, "losses": 2, "aliens": 0}
     for seed, style in enumerate(STYLES):
         judge(Simulation(seed, overrides={**forced, "style": style}).run())
+
+
+def test_a_standby_that_is_read_is_promoted_and_sends_on():
+    promoted = {"transactions": 25, "steps": 700, "standby": True, "promotions": 3, "aliens": 0}
+    for seed in range(12):
+        judge(Simulation(seed, overrides={**promoted, "style": PGOUTPUT}).run())
 
 
 def test_a_load_survives_an_acknowledgement_without_an_offset():
