@@ -135,7 +135,9 @@ def preflight(slot: Slot | None, request: TakeoverRequest) -> None:
             slot=identity.slot,
             reason=slot.invalid,
             hint=f"{LOAD_AGAIN}; raise max_slot_wal_keep_size (GaussDB, openGauss: "
-            "max_size_for_xlog_retention) so that it does not happen again",
+            "max_size_for_xlog_retention) so that it does not happen again; at a standby "
+            "rows_removed is prevented by hot_standby_feedback = on and primary_slot_name there, "
+            "wal_level_insufficient by wal_level = logical at its primary",
         )
 
 

@@ -5,13 +5,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from typing import Literal
+
+import pytest
 
 from gauss_cdc.sandbox.services import Addresses
+from producer.errors import RoleDiffers
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
 from producer.sources.postgres.decoding_standby import check_standby
 from producer.sources.postgres.primary import Primary, at_primary
+from producer.sources.postgres.source import PostgresSource
 from schemas.findings import Level
 from schemas.tables import TableId
 from tests.e2e.path import Path, until
@@ -56,6 +61,42 @@ def number(server: Server, query: str) -> int:
     return found
 
 
+def opened(path: Path, at: Server, role: Literal["primary", "standby"]) -> PostgresSource:
+    """As `run` opens a source that is named alone."""
+    source = replace(parse_dsn(at.url), role=role, slot="alone")
+    options = replace(path.options, source=source, slot="alone")
+    return PostgresSource.open(options, lambda _: None)
+
+
+def is_refused(path: Path, pair: Pair) -> None:
+    with pytest.raises(RoleDiffers, match="the server is a standby") as caught:
+        opened(path, pair.standby, "primary")
+    assert 'role = "standby"' in caught.value.hint
+    with pytest.raises(RoleDiffers, match="role asks for a standby"):
+        opened(path, pair.primary, "standby")
+
+
+def loads_alone(path: Path, pair: Pair) -> None:
+    """Without a primary to write to; the test does what its bgwriter does every 15 s."""
+    notes: list[str] = []
+    with closing(opened(path, pair.standby, "standby")) as source:
+        assert TableId("public", "later") in source.prepare(notes.append)
+        while (made := source.make_slot()) is None:
+            pair.primary.ask("SELECT pg_log_standby_snapshot()")
+        assert "public.quiet" in source.captured(made)
+        with source.reading(made) as reading:
+            assert reading.shapes([TableId("public", "quiet")])
+        for write in (
+            lambda: source.publish(TableId("public", "quiet")),
+            lambda: source.answer(TableId("public", "quiet"), 1),
+        ):
+            with pytest.raises(RoleDiffers, match="cannot be written to") as caught:
+                write()
+            assert "[source] hosts" in caught.value.hint
+        source.discard(notes.append)
+    assert notes[-1] == "slot alone dropped again: it was not used"
+
+
 def test_a_standby_is_loaded_and_streamed_and_promoted(
     addresses: Addresses, topic_prefix: str, new_database: Callable[[], str]
 ) -> None:
@@ -89,8 +130,8 @@ def test_a_standby_is_loaded_and_streamed_and_promoted(
         primary.ask("INSERT INTO later VALUES (2, 'two')")
         until(lambda: path.catch_up().state == "EXACT", "loaded", pause)
 
-        primary.ask("SELECT pg_current_xact_id()")
-        path.arrive()
+        is_refused(path, pair)
+        loads_alone(path, pair)
         primary.stop(signal.SIGKILL)
         load.join()
         pair.promote()

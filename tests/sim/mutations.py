@@ -565,8 +565,6 @@ MUTATIONS: list[Mutation] = [
              {"losses": 2, "asks": 9}, first_seed=130),
     Mutation("promoted-unasked", "a standby's stream ends where its history does [H45]",
              edit(OneHistory, "read", ("self.check()", "pass")), _PROMOTED),
-    Mutation("slot-elsewhere", "and behind the making of a slot",
-             edit(SimSource, "make_slot", ("self.wire.history.check()", "pass")), _PROMOTED),
     # ------------------------------------------------------------ producer: re-reads
     Mutation("load-not-finished", "a load that did not finish is finished by re-reads [H15]",
              edit(Rereads, "follow", ("if phase in wanted", "if phase == GAP")),
