@@ -7,8 +7,11 @@ closures stand in Spark's task descriptions.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import sys
+import zipimport
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +62,7 @@ def copy_batches(job: Job, batches: Iterable[Any]) -> Iterator[Any]:
     attempt = context.taskAttemptId() if context is not None else 0
     records = TaskRecords(job)
     refused = job.task.load(job.stages, attempt, records.staged(batches), secrets(job.secrets))
+    spare_next_task()
     yield pa.RecordBatch.from_arrays(
         [
             pa.array([attempt], pa.int64()),
@@ -67,6 +71,20 @@ def copy_batches(job: Job, batches: Iterable[Any]) -> Iterator[Any]:
         ],
         ["task", "records", "refused"],
     )
+
+
+def spare_next_task() -> None:
+    """Leave a worker of Spark so that its next task begins at once.
+
+    Between two tasks a worker searches all of its objects for garbage, and lets each importer of
+    an archive, one for each package of pyspark.zip, read the archive's directory again: 0.2 s of
+    CPU for what is there to stay.
+    """
+    if not gc.get_freeze_count():
+        gc.freeze()  # modules, for the most part
+    for path, importer in list(sys.path_importer_cache.items()):
+        if isinstance(importer, zipimport.zipimporter):  # made again when it is needed
+            del sys.path_importer_cache[path]
 
 
 def secrets(file: SecretFile | None) -> Mapping[str, str]:

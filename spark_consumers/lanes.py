@@ -15,6 +15,7 @@ attempt's number, and the numbers that came back say which rows are meant.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,11 +39,28 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ROWS_A_TASK: Final = 100_000
-_TASKS_A_CORE: Final = 4  # at most, where a segment has more partitions
+_TASKS_A_CORE: Final = 4  # at most, where partitions differ
+_UNEVEN: Final = 1.5  # times its share, that a task may have
 
 
 def _never() -> bool:
     return False
+
+
+def shared_by(partitions: Sequence[int], tasks: int, *, most: int) -> int:
+    """How many tasks take partitions of so many records: `tasks`, or up to `most` for even shares.
+
+    Spark divides partitions that are larger than a share, and gives each task about as many of the
+    parts, whatever they hold.  A task costs what some ten thousand rows cost.
+
+    >>> shared_by([20_000] * 10, 2, most=8), shared_by([190_000] + [1_000] * 10, 2, most=8)
+    (2, 8)
+    """
+    share = max(1, -(-sum(partitions) // tasks))
+    parts = [-(-records // -(-records // share)) for records in partitions if records]
+    count = sum(-(-records // share) for records in partitions)
+    longest = -(-count // tasks) * max(parts, default=0)
+    return tasks if longest <= _UNEVEN * share else max(tasks, most)
 
 
 class Lanes:
@@ -170,10 +188,8 @@ class SparkBulk:
         )
         try:
             frame = spark.read.format("kafka").options(**options).load()
-            # Each task costs a login at the target: many small partitions share one.
-            rows = frame.select("topic", "partition", "offset", "value").coalesce(
-                max(tasks, _TASKS_A_CORE * cores(spark))
-            )
+            shared = shared_by(self._partitions(), tasks, most=_TASKS_A_CORE * cores(spark))
+            rows = frame.select("topic", "partition", "offset", "value").coalesce(shared)
             staged = map_in_arrow(rows, partial(copy_batches, job), RESULT)
             done = collected(spark, staged, description=self.description, stop=self.stop)
         except SPARK_ERRORS as error:
@@ -187,6 +203,12 @@ class SparkBulk:
         if copied != need:
             raise Incomplete(f"{copied} of {need} records are there", ranges=len(self.ranges))
         return [one.task for one in done]
+
+    def _partitions(self) -> list[int]:
+        records: Counter[tuple[str, int]] = Counter()
+        for r in self.ranges:
+            records[r.topic, r.partition] += r.end - r.start
+        return list(records.values())
 
     def _job(self, stages: Sequence[str], spark: SparkSession) -> Job:
         job = Job(

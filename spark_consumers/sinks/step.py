@@ -9,6 +9,7 @@ when a commit's outcome is unknown: the ledger is locked again, and decides.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
@@ -17,7 +18,7 @@ from schemas.control import LoadPhase, Origin, SchemaChange, TableLoad
 from schemas.tables import TableId
 from spark_consumers.errors import Fenced, Superseded
 from spark_consumers.ledger import EXACT, LOADING, loading_beside, remarked, shown, unshown
-from spark_consumers.model import Ledger, Segment
+from spark_consumers.model import Change, Ledger, Segment
 
 Place: TypeAlias = tuple[int, int]  # (seq, ordinal)
 FIRST: Final[Place] = (-1, -1)
@@ -177,6 +178,27 @@ def _fences(change: SchemaChange) -> str | None:
     A deparsed statement says in `lossy` also what no copy has; rows that it lost are gaps.
     """
     return None if change.origin is Origin.DEPARSED else change.lossy
+
+
+def divided(
+    changes: Mapping[TableId, Sequence[Change]], places: Sequence[Place]
+) -> Sequence[Mapping[TableId, Sequence[Change]]]:
+    """Divide changes in commit order at places that ascend: before the first, …, behind the last.
+
+    Each one is looked at once, however many places there are.
+    """
+    out: list[dict[TableId, Sequence[Change]]] = [{} for _ in range(len(places) + 1)]
+    for table, rows in changes.items():
+        start = 0
+        while start < len(rows):
+            first = rows[start]
+            at = bisect_left(places, (first.seq, first.ordinal))
+            end = len(rows)
+            if at < len(places):
+                end = bisect_right(rows, places[at], lo=start, key=lambda c: (c.seq, c.ordinal))
+            out[at][table] = rows if end - start == len(rows) else rows[start:end]
+            start = end
+    return out
 
 
 def followed(

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import psycopg2
 import pytest
+from psycopg2.extras import LoggingConnection
 
 from schemas.control import LoadPhase, Origin
 from schemas.tables import TableId, TableSchema
@@ -15,6 +17,7 @@ from spark_consumers.errors import (
     TargetRefused,
 )
 from spark_consumers.job import Applier
+from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.integration.postgres_target import ACCOUNT, Target, load, only_postgresql, rows
 from tests.spark_consumers.feed import (
     alter,
@@ -323,3 +326,57 @@ def test_code_of_the_source_does_not_run_at_the_target_unless_it_is_trusted(
         assert code or "(6 of this kind" in left[-1]
         assert target.sink.ledger().state == "EXACT"
         target.sink.close()
+
+
+def test_what_is_asked_of_a_target_grows_little_with_its_tables(
+    new_database: Callable[[], str],
+) -> None:
+    """A load of empty tables, then a schema change of one of many."""
+    url, said = new_database(), Said()
+
+    def connect() -> LoggingConnection:
+        made = psycopg2.connect(url, connection_factory=LoggingConnection)
+        made.initialize(said)
+        return made
+
+    target = Target(url, "postgres")
+    target.sink.close()
+    target.sink = PostgresSink(connect, target.feed.source)
+    target.applier = Applier(target.feed.read_cuts, target.read_rows, target.sink)
+    tables = [table(f"t{n}", "id integer, v text") for n in range(60)]  # more than one step's
+    target.drain()
+
+    said.clear()
+    for phase in (LoadPhase.BEGIN, LoadPhase.END):
+        for one in tables:
+            target.feed.load(one, phase)
+    assert target.drain().state == "EXACT"
+    assert said.number("SELECT ") < 1.5 * len(tables)
+    assert len(said) < 9 * len(tables)
+
+    def change_all(key: str, tables: list[TableSchema]) -> None:
+        said.clear()
+        target.apply(*[insert(one, key, *"v" * (len(one.columns) - 1)) for one in tables])
+        target.apply(*[update(one, key, *"w" * (len(one.columns) - 1)) for one in tables])
+
+    change_all("1", tables)
+    assert said.number("CREATE TEMP TABLE ") == len(tables)
+    wider = table("t7", "id integer, v text, more text")
+    target.apply(alter(tables[7], wider))
+    tables[7] = wider
+    change_all("2", tables)
+    assert said.number("CREATE TEMP TABLE ") == 1
+    assert said.number("SELECT ") < len(tables) / 2
+    assert rows(target, "t7") == [(1, "w", None), (2, "w", "w")]
+    assert rows(target, "t8") == [(1, "w"), (2, "w")]
+    target.sink.close()
+
+
+class Said(list[str]):
+    """The statements of a connection, as psycopg2 logs them into a file."""
+
+    def write(self, line: str) -> None:
+        self.append(line)
+
+    def number(self, beginning: str) -> int:
+        return sum(line.lstrip().startswith(beginning) for line in self)

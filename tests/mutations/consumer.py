@@ -626,9 +626,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "rows-all-at-the-end",
         "3.5: rows behind a schema change come behind it",
-        _SINK_FILE,
-        "table: [c for c in rows if after < (c.seq, c.ordinal) < before]",
-        "table: [c for c in rows if before == (1 << 62, 1 << 62)]",
+        _STEP_FILE,
+        "at = bisect_left(places, (first.seq, first.ordinal))",
+        "at = len(places)",
         _pg("test_ddl_in_the_middle_of_a_commit_is_applied_in_its_place", "shapes"),
     ),
     Mutation(

@@ -1,12 +1,15 @@
 """What executors do of a large segment, without any of them."""
 
+import gc
 import json
 import pickle
 import stat
 import subprocess
 import sys
+import zipfile
 from collections.abc import Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,13 @@ from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.envelope import envelope_schema
 from schemas.tables import UNCHANGED
 from spark_consumers.decode.batches import Spans
-from spark_consumers.executors import Job, SecretFile, copy_batches, secrets
+from spark_consumers.executors import (
+    Job,
+    SecretFile,
+    copy_batches,
+    secrets,
+    spare_next_task,
+)
 from spark_consumers.model import Change
 from spark_consumers.sinks.postgres.copying import CopyTask, copy_line
 from spark_consumers.sinks.postgres.loader import CopyLoader
@@ -158,6 +167,24 @@ def test_a_task_stages_the_records_of_its_ranges_and_counts_them(native: bool) -
 
     assert loader.staged == [("stage", 0, [str(at), "x"]) for at in (3, 4, 7, 11)]
     assert done == {"task": 0, "records": 4, "refused": None}
+
+
+def test_a_worker_does_not_read_archives_again_before_its_next_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark calls `importlib.invalidate_caches()` there, and keeps its modules in an archive."""
+    archive = tmp_path / "modules.zip"
+    with zipfile.ZipFile(archive, "w") as out:
+        for name in ("one_in_zip", "other_in_zip"):
+            out.writestr(f"{name}.py", f"found = {name!r}")
+    monkeypatch.syspath_prepend(archive)
+    import_module("one_in_zip")
+
+    spare_next_task()
+    gc.unfreeze()
+
+    assert not [path for path in sys.path_importer_cache if str(archive) in path]
+    assert import_module("other_in_zip").found == "other_in_zip"
 
 
 def test_a_tombstone_counts_as_a_record_and_is_no_row() -> None:

@@ -70,7 +70,8 @@ class Catalog:
     product: TargetProduct = POSTGRES
     takes_bytes: bool = False  # the database has no encoding
     tables: dict[TableId, TargetTable] = field(default_factory=dict)
-    absent: set[TableId] = field(default_factory=set)  # in this transaction, as `has` found
+    absent: set[TableId] = field(default_factory=set)  # in this transaction, as `look` found
+    schemas: set[str] = field(default_factory=set)  # that are there, in this transaction
     plans: dict[tuple[TableId, tuple[str, ...]], Plan] = field(default_factory=dict)
     staged: set[str] = field(default_factory=set)
     made: int = 0  # plans so far: names of staging tables
@@ -94,12 +95,16 @@ class Catalog:
 
     def has(self, cursor: Any, table: TableId) -> bool:
         """Say whether the target has a table; asked once in a transaction, until `forget`."""
-        if table not in self.tables and table not in self.absent:
-            refuse_reserved(table)
-            self.find(cursor, [table])
-            if table not in self.tables:
-                self.absent.add(table)
+        self.look(cursor, [table])
         return table in self.tables
+
+    def look(self, cursor: Any, tables: Iterable[TableId]) -> None:
+        """Learn at once which of these tables the target has; see `has`."""
+        unknown = {table for table in tables if table not in self.tables} - self.absent
+        if unknown:
+            refuse_reserved(*unknown)
+            self.find(cursor, unknown)
+            self.absent |= unknown - self.tables.keys()
 
     def find(self, cursor: Any, tables: Iterable[TableId]) -> None:
         """Read those that are not known yet, and that the target has."""
@@ -112,17 +117,27 @@ class Catalog:
                 for table, shadow in shadows.items()
             }
 
-    def forget(self, cursor: Any) -> None:
-        """Tables changed, or their state is unknown: read and stage again."""
-        if self.staged:
-            names = ", ".join(sorted(self.staged))
-            cursor.execute(
-                "DISCARD TEMP" if self.product.has_discard else f"DROP TABLE IF EXISTS {names}"
-            )
-        self.tables.clear()
-        self.absent.clear()
-        self.plans.clear()
-        self.staged.clear()
+    def forget(self, cursor: Any, *changed: TableId) -> None:
+        """Read tables again and stage their rows anew: those that changed; without any, all.
+
+        Also all where foreign keys are beside them, which others' statements follow.
+        """
+        known = [self.tables[name] for name in changed if name in self.tables]
+        is_all = not changed or any(table.parents or table.children for table in known)
+        gone = {at for at in self.plans if is_all or at[0] in changed}
+        stages = self.staged if is_all else self.staged & {self.plans[at].stage for at in gone}
+        if stages:
+            names = ", ".join(sorted(stages))
+            has_discard = is_all and self.product.has_discard
+            cursor.execute("DISCARD TEMP" if has_discard else f"DROP TABLE IF EXISTS {names}")
+        self.staged -= stages
+        for at in gone:
+            del self.plans[at]
+        for name in [*self.tables] if is_all else changed:
+            self.tables.pop(name, None)
+        self.absent = set() if is_all else self.absent.difference(changed)
+        if is_all:
+            self.schemas.clear()
 
     def make_stage(self, cursor: Any, plan: Plan) -> None:
         """An empty staging table: made once a connection, emptied by each commit."""

@@ -28,7 +28,7 @@ def exchange(cursor: Any, catalog: Catalog, shadows: Shadows, table: TableId) ->
     """Let readers see the rows of a table's shadow, and drop it."""
     shadow = catalog.tables[table]
     columns = tuple(shadow.columns)
-    catalog.forget(cursor)
+    catalog.forget(cursor, table)
     found = read_tables(cursor, [table], catalog.product)
     if table not in found:
         raise MissingTable(
@@ -50,7 +50,7 @@ def exchange(cursor: Any, catalog: Catalog, shadows: Shadows, table: TableId) ->
                 f"INSERT INTO {plan.name} {plan.into}SELECT {names} FROM {written(shadow.place)}"
             )
     shadows.leave(cursor, table)
-    catalog.forget(cursor)
+    catalog.forget(cursor, table)
 
 
 def _write_differences(cursor: Any, catalog: Catalog, plan: Plan, shadow: TargetTable) -> None:

@@ -26,17 +26,33 @@ class Shadows:
 
     def __init__(self, source: str) -> None:
         self._source = source
+        self._known: dict[TableId, TableId] | None = None
         self._prefix = f"shadow_{zlib.crc32(source.encode()):08x}"
 
     def find(self, cursor: Any, tables: Iterable[TableId]) -> dict[TableId, TableId]:
         """Name the shadows of those tables that have one."""
-        asked = set(tables)
-        cursor.execute(
-            "SELECT table_schema, table_name, shadow FROM gauss_cdc.shadows WHERE source = %s",
-            (self._source,),
-        )
-        found = {TableId(s, t): TableId(OWN_SCHEMA, name) for s, t, name in cursor.fetchall()}
-        return {table: shadow for table, shadow in found.items() if table in asked}
+        known = self._read(cursor)
+        return {table: known[table] for table in tables if table in known}
+
+    def place(self, cursor: Any, table: TableId) -> TableId:
+        """Where a table's rows are written."""
+        return self._read(cursor).get(table, table)
+
+    def ask_again(self) -> None:
+        """A transaction was undone, or another run begins."""
+        self._known = None
+
+    def _read(self, cursor: Any) -> dict[TableId, TableId]:
+        """All of the source: who holds its ledger is the only one that writes this."""
+        if self._known is None:
+            cursor.execute(
+                "SELECT table_schema, table_name, shadow FROM gauss_cdc.shadows WHERE source = %s",
+                (self._source,),
+            )
+            self._known = {
+                TableId(s, t): TableId(OWN_SCHEMA, name) for s, t, name in cursor.fetchall()
+            }
+        return self._known
 
     def make(self, cursor: Any, table: TargetTable, columns: Sequence[str]) -> None:
         """Begin a load beside a table's rows."""
@@ -54,9 +70,14 @@ class Shadows:
             "INSERT INTO gauss_cdc.shadows VALUES (%s, %s, %s, %s)",
             (self._source, *table.id, shadow.name),
         )
+        self._read(cursor)[table.id] = shadow
 
     def rename(self, cursor: Any, was: TableId, now: TableId) -> None:
         """A table has another name now."""
+        known = self._read(cursor)
+        if (shadow := known.pop(was, None)) is None:
+            return
+        known[now] = shadow
         cursor.execute(
             f"UPDATE gauss_cdc.shadows SET table_schema = %s, table_name = %s WHERE {_OF_TABLE}",
             (*now, self._source, *was),
@@ -64,7 +85,7 @@ class Shadows:
 
     def leave(self, cursor: Any, table: TableId) -> bool:
         """Drop a table's shadow; say whether it had one."""
-        shadow = self.find(cursor, [table]).get(table)
+        shadow = self._read(cursor).pop(table, None)
         if shadow is None:
             return False
         cursor.execute(f"DROP TABLE {written(shadow)}")

@@ -74,7 +74,7 @@ from spark_consumers.sinks.postgres.rights import (
 from spark_consumers.sinks.postgres.shadows import Shadows
 from spark_consumers.sinks.postgres.tables import OpenLoads, Tables
 from spark_consumers.sinks.postgres.waits import REPORT_EVERY, Waits, holder
-from spark_consumers.sinks.step import FIRST, Place, check_fence, shapes_of, step
+from spark_consumers.sinks.step import FIRST, Place, check_fence, divided, shapes_of, step
 
 _OF_TABLES: Final = (TargetRefused, MissingTable, MissingColumn)
 # What a COPY into a table meets and a staged row does not: a row of somebody else under its key,
@@ -132,10 +132,12 @@ class PostgresSink:
         self._source = source
         self._wants_replica, self._product = replica_role, product
         self._shadows, self._keeps = Shadows(source), shadow
+        self._loads = OpenLoads(source, replace=replace)
         self._tables = Tables(
             source,
             DIALECTS[product.dialect],
             self._shadows,
+            self._loads,
             inside=INSIDE[product.dialect],
             replace=replace,
             apply=ddl,
@@ -143,7 +145,6 @@ class PostgresSink:
             code=code,
             on_note=on_note,
         )
-        self._loads = OpenLoads(source, replace=replace)
         self._on_wait, self._on_step, self._on_note = on_wait, on_step, on_note
         self._runs_definitions = ddl == "all"
         # Staging tables of this source, whatever its name holds.
@@ -156,7 +157,7 @@ class PostgresSink:
         self._fence: int | None = None
         self._message_rows = message_rows if product.has_on_conflict else -1
         self._known: Ledger | None = None  # what the target held after our last transaction
-        self._catalog = self._unread()
+        self._catalog = self._unread(self._shadows)
 
     def start(self) -> Ledger:
         """Wait until no other applier of this source runs, then take the fence."""
@@ -190,7 +191,8 @@ class PostgresSink:
             with closing(self._connect()) as conn, conn.cursor() as cursor:
                 self._set_up(cursor)
                 check_fence(read_ledger(conn, self._source), self._source, self._fence)
-                types = types_of(cursor, self._unread(), rows.shapes, rows.ddl)
+                catalog = self._unread(Shadows(self._source))
+                types = types_of(cursor, catalog, rows.shapes, rows.ddl)
                 for name, kinds in zip(names, types, strict=True):
                     create_stage(cursor, name, kinds)
                 conn.commit()
@@ -256,7 +258,7 @@ class PostgresSink:
             }
             one = _Step(
                 cursor, self._source, self._catalog, self._tables, self._loads, staged, waiting,
-                self._on_note, self._shadows, keeps=self._keeps,
+                self._on_note, self._shadows, segment.loads, keeps=self._keeps,
             )  # fmt: skip
             upto = step(one, segment, fence=self._fence, on_step=self._on_step)
             if isinstance(staged, StagedBulk):
@@ -275,7 +277,7 @@ class PostgresSink:
 
     def _give_up(self) -> None:
         self._known = None
-        self._loads.ask_again()
+        self._tables.ask_again()
         if self._conn is not None:
             self._conn.close()
             self._conn = None
@@ -288,6 +290,7 @@ class PostgresSink:
         try:
             conn = self._connected()
             self._catalog.absent.clear()  # others may have made them since
+            self._catalog.schemas.clear()
             with self._waits.watched(self._pid), conn.cursor() as cursor:
                 yield cursor
                 conn.commit()
@@ -330,7 +333,7 @@ class PostgresSink:
     def _undo(self) -> None:
         """Roll back; if that fails, too, close the connection."""
         self._known = None
-        self._loads.ask_again()
+        self._tables.ask_again()
         if self._conn is None:
             return
         try:
@@ -341,10 +344,10 @@ class PostgresSink:
             self._conn.commit()
         except DRIVER_ERRORS:
             self._give_up()
-            self._catalog = self._unread()
+            self._catalog = self._unread(self._shadows)
 
-    def _unread(self) -> Catalog:
-        return Catalog(product=self._product, shadows=self._shadows)
+    def _unread(self, shadows: Shadows) -> Catalog:
+        return Catalog(product=self._product, shadows=shadows)
 
     def _connected(self) -> Any:
         if self._conn is not None and not self._conn.closed:
@@ -371,7 +374,8 @@ class PostgresSink:
             for problem in power_problems(cursor) if self._runs_definitions else ():
                 self._on_note(f"WARNING: {problem}")
             is_replica = self._wants_replica and may_replicate(cursor)
-            self._catalog = self._unread()
+            self._tables.ask_again()
+            self._catalog = self._unread(self._shadows)
             self._catalog.is_replica, self._catalog.takes_bytes = is_replica, take_bytes(conn)
             self._lock(cursor)
         conn.autocommit = False
@@ -421,7 +425,9 @@ class _Step:
     waiting: set[str]  # tables that are still to be loaded
     on_note: Callable[[str], None]
     shadows: Shadows
+    steps: Sequence[TableLoad]  # of loads, in the segment
     keeps: bool  # rows of a table that is loaded again
+    windows: Iterator[Mapping[TableId, Sequence[Change]]] | None = None  # rows between DDL
 
     @property
     def ddl(self) -> Sequence[SchemaChange]:
@@ -451,23 +457,19 @@ class _Step:
                 after=after, before=before, inexact=inexact, on_note=self.on_note,
             )  # fmt: skip
             return
-        changes: Mapping[TableId, Sequence[Change]] = staged.rows.changes
-        if staged.rows.ddl:
-            changes = {
-                table: [c for c in rows if after < (c.seq, c.ordinal) < before]
-                for table, rows in changes.items()
-            }
-        changes = {table: rows for table, rows in changes.items() if rows}
-        apply_changes(cursor, catalog, changes, inexact=inexact)
+        if self.windows is None:
+            places = [(change.seq, change.ordinal) for change in staged.rows.ddl]
+            self.windows = iter(divided(staged.rows.changes, sorted(places)))
+        apply_changes(cursor, catalog, next(self.windows), inexact=inexact)
 
     def load(self, cut: TableLoad, *, keeps: bool) -> bool:
         cursor, catalog, staged = self.cursor, self.catalog, self.staged
         if cut.phase is LoadPhase.BEGIN:
             return self._begin(cut, keeps=keeps and self.keeps)
-        catalog.need(cursor, [cut.table])
-        place = catalog.tables[cut.table].place
+        place = self.shadows.place(cursor, cut.table)
         match cut.phase:
             case LoadPhase.CHUNK:
+                catalog.need(cursor, [cut.table])
                 self.loads.add(cursor, cut.table, cut.rows, place=place)
                 if isinstance(staged, StagedBulk):
                     load_bulk(cursor, catalog, staged, cut.table)
@@ -476,32 +478,51 @@ class _Step:
             case LoadPhase.END:
                 self.loads.end(cursor, cut.table, place=place)
                 if place != cut.table:
+                    catalog.need(cursor, [cut.table])
                     exchange(cursor, catalog, self.shadows, cut.table)
         return False
 
     def _begin(self, cut: TableLoad, *, keeps: bool) -> bool:
         """Empty the table, or make a shadow of it: then readers have its rows until END."""
         cursor, catalog = self.cursor, self.catalog
+        if cut is next(load for load in self.steps if load.phase is LoadPhase.BEGIN):
+            self._look_at_all()
         if self.shadows.leave(cursor, cut.table):  # of a load that did not end
-            catalog.forget(cursor)
+            catalog.forget(cursor, cut.table)
+        is_new = not catalog.has(cursor, cut.table)
         columns: tuple[str, ...] = ()
         for change in shapes_of(self.ddl, cut.table):
             keeps = self.made.begin(cursor, catalog, change, keeps=keeps) and keeps
             columns = change.after.names() if change.after is not None else ()
-        catalog.need(cursor, [cut.table])
-        begun = catalog.tables[cut.table]
+        if not (is_new and columns):  # else it is empty
+            keeps = self._clear(cut.table, columns, keeps=keeps)
+        self.waiting.discard(str(cut.table))  # none may empty it any more
+        self.loads.begin(cursor, cut.table)
+        return keeps and not is_new
+
+    def _look_at_all(self) -> None:
+        """Ask at once for all tables whose loads begin here: each question is a round trip."""
+        begun = [load.table for load in self.steps if load.phase is LoadPhase.BEGIN]
+        policies = self.catalog.product.has_policies
+        for problem in load_problems(self.cursor, begun, has_policies=policies):
+            raise problem
+        self.catalog.look(self.cursor, begun)
+
+    def _clear(self, table: TableId, columns: tuple[str, ...], *, keeps: bool) -> bool:
+        """Let a table be empty, or where its rows come; say whether it keeps those that it has."""
+        cursor, catalog = self.cursor, self.catalog
+        catalog.need(cursor, [table])
+        begun = catalog.tables[table]
         # Under foreign keys that act, rows come and go in the order of their tables only.
         is_free = catalog.is_replica or not (begun.children | begun.parents)
         keeps = keeps and bool(columns) and is_free
         if keeps:
             self.shadows.make(cursor, begun, columns)
-            catalog.forget(cursor)
+            catalog.forget(cursor, table)
         else:
             if not catalog.is_replica:
                 refuse_cascade(cursor, begun, self.waiting)
             clear_tables(cursor, [begun])
-        self.waiting.discard(str(cut.table))  # none may empty it any more
-        self.loads.begin(cursor, cut.table)
         return keeps
 
 

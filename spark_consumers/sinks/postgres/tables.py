@@ -23,7 +23,7 @@ from spark_consumers.errors import MissingColumn, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.postgres.apply import Catalog
 from spark_consumers.sinks.postgres.catalog import TargetTable
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, sqlstate
-from spark_consumers.sinks.postgres.rights import load_problems
+from spark_consumers.sinks.postgres.owned import Owned
 from spark_consumers.sinks.postgres.shadows import Shadows, written
 
 # Each part in quotes, whether it needs them or not: as type_names.parse() writes them.
@@ -65,11 +65,16 @@ def _try(cursor: Any, statement: str) -> str | None:
     return None
 
 
-def _has_schema(cursor: Any, table: TableSchema | None) -> bool:
+def _has_schema(cursor: Any, catalog: Catalog, table: TableSchema | None) -> bool:
     if table is None:
         return False
-    cursor.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", (table.id.schema,))
-    return cursor.fetchone() is not None
+    schema = table.id.schema
+    if schema not in catalog.schemas:
+        cursor.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", (schema,))
+        if cursor.fetchone() is None:
+            return False
+        catalog.schemas.add(schema)
+    return True
 
 
 def lock_table(cursor: Any, table: TableId) -> None:
@@ -90,13 +95,14 @@ class OpenLoads:
 
     def begin(self, cursor: Any, table: TableId) -> None:
         """The table was emptied."""
-        self._forget(cursor, table)
+        self._loaded_at_end(cursor, table)
         cursor.execute("INSERT INTO gauss_cdc.loads VALUES (%s, %s, %s, 0)", (self._source, *table))
 
     def add(self, cursor: Any, table: TableId, rows: int, *, place: TableId) -> None:
         """A chunk is about to be written: ask whether `place` holds the ones before it alone."""
         if table not in self._counted:
-            self._compare(cursor, table, place)
+            lock_table(cursor, place)
+            self._compare(cursor, table, place, self._loaded(cursor, table))
             self._counted.add(table)
         cursor.execute(
             "UPDATE gauss_cdc.loads SET loaded = loaded + %s "
@@ -106,17 +112,24 @@ class OpenLoads:
 
     def end(self, cursor: Any, table: TableId, *, place: TableId) -> None:
         """The table is to be called exact: `place` must hold what was loaded, and nothing else."""
-        lock_table(cursor, table)
-        self._compare(cursor, table, place)
-        self._forget(cursor, table)
+        for one in dict.fromkeys((table, place)):
+            lock_table(cursor, one)
+        self._compare(cursor, table, place, self._loaded_at_end(cursor, table))
+
+    def rename(self, cursor: Any, was: TableId, now: TableId) -> None:
+        """A table has another name now."""
+        cursor.execute(
+            "UPDATE gauss_cdc.loads SET table_schema = %s, table_name = %s "
+            "WHERE source = %s AND table_schema = %s AND table_name = %s",
+            (*now, self._source, *was),
+        )
 
     def ask_again(self) -> None:
         """A transaction was undone, or another run begins."""
         self._counted.clear()
 
-    def _compare(self, cursor: Any, table: TableId, place: TableId) -> None:
-        lock_table(cursor, place)
-        if (loaded := self._loaded(cursor, table)) is None:
+    def _compare(self, cursor: Any, table: TableId, place: TableId, loaded: int | None) -> None:
+        if loaded is None:
             return
         cursor.execute(f"SELECT count(*) FROM {written(place)}")
         there = cursor.fetchone()[0]
@@ -144,13 +157,16 @@ class OpenLoads:
         row = cursor.fetchone()
         return None if row is None else int(row[0])
 
-    def _forget(self, cursor: Any, table: TableId) -> None:
+    def _loaded_at_end(self, cursor: Any, table: TableId) -> int | None:
+        """Forget the load; the same as `_loaded`."""
         self._counted.discard(table)
         cursor.execute(
             "DELETE FROM gauss_cdc.loads "
-            "WHERE source = %s AND table_schema = %s AND table_name = %s",
+            "WHERE source = %s AND table_schema = %s AND table_name = %s RETURNING loaded",
             (self._source, *table),
         )
+        row = cursor.fetchone()
+        return None if row is None else int(row[0])
 
 
 class Tables:
@@ -161,6 +177,7 @@ class Tables:
         source: str,
         dialect: Dialect,
         shadows: Shadows,
+        loads: OpenLoads,
         *,
         inside: Dialect,
         replace: bool,
@@ -174,11 +191,18 @@ class Tables:
         `inside` is the dialect for shadow tables, which stand in a schema of ours.
         `code`: with "all", also what runs code of the source's at the target.
         """
-        self._source, self._dialect, self._replace = source, dialect, replace
+        self._dialect, self._replace = dialect, replace
+        self._owned, self._loads = Owned(source), loads
         self._shadows, self._inside = shadows, inside
         self._apply, self._extras, self._on_note = apply, extras, on_note
         self._code = code
         self._left_out = 0
+
+    def ask_again(self) -> None:
+        """A transaction was undone, or another run begins."""
+        self._owned.ask_again()
+        self._shadows.ask_again()
+        self._loads.ask_again()
 
     def alter(
         self, cursor: Any, catalog: Catalog, change: SchemaChange, *, is_exact: bool = True
@@ -194,22 +218,14 @@ class Tables:
         if after is not None and (before is None or before.id != after.id):
             self._make_room(cursor, catalog, after.id)
         if before is not None and after is not None and before.id != after.id:
-            for ours in ("tables", "loads"):
-                cursor.execute(
-                    f"UPDATE gauss_cdc.{ours} SET table_schema = %s, table_name = %s "
-                    "WHERE source = %s AND table_schema = %s AND table_name = %s",
-                    (*after.id, self._source, *before.id),
-                )
+            self._owned.rename(cursor, before.id, after.id)
+            self._loads.rename(cursor, before.id, after.id)
             self._shadows.rename(cursor, before.id, after.id)
             self.own(cursor, catalog, after.id, why="is renamed by the stream")
         elif after is not None and before is None:
             self.own(cursor, catalog, after.id, why="is created by the stream")
         elif before is not None and after is None:
-            cursor.execute(
-                "DELETE FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
-                "AND table_name = %s",
-                (self._source, *before.id),
-            )
+            self._owned.leave(cursor, before.id)
             self._shadows.leave(cursor, before.id)
         if self._apply == "all":
             change = self._rename_types(cursor, change)
@@ -222,20 +238,15 @@ class Tables:
 
         It left the stream before: it was made UNLOGGED there, or dropped without a report.
         """
-        cursor.execute(
-            "DELETE FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
-            "AND table_name = %s RETURNING made",
-            (self._source, *name),
-        )
-        gone = cursor.fetchone()
+        made = self._owned.leave(cursor, name)
         if self._shadows.leave(cursor, name):
-            catalog.forget(cursor)
-        if gone is None or not self.is_there(cursor, catalog, name):
+            catalog.forget(cursor, name)
+        if made is None or not self.is_there(cursor, catalog, name):
             return
         table = f"{quote(name.schema)}.{quote(name.name)}"
         # A table that others created keeps its shape.
-        cursor.execute(f"DROP TABLE {table}" if gone[0] else f"DELETE FROM {table}")
-        catalog.forget(cursor)
+        cursor.execute(f"DROP TABLE {table}" if made else f"DELETE FROM {table}")
+        catalog.forget(cursor, name)
         self._on_note(f"{name}: the rows of an older table of this name are dropped")
 
     def _rename_types(self, cursor: Any, change: SchemaChange) -> SchemaChange:
@@ -303,24 +314,16 @@ class Tables:
         table = change.after
         if table is None:
             raise NotExpressible("a load of a table without a shape")
-        policies = catalog.product.has_policies
-        for problem in load_problems(cursor, [table.id], has_policies=policies):
-            raise problem
-        cursor.execute(
-            "SELECT made FROM gauss_cdc.tables WHERE source = %s AND table_schema = %s "
-            "AND table_name = %s",
-            (self._source, *table.id),
-        )
-        ours = cursor.fetchone()
-        has_rows = ours is not None and self.is_there(cursor, catalog, table.id)
-        if has_rows and ours[0]:
+        made = self._owned.made(cursor, table.id)
+        has_rows = made is not None and self.is_there(cursor, catalog, table.id)
+        if has_rows and made:
             there = catalog.tables[table.id]
             is_other = (set(there.columns), set(there.key)) != (set(table.names()), set(table.key))
             if is_other and not (keeps and self._reshape(cursor, there, change)):
                 cursor.execute(f"DROP TABLE {written(table.id)}")
                 has_rows = False
             if is_other:
-                catalog.forget(cursor)
+                catalog.forget(cursor, table.id)
         self.check_shape(cursor, catalog, change)
         self.own(cursor, catalog, table.id, why="is to be loaded first")
         self.create(cursor, catalog, change)
@@ -353,7 +356,7 @@ class Tables:
         seen = replace(change, moved=None) if inside else change
         is_lost = False
         for statement in self._dialect(_with_types_of_the_target(cursor, seen)):
-            if statement == schema and _has_schema(cursor, table):
+            if statement == schema and _has_schema(cursor, catalog, table):
                 continue  # it would ask for CREATE on the database all the same
             if is_exact or change.before is None or table is None:
                 self._run(cursor, statement)
@@ -364,14 +367,21 @@ class Tables:
                 self._run(cursor, statement)
         for change_inside in inside:
             self._follow_inside(cursor, change_inside)
-        catalog.forget(cursor)
+        catalog.forget(cursor, *self._touched(change))
         if is_new and table is not None:
-            cursor.execute(
-                "UPDATE gauss_cdc.tables SET made = true WHERE source = %s "
-                "AND table_schema = %s AND table_name = %s",
-                (self._source, *table.id),
-            )
+            self._owned.note_made(cursor, table.id)
         return is_lost
+
+    def _touched(self, change: SchemaChange) -> Iterator[TableId]:
+        """Tables that a schema change leaves otherwise than they were; none: nobody knows.
+
+        With `all`, types and views follow that other tables have.
+        """
+        if self._apply == "all":
+            return
+        yield from (table.id for table in (change.before, change.after) if table is not None)
+        if change.moved is not None:
+            yield change.moved.table
 
     def _in_shadows(self, cursor: Any, change: SchemaChange) -> Iterator[SchemaChange]:
         """The same change of shadows; rows that moved between tables move where changes go."""
@@ -426,15 +436,9 @@ class Tables:
 
     def own(self, cursor: Any, catalog: Catalog, table: TableId, *, why: str) -> None:
         """A table becomes ours; refuse one that someone else filled."""
-        mine = (self._source, table.schema, table.name)
-        cursor.execute(
-            "SELECT 1 FROM gauss_cdc.tables "
-            "WHERE source = %s AND table_schema = %s AND table_name = %s",
-            mine,
-        )
-        if cursor.fetchone() is not None:
+        if self._owned.made(cursor, table) is not None:
             return
-        cursor.execute("INSERT INTO gauss_cdc.tables VALUES (%s, %s, %s)", mine)
+        self._owned.take(cursor, table)
         if self._replace:
             return
         if not self.is_there(cursor, catalog, table):

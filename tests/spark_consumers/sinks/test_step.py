@@ -8,9 +8,9 @@ import pytest
 
 from schemas.control import Hole, LoadPhase, SchemaChange, TableLoad
 from spark_consumers.errors import Fenced, Incomplete, Superseded
-from spark_consumers.model import Ledger, Segment
+from spark_consumers.model import Change, Ledger, Segment
 from spark_consumers.segments import segments
-from spark_consumers.sinks.step import FIRST, LAST, Place, by_table, shapes_of, step
+from spark_consumers.sinks.step import FIRST, LAST, Place, by_table, divided, shapes_of, step
 from tests.spark_consumers.feed import Feed, Tx, alter, create, insert, table
 
 A, WIDER = table("a", "id integer, v text"), table("a", "id integer, v text, w text")
@@ -266,3 +266,23 @@ def test_what_comes_between_begin_and_end_does_not_hide_what_readers_see() -> No
     )
 
     assert upto.inexact == {"public.a": "rows of w"}
+
+
+def test_changes_are_divided_at_schema_changes_and_stay_whole_without_any() -> None:
+    rows = {
+        A.id: [_change(1, 0), _change(1, 4), _change(2, 0)],
+        B.id: [_change(1, 3)],
+    }
+
+    assert divided(rows, []) == [rows]
+    assert divided(rows, [])[0][A.id] is rows[A.id]
+    assert divided(rows, [(1, 2), (1, 5), (3, 0)]) == [
+        {A.id: rows[A.id][:1]},
+        {A.id: rows[A.id][1:2], B.id: rows[B.id]},
+        {A.id: rows[A.id][2:]},
+        {},
+    ]
+
+
+def _change(seq: int, ordinal: int) -> Change:
+    return Change(seq, ordinal, "c", ("id",), None, ["1"])
