@@ -1,8 +1,9 @@
 """How the cost of a row in `apply` grows with the tables, and with the size of a transaction.
 
-    python benchmarks/grow.py [--rows N] [--tables N] [--max-size ROWS] [--by tables] [--by size]
+    python benchmarks/grow.py [--rows N] [--tables N,…] [--max-size ROWS] [--by tables] [--by size]
 
-    tables    transactions of 5 rows, each in one table; 1 table, 10, 100 … --tables in turn
+    tables    transactions of 5 rows, each in one table; 1 table, 10, 100 … --tables in turn, or
+              the numbers that --tables names
     size      transactions of 1 row, 10, 100 … --max-size, in one table
 
 Each line has `--rows` rows or more.  The topics are filled first; `apply` is measured from the end
@@ -103,22 +104,26 @@ def upto(most: int, step: int = 10) -> list[int]:
     return [*found, most]
 
 
+def _numbers(text: str) -> list[int]:
+    return [int(number) for number in text.split(",")]
+
+
 def main() -> None:
     """Measure, compare, print."""
     options = parser(__doc__)
     options.add_argument("--rows", type=int, default=300_000, help="of each line, at least")
-    options.add_argument("--tables", type=int, default=500)
+    options.add_argument("--tables", type=_numbers, default=[500], help="up to N, or N,N,…")
     options.add_argument("--max-size", type=int, default=3_000_000, help="of a transaction")
     options.add_argument("--by", choices=["tables", "size"], action="append")
     given = options.parse_args()
     if given.quick:
-        given.rows, given.tables, given.max_size = 2_000, 20, 10_000
+        given.rows, given.tables, given.max_size = 2_000, [1, 20], 10_000
     report = Report("grow")
     with rig(given.set) as at:
         ways: dict[str, tuple[str, list[int], Callable[[int], Point]]] = {
             "tables": (
                 "tables",
-                [1, given.tables] if given.quick else upto(given.tables),
+                given.tables if len(given.tables) > 1 else upto(*given.tables),
                 lambda n: applied(at, n, tables=n, size=_SMALL, rows=given.rows),
             ),
             "size": (

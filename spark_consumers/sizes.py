@@ -5,8 +5,8 @@
     more                        `many`           2 x `few`, and more of more than 100 tables
 
 A step has statements for each table, so the rows of many tables are taken together: 500 tables
-cost 8 CPU-s per million rows, and 108 by executors, which stage each table by itself.  Executors
-get the rows of few tables.
+cost 8 CPU-s per million rows, and 108 by executors, whose staging tables are the server's work
+besides.  Executors get the rows of few tables.
 
 Segments have fewer rows where these are large: what the driver holds of a segment, and what
 executors bring near the target, is bounded by bytes.  A cut names no bytes: what rows weighed so
