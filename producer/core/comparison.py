@@ -112,6 +112,10 @@ SWITCH_ALL: Final = (
 _ANOTHER_SLOT = f"choose another name in [source] slot, then {LOAD_AGAIN}"
 
 
+def _or_switch(request: TakeoverRequest) -> str:
+    return f"{SWITCH}; {LOAD_AGAIN}" if request.resumes else LOAD_AGAIN
+
+
 def preflight(slot: Slot | None, request: TakeoverRequest) -> None:
     """Refuse a slot that cannot be ours."""
     identity = request.identity
@@ -119,7 +123,7 @@ def preflight(slot: Slot | None, request: TakeoverRequest) -> None:
         raise SlotMissing(
             "cuts exist, but the replication slot does not",
             slot=identity.slot,
-            hint=f"{SWITCH}; {LOAD_AGAIN}" if request.resumes else LOAD_AGAIN,
+            hint=_or_switch(request),
         )
     if (slot.plugin, slot.database) != (identity.plugin, identity.database):
         raise SlotMismatch(
@@ -131,10 +135,10 @@ def preflight(slot: Slot | None, request: TakeoverRequest) -> None:
         )
     if slot.invalid:
         raise SlotInvalid(
-            "the server invalidated the slot; the WAL it needs is gone",
+            "the server invalidated the slot: what it needs is gone",
             slot=identity.slot,
             reason=slot.invalid,
-            hint=f"{LOAD_AGAIN}; raise max_slot_wal_keep_size (GaussDB, openGauss: "
+            hint=f"{_or_switch(request)}; raise max_slot_wal_keep_size (GaussDB, openGauss: "
             "max_size_for_xlog_retention) so that it does not happen again; at a standby "
             "rows_removed is prevented by hot_standby_feedback = on and primary_slot_name there, "
             "wal_level_insufficient by wal_level = logical at its primary",

@@ -39,10 +39,10 @@ def read_at_standby(addresses: Addresses, prefix: str, target: str) -> Iterator[
             yield pair, path
 
 
-def ask_for(path: Path, table: str) -> None:
+def ask_for(path: Path, table: str, slot: str) -> None:
     with closing(catalog.connect(at_primary(path.options.source))) as connection:
         asks = catalog.QueryingConnection(connection)
-        requests.ask(asks, path.options.slot, [TableId("public", table)])
+        requests.ask(asks, slot, [TableId("public", table)])
 
 
 def checked(path: Path) -> list[tuple[Level, str]]:
@@ -79,6 +79,8 @@ def is_refused(path: Path, pair: Pair) -> None:
 def loads_alone(path: Path, pair: Pair) -> None:
     """Without a primary to write to; the test does what its bgwriter does every 15 s."""
     notes: list[str] = []
+    ask_for(path, "quiet", "alone")
+    path.arrive()
     with closing(opened(path, pair.standby, "standby")) as source:
         assert TableId("public", "later") in source.prepare(notes.append)
         while (made := source.make_slot()) is None:
@@ -86,6 +88,8 @@ def loads_alone(path: Path, pair: Pair) -> None:
         assert "public.quiet" in source.captured(made)
         with source.reading(made) as reading:
             assert reading.shapes([TableId("public", "quiet")])
+        assert source.requests() == {}
+        assert "requests for re-reads wait" in notes[-1]
         for write in (
             lambda: source.publish(TableId("public", "quiet")),
             lambda: source.answer(TableId("public", "quiet"), 1),
@@ -118,7 +122,7 @@ def test_a_standby_is_loaded_and_streamed_and_promoted(
 
         primary.ask("ALTER TABLE quiet ADD COLUMN more int")
         primary.ask("INSERT INTO quiet VALUES (2, 'new', 3)")
-        ask_for(path, "account")
+        ask_for(path, "account", path.options.slot)
         open_requests = "SELECT count(*)::int FROM gauss_cdc.snapshot_requests"
         until(lambda: number(primary, open_requests) == 0, "the re-read", pause)
         standby.ask("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots"

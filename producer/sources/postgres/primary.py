@@ -24,6 +24,7 @@ from producer.wire.commands import SlotCreated
 OLDEST: Final = 160_000  # from here on standbys decode
 _REPLAY_SECONDS: Final = 8.0  # SIGTERM is answered within 10
 _REPLAY_PAUSE: Final = 0.02
+_AGAIN: Final = 30.0  # seconds until one that did not answer is tried again: the stream waits
 _EVERY: Final = 0.2  # seconds between two records of the running transactions
 _WAY_OUT: Final = "name the primary, too, in [source] hosts"
 # Superusers may, and who was granted it.  An id alone gets the primary to do it within 15 s.
@@ -52,6 +53,8 @@ class Primary:
         self.is_read = not catalog.in_recovery(reading)
         self._arguments, self._reading = arguments, reading
         self._session: Connection | None = None
+        self._failure: ConnectionLost | None = None
+        self._again = 0.0  # when it is tried again
         self._next = 0.0
         self._log = _LOG_RUNNING
         self._is_asked = True
@@ -61,9 +64,24 @@ class Primary:
         """A session with it.  Raises RoleDiffers, ConnectionLost."""
         if self.is_read:
             return self._reading
-        if self._session is None or self._session.closed:
+        if self._session is not None and not self._session.closed:
+            return self._session
+        if self._failure is not None and time.monotonic() < self._again:
+            raise self._failure
+        try:
             self._session = catalog.connect(at_primary(self._arguments))
+        except ConnectionLost as error:
+            self._failure, self._again = error, time.monotonic() + _AGAIN
+            raise
         return self._session
+
+    @property
+    def answers(self) -> bool:
+        """Say whether it can be written to."""
+        try:
+            return self.connection is not None
+        except ConnectionLost:
+            return False
 
     def await_replay(self) -> None:
         """Wait until the server that is read has all that was written until now.

@@ -28,7 +28,7 @@ from producer.errors import (
     SourceSwitched,
 )
 from producer.options import Options
-from producer.sources import patterns, requests
+from producer.sources import patterns
 from producer.sources.base import try_lock
 from producer.sources.decoders import DECODERS
 from producer.sources.postgres import (
@@ -40,6 +40,7 @@ from producer.sources.postgres import (
     snapshot,
 )
 from producer.sources.postgres import options as pgoutput_options
+from producer.sources.postgres.asked import AskedTables
 from producer.sources.postgres.captured import (
     captured,
     captured_tables,
@@ -105,8 +106,7 @@ class PostgresSource:
         self.wire = wire
         self.connection = connection
         self._primary = primary
-        self._asks = catalog.QueryingConnection(connection)
-        self._answered: dict[TableId, int] = {}  # requests that a standby may still show
+        self._asked = AskedTables(options.slot, connection, primary)
         self.tables: list[TableId] = []  # of the load, once the slot is created
         self.new_tables_are_complete = False
         self.reports_ddl = False
@@ -458,15 +458,11 @@ class PostgresSource:
 
     def requests(self) -> Mapping[TableId, int]:
         """Return the tables that somebody asks to be read again."""
-        # At a standby one is seen once it was replayed, so that a point made there lies behind it.
-        asked = requests.newest(self._asks, self._options.slot)
-        return {table: n for table, n in asked.items() if n > self._answered.get(table, 0)}
+        return self._asked.newest(self._note)
 
     def answer(self, table: TableId, number: int) -> None:
         """Forget requests for a table, up to a number."""
-        primary = catalog.QueryingConnection(self._primary.connection)
-        requests.forget(primary, self._options.slot, table, number)
-        self._answered[table] = number
+        self._asked.answer(table, number)
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False
