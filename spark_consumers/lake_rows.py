@@ -134,6 +134,7 @@ class FrameRows:
         self._make, self._held = frames, held
         self._frames: dict[TableId, list[DataFrame]] = {}
         self._spans: dict[tuple[TableId, int], tuple[Place, Place]] = {}  # of frames with rows
+        self._counts = Counter[TableId]()
 
     @property
     def tables(self) -> Sequence[TableId]:
@@ -166,6 +167,9 @@ class FrameRows:
             if found[table] != promised.get(table, 0):
                 what = f"{found[table]} of {promised.get(table, 0)} rows of a load"
                 raise _incomplete(segment, what, table=table)
+
+    def count(self, table: TableId) -> int:
+        return self._counts[table]
 
     def between(
         self, table: TableId, after: Place, before: Place, shape: Joined | None = None
@@ -236,6 +240,7 @@ class FrameRows:
             first, last = self._spans.get(made[number], (LAST, FIRST))
             span = min(first, (seq, low)), max(last, (seq, high))
             self._spans[made[number]] = span
+            self._counts[made[number][0]] += count
             yield made[number][0], seq, count, double, low, high
 
 

@@ -31,6 +31,7 @@ from spark_consumers.sinks.lakes.delta import DeltaTables
 from spark_consumers.sinks.lakes.iceberg import IcebergTables
 from spark_consumers.sinks.lakes.marks import TableMarks, read_mark, table_of
 from spark_consumers.sinks.lakes.sink import LakeSink
+from spark_consumers.sinks.lakes.writing import Fitting
 from spark_consumers.sinks.step import FIRST, LAST
 from tests.integration.test_typed_changes import encoded, records
 from tests.spark_consumers.feed import Feed, Tx, alter, delete, insert, truncate, update
@@ -193,6 +194,21 @@ def test_rows_have_the_columns_of_the_shape_that_wrote_them(spark: SparkSession)
     assert shown(before, is_apart=False) == [["id", "v", "t"]]
     assert shown(behind, is_apart=False) == [["id", "v"]]
     assert sorted(shown(behind, before, is_apart=True)) == [["id", "v"], ["id", "v", "t"]]
+
+
+def test_plans_of_few_rows_are_not_compiled_in_a_step_of_many_either(spark: SparkSession) -> None:
+    small, name = {"spark.gauss-cdc.test": "small"}, "spark.sql.codegen.wholeStage"
+    fitting = Fitting(lambda: spark, small)
+
+    def said(step: int, size: int, rows: int) -> tuple[bool, bool]:
+        with fitting.step(step), fitting.table(size, rows):
+            is_small = spark.conf.get("spark.gauss-cdc.test", "") == "small"
+            return spark.conf.get(name) == "true", is_small
+
+    large = 64 << 20
+    assert [said(10, 0, 10), said(10, large, 10)] == [(False, True), (True, False)]
+    assert [said(100_000, 0, 10), said(100_000, 0, 90_000)] == [(False, True), (True, True)]
+    assert spark.conf.get(name) == "true"
 
 
 class KilledError(Exception):

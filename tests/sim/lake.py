@@ -51,6 +51,9 @@ class LakeStaged:
     def check(self, segment: Segment) -> None:
         check_complete(segment, self.rows)
 
+    def count(self, table: TableId) -> int:
+        return len(self.rows.changes[table])
+
     def between(
         self, table: TableId, after: rules.Place, before: rules.Place, shape: Joined | None = None
     ) -> list[Change] | None:

@@ -111,6 +111,7 @@ class Add:
     """Rows of a load."""
 
     rows: Any
+    count: int = 0  # about: those of the segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,7 @@ class Apply:
     rows: Any
     key: tuple[str, ...]
     is_exact: bool
+    count: int = 0  # about: those of the segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,9 @@ class SegmentContent(Protocol):
 
     def check(self, segment: Segment) -> None:
         """Raise Incomplete unless the rows are exactly what the cut promises."""
+
+    def count(self, table: TableId) -> int:
+        """How many rows it has of a table, once it was checked."""
 
     def between(
         self, table: TableId, after: Place, before: Place, shape: Joined | None = None
@@ -305,7 +310,8 @@ class LakeTransaction:
                 if cut.table in self._staged.tables:
                     rows = self._staged.between(cut.table, FIRST, LAST)
                     if rows is not None:
-                        self._write(cut.table, Add(rows), key=self._named[str(cut.table)].key)
+                        work = Add(rows, self._staged.count(cut.table))
+                        self._write(cut.table, work, key=self._named[str(cut.table)].key)
             case LoadPhase.END:
                 pass
         return False
@@ -337,7 +343,8 @@ class LakeTransaction:
                 "the lake does not have a table of the stream", table=table, hint=LOAD_AGAIN
             )
         is_exact = str(table) not in self._inexact
-        self._write(table, Apply(rows, named.key, is_exact), key=named.key)
+        work = Apply(rows, named.key, is_exact, self._staged.count(table))
+        self._write(table, work, key=named.key)
 
     def _write(self, table: TableId, work: Work, *, key: tuple[str, ...]) -> None:
         """One version more, built on the one that the watermark names."""

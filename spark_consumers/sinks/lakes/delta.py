@@ -197,7 +197,7 @@ class DeltaTables:
 
     def _rows(self, table: TableId, work: Add | Apply) -> None:
         name, spark = self.name(table), self._spark()
-        with self.fitting.table(jvm.delta_bytes(spark, name)):
+        with self.fitting.table(jvm.delta_bytes(spark, name), work.count):
             writing.write(spark, work, table, name=name, target=name, mode=self._mode)
 
     def _alter(

@@ -191,7 +191,7 @@ class IcebergTables:
     def _rows(self, table: TableId, work: Add | Apply, branch: str) -> None:
         name, target = self.name(table), self._at(table, branch)
         size = self._load(table).currentSnapshot().summary().get("total-files-size")
-        with self.fitting.table(int(size or 0)):
+        with self.fitting.table(int(size or 0), work.count):
             writing.write(self._spark(), work, table, name=name, target=target, mode=self._mode)
 
     def _reshape(self, table: TableId, head: TableVersion) -> None:

@@ -138,7 +138,8 @@ def _naming(table: str, renamed: Mapping[str, str], gone: Iterable[str], mode: s
     exact = f"transform_keys(map_filter({EXACT}, (k, v) -> {stays}), (k, v) -> {named})"
     sets = [f"{EXACT} = if(size({exact}) > 0, {exact}, NULL)"]
     concerned = f"k -> lower(k) IN ({listed(to.keys() | off)})"
-    where = [f"exists(map_keys({EXACT}), {concerned})"]
+    # Both lakes know of a file whether it has texts at all.
+    where = [f"({EXACT} IS NOT NULL AND exists(map_keys({EXACT}), {concerned}))"]
     if "_unsent" in MORE[mode]:
         sets.append(f"_unsent = transform(filter(_unsent, k -> {stays}), k -> {named})")
         where.append(f"exists(_unsent, {concerned})")

@@ -109,9 +109,13 @@ class Fitting:
             yield
 
     @contextmanager
-    def table(self, size: int) -> Iterator[None]:
-        """Run a write to a table of so many bytes."""
-        wanted = _COMPILED if size > _FEW_BYTES else self._small if size <= _SMALL_BYTES else {}
+    def table(self, size: int, rows: int) -> Iterator[None]:
+        """Run a write of so many rows to a table of so many bytes.
+
+        In a step of many rows, too, most tables may have few.
+        """
+        plans = _COMPILED if size > _FEW_BYTES or rows > _FEW_ROWS else _PLAINLY
+        wanted = {**plans, **(self._small if size <= _SMALL_BYTES else {})}
         free = self._free or ()
         with settings(self._spark(), {name: wanted[name] for name in wanted if name in free}):
             yield
