@@ -24,6 +24,7 @@ WHOLE = {
     "gauss_cdc/sandbox/emulator/test_recorded_sessions.py",
     "gauss_cdc/sandbox/services/test_compose.py",
     "producer/core/test_made_again.py",
+    "producer/core/test_takeover_loads.py",
     "producer/native/test_any_bytes.py",
     "producer/native/test_chunk.py",
     "producer/native/test_encode.py",

@@ -7,7 +7,11 @@ from typing import Final
 from tests.mutations.table import Mutation
 
 _SIM: Final = ("tests/sim/test_simulation.py",)
-_TAKEOVER: Final = ("tests/producer/core/test_takeover.py",)
+_TAKEOVER: Final = (
+    "tests/producer/core/test_takeover.py",
+    "tests/producer/core/test_takeover_loads.py",
+    "tests/producer/core/test_promotion.py",
+)
 _REREAD: Final = ("tests/producer/core/test_reread.py",)
 _ENGINE: Final = ("tests/producer/core/test_engine.py",)
 _DELIVERY: Final = ("tests/producer/kafka/test_delivery.py",)
