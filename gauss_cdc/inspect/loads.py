@@ -103,6 +103,6 @@ def waiting_lines(
             requested.update(names)
     if by_marks and requested - {*under_way}:
         yield (
-            "each once the stream shows its two marks, transactions of `run` without changes; how"
+            "each once the stream shows its two marks, rows of `run` in schema gauss_cdc; how"
             " long one has been waited for is `waits_for` in `run`'s line of each minute"
         )

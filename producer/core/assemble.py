@@ -20,6 +20,7 @@ from producer.core.changes import (
     Insert,
     Logical,
     Lost,
+    Mark,
     Message,
     OriginMessage,
     Relation,
@@ -146,7 +147,7 @@ class Assembler:
                     self._relations.describe_statements(is_on=is_on)
                 case Logical() if self._messages is not None:
                     self._messages.write(message)
-                case TypeMessage() | OriginMessage() | Logical():
+                case TypeMessage() | OriginMessage() | Logical() | Mark():
                     pass  # names come from the catalog; logical messages are opt-in
                 case Lost():
                     self._lose(message)

@@ -129,6 +129,13 @@ class OriginMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """The open transaction is one of `run`'s own: an end of a window (`core/window.py`)."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lost:
     """A gap of a table at this position; `kind` is that of schemas' Hole."""
 
@@ -177,6 +184,7 @@ Message: TypeAlias = (
     | Truncate
     | Logical
     | OriginMessage
+    | Mark
     | Lost
     | StatementChanges
     | StatementsDescribed

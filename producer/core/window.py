@@ -26,6 +26,7 @@ from producer.core.changes import (
     Delete,
     Insert,
     Lost,
+    Mark,
     Message,
     Relation,
     Truncate,
@@ -37,13 +38,12 @@ from producer.core.shape_change import StatementChanges
 from schemas.tables import Column, TableId, TableSchema
 
 UNKNOWN: Final = 1 << 63  # behind every position
-_SHORT_ID: Final = (1 << 32) - 1  # PostgreSQL's decoders omit the epoch of a transaction id
 
 
 # What an operator can do where the marks never come.
 UNSEEN: Final = (
-    "either the stream is that far behind (`gauss-cdc status`), or the server leaves out"
-    " transactions without changes; then only a slot in the order of LSNs can load tables: remove"
+    "either the stream is that far behind (`gauss-cdc status`), or the server does not decode rows"
+    " of schema gauss_cdc; then only a slot in the order of LSNs can load tables: remove"
     " output-order from [source.options], choose another [source] slot, `run --accept-gap`"
 )
 
@@ -64,12 +64,15 @@ class NothingThere:
         """Send nothing."""
 
 
-class MarkIds(NamedTuple):
-    """Ids of transactions without changes, which are found in the stream."""
+class Marks(NamedTuple):
+    """Tokens of two transactions of `run`'s own, which are found in the stream.
+
+    Each holds one row, of a table of ours.  Ids would not do: a server may leave out transactions
+    without changes, and each node of a distributed one gives out its own.
+    """
 
     low: int
     high: int
-    behind: int  # committed after high: the stream that shows it has passed high
 
 
 @dataclass(slots=True)
@@ -81,10 +84,11 @@ class QuietWindow:
     let_go: Callable[[], object]  # of the snapshot
     low: int = UNKNOWN
     at: int = UNKNOWN  # high
-    marks: MarkIds | None = None  # the positions are those of these transactions
+    marks: Marks | None = None  # the positions are those of these transactions
     is_quiet: bool = True
     passed: int = 0  # transactions that the stream showed since
     left_out: str = ""  # a mark that the stream has passed and did not show: this is no point
+    _position: int = 0  # of the open transaction
     _is_within: bool = False
 
     def close(self) -> None:
@@ -96,27 +100,29 @@ class QuietWindow:
         if self.marks is None or self.at != UNKNOWN:
             return ""
         if self.low == UNKNOWN:
-            return f"the low mark, transaction {self.marks.low}"
-        return f"the high mark, transaction {self.marks.high}"
+            return f"the low mark, {self.marks.low}"
+        return f"the high mark, {self.marks.high}"
 
     def pass_by(self, begin: Begin) -> None:
-        """Take the beginning of the next transaction of the stream.
-
-        A window is watched from its low mark on.  Without it, what touched the table is not known.
-        """
-        position = int(begin.commit_lsn)
+        """Take the beginning of the next transaction of the stream."""
         self.passed += 1
-        if self.marks is not None and _is(self.marks.low, begin.xid):
-            self.low = position
-        elif self.marks is not None and any(_is(mark, begin.xid) for mark in self.marks[1:]):
-            if self.low == UNKNOWN or not _is(self.marks.high, begin.xid):
-                self.left_out = self.awaited
-            self.at = position
-        self._is_within = self.low <= position < self.at
+        self._position = int(begin.commit_lsn)
+        self._is_within = self.low <= self._position < self.at
 
     def watch(self, message: Message, look_up: Callable[[int], Relation]) -> None:
-        """Take what the open transaction changed."""
-        if self._is_within and self.is_quiet:
+        """Take what the open transaction changed.
+
+        A window is watched from its low mark on.  Without it, what touched the table is not known.
+        A high mark has nothing to deliver, and the point is behind it.
+        """
+        if isinstance(message, Mark) and self.marks is not None:
+            if message.token == self.marks.low:
+                self.low = self._position
+            elif message.token == self.marks.high:
+                if self.low == UNKNOWN:
+                    self.left_out = self.awaited
+                self.at = self._position + 1
+        elif self._is_within and self.is_quiet:
             self.is_quiet = not self._is_touched(message, look_up)
 
     def _is_touched(self, message: Message, look_up: Callable[[int], Relation]) -> bool:
@@ -134,7 +140,3 @@ class QuietWindow:
 
     def _is_mine(self, relation: Relation) -> bool:
         return (relation.schema, relation.table) == self.table
-
-
-def _is(mark: int, xid: int) -> bool:
-    return xid in {mark, mark & _SHORT_ID}

@@ -23,6 +23,7 @@ BATCHES = {**PARALLEL, "sending-batch": "1"}
 MODES = {
     "parallel": ("og7", {"kind": "opengauss", "plugin_options": BATCHES}),
     "serial": ("og7", {"kind": "opengauss"}),
+    "by csn, serial": ("gaussdb", {"kind": "gaussdb", "plugin_options": {"output-order": "1"}}),
     "by csn": ("gaussdb", {"kind": "gaussdb", "plugin_options": {**BATCHES, "output-order": "1"}}),
 }
 

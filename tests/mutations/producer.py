@@ -71,8 +71,8 @@ MUTATIONS: Final = (
         "window-unseen",
         "a window whose low mark was not sent is no point [H14]",
         "producer/core/window.py",
-        "if self.low == UNKNOWN or",
-        "if",
+        "if self.low == UNKNOWN:",
+        "if False:",
         _REREAD,
     ),
     # ------------------------------------------------------------ tables that are gone

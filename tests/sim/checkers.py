@@ -37,7 +37,7 @@ from spark_consumers.ledger import NOT_LOADED, is_unloaded, shown
 from spark_consumers.model import Ledger
 from tests.sim import target as targets
 from tests.sim.broker import Broker, Transaction
-from tests.sim.gauss import Stated
+from tests.sim.gauss import MarkRow, Stated
 from tests.sim.ports import CUTS, PARTITIONS, TOPICS
 from tests.sim.registry import Decoded, Value, lone_message
 from tests.sim.source import EVERYTHING, LARGE, Database, Source, is_unfit, table_id
@@ -395,7 +395,7 @@ class Oracle:
         holes = seen & (wanted.holes if is_told else {EVERYTHING})
         rows = (row for row in wanted.expected if row[0] not in hidden)
         for message, schemas in wanted.changes:
-            if isinstance(message, Undecoded | Logical):
+            if isinstance(message, Undecoded | Logical | MarkRow):
                 continue
             ids = getattr(message, "relations", None) or (getattr(message, "relation", 0),)
             for number in ids:

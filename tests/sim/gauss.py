@@ -26,6 +26,7 @@ from gauss_cdc.sandbox.emulator.model import PROFILES, Field, Mode, Op
 from producer.core.changes import Cells, Delete, Insert, Message, Truncate, Undecoded, Update
 from producer.native import Choice
 from producer.options import Options
+from producer.sources.gauss import marks
 from producer.sources.gauss.options import Vendor
 from producer.sources.gauss.options.effective import effective
 from producer.sources.gauss.server import Product, Server
@@ -57,7 +58,9 @@ def _parallel(product: Vendor, style: str, **more: str) -> Style:
 
 PGOUTPUT: Final = ""
 # Slots ordered by CSN export no snapshot; a slot made by SQL may have any other style.
-WINDOWS: Final = frozenset({"b, by csn", "j, batches, by csn", "mppdb", "j, batches", "b, ddl"})
+WINDOWS: Final = frozenset(
+    {"b, by csn", "j, batches, by csn", "mppdb, by csn", "mppdb", "j, batches", "b, ddl"}
+)
 STYLES: Final[Mapping[str, Style]] = {
     "b": _parallel(Vendor.OPENGAUSS, "b"),
     "b, batches": _parallel(Vendor.GAUSSDB, "b", sending_batch="1"),
@@ -73,6 +76,7 @@ STYLES: Final[Mapping[str, Style]] = {
     ),
     "mppdb": Style(Vendor.GAUSSDB),
     "mppdb, ddl": Style(Vendor.GAUSSDB, {"enable-ddl-decoding": "true"}),
+    "mppdb, by csn": Style(Vendor.GAUSSDB, {"output-order": "1"}),
     "test": Style(Vendor.OPENGAUSS, plugin="test_decoding"),
 }
 
@@ -82,6 +86,12 @@ class Stated(NamedTuple):
 
     relation: int
     sql: str
+
+
+class MarkRow(NamedTuple):
+    """A row of the producer's own, which is an end of a window."""
+
+    token: int
 
 
 class Piece(NamedTuple):
@@ -174,9 +184,13 @@ class Decoding:
         yield [Piece(place, commit, is_bound=True)]
 
     def _change(
-        self, lsn: int, message: Message | Stated, shapes: Mapping[int, TableSchema]
+        self, lsn: int, message: Message | Stated | MarkRow, shapes: Mapping[int, TableSchema]
     ) -> bytes:
         match message:
+            case MarkRow(token):
+                cells = [Field("token", "bigint", 20, b"%d" % token)]
+                row = model.Row(Lsn(lsn), Op.INSERT, *marks.TABLE, cells, None)
+                return self._records.row(row) if self.is_parallel else self._rows.row(row)
             case Stated(_, sql):
                 text = tagged(self._mode, model.Ddl(Lsn(lsn), sql=sql.encode()))
                 assert text is not None

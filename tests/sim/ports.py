@@ -22,7 +22,7 @@ from producer.core.records.messages import MessageWriter
 from producer.core.records.row_plan import KeyPlan
 from producer.core.router import Binding, partition_of, table_key
 from producer.core.takeover import MadeSlot, Slot
-from producer.core.window import MarkIds, QuietWindow
+from producer.core.window import Marks, QuietWindow
 from producer.errors import ConnectionLost, SlotMissing, SourceBusy
 from producer.native import Choice
 from producer.sources.postgres import pgoutput
@@ -414,11 +414,12 @@ class SimGaussSource(SimSource):
         tables = copy.deepcopy({n: t for n, t in now if n in source.published})
         pause("reads under a window")
         high = self._mark()
-        self._visit("commits something")
-        behind = source.commit_nothing()
+        if not self._decoding.by_csn:
+            self._visit("commits something")
+            source.commit_nothing()
         if table.name not in tables and not if_gone:
             return None
-        marks = MarkIds(low, high, behind) if self._decoding.by_csn else None
+        marks = Marks(low, high) if self._decoding.by_csn else None
         window = QuietWindow(table, SimReading(tables), let_go=int, marks=marks)
         if marks is None:
             window.low, window.at = low, high
@@ -430,7 +431,9 @@ class SimGaussSource(SimSource):
 
     def _mark(self) -> int:
         source = self._source
-        return source.commit_nothing() if self._decoding.by_csn else source.wal_end
+        if not self._decoding.by_csn:
+            return source.wal_end
+        return 10**9 + source.commit_nothing(token=10**9 + len(source.wal) + 700 * source.timeline)
 
     def adopt(self, table: TableSchema) -> None:
         self._tries = 0

@@ -38,7 +38,7 @@ from producer.core.changes import (
 )
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
-from tests.sim.gauss import Decoding, Piece, Stated
+from tests.sim.gauss import Decoding, MarkRow, Piece, Stated
 from tests.sim.payloads import payload
 from tests.sim.world import Move, World
 
@@ -192,6 +192,7 @@ class Source:
         self.held: set[str] = set()  # tables that are protected from DDL
         self.asked: dict[int, tuple[str, int]] = {}  # number -> table, where WAL ended then
         self.requests = 0
+        self.tokens = 0  # of marks
         self.on_answered: Callable[[str, int], None] = lambda _name, _end: None
         self.connections: list[Connection] = []
         self.window = world.rng.choice([12, 60])  # messages that a session may be ahead
@@ -319,18 +320,24 @@ class Source:
         if not (self.lags and world.chance(0.4)):
             self.visible = len(self.wal)
 
-    def commit_nothing(self) -> int:
-        """Commit a transaction that has an id and no changes; return its id."""
+    def commit_nothing(self, *, token: int | None = None) -> int:
+        """Commit a transaction without changes of anybody's tables; return its id.
+
+        `token`: it has a row of the producer's own, which is sent in every style; as a fault, not.
+        """
         index, start = len(self.wal), self.wal_end
         self.wal_end = start + 8
+        changes: list[Any] = []
         made = Transaction(
-            index, 700 * self.timeline + index, start, start, self.wal_end, [], [], set()
+            index, 700 * self.timeline + index, start, start, self.wal_end, changes, [], set()
         )
         if self.decoding is not None:
             made.csn = _FIRST_CSN + 3 * (index + 1 if self.decoding.by_csn else (index ^ 1) + 1)
             made.commit_start, made.end_lsn = self.decoding.position(start, self.wal_end, made.csn)
             is_hidden = self.hides and not self.world.calm and self.world.chance(0.3)
             made.is_shown = self.decoding.sends_empty and not is_hidden
+            if token is not None and not is_hidden:
+                changes.append((MarkRow(token), {}))
         self.wal.append(made)
         self.states.append(copy.deepcopy(self.tables))
         if not self.lags:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from producer.core.ports import Reading
-from producer.core.window import MarkIds, NothingThere, QuietWindow
+from producer.core.window import Marks, NothingThere, QuietWindow
 from producer.errors import (
     ConnectionLost,
     NotPermitted,
@@ -33,10 +33,11 @@ from producer.errors import (
 from producer.options import Options
 from producer.sources import patterns
 from producer.sources.gauss import catalog as gauss_catalog
+from producer.sources.gauss import marks
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss import snapshot as gauss_snapshot
 from producer.sources.gauss.connection import GaussConnection
-from producer.sources.gauss.options import Decoding, Effective, effective
+from producer.sources.gauss.options import Effective, effective
 from producer.sources.gauss.slots import Making, OpenTransaction
 from producer.sources.gauss.snapshot import GaussReading
 from producer.sources.rights import problems_of_reading
@@ -152,15 +153,11 @@ def rereads(options: Options) -> bool:
 def has_windows(decided: Effective) -> bool:
     """Say whether tables are loaded by windows, whose ends the stream shows.
 
-    In the order of CSNs by the ids of transactions; only decoder threads send empty ones.
+    In the order of CSNs by rows of ours (`marks`); only a stream can be in that order.
     """
     if decided.ordered_by == "lsn":
         return not _exports_snapshot(decided)
-    return (
-        decided.mode is Decoding.PARALLEL
-        and decided.get("include-xids") != "false"
-        and decided.get("skip-empty-xacts") != "true"
-    )
+    return decided.interface == "stream"
 
 
 def make_window(
@@ -186,20 +183,24 @@ def make_window(
         return None
     locks = locks and is_there
     is_by_csn = effective(options.plugin_options, options.terms).ordered_by == "csn"
-    mark = commit_something if is_by_csn else log_end
+    if is_by_csn:
+        marks.prepare(asking, options.slot)
+
+    def mark() -> int:
+        return marks.commit_mark(asking, options.slot) if is_by_csn else log_end(asking)
+
     with ExitStack() as stack:
         with _locked(open_session, table) if locks else nullcontext():
-            low = mark(asking)
+            low = mark()
             if not locks:
                 _await_ended(asking)
             reading = stack.enter_context(gauss_snapshot.imported(open_session, None))
-            high = mark(asking)
+            high = mark()
         shown = _held(reading, asking, table, is_there=is_there)
         if not is_by_csn:
             _flush(asking)
             return QuietWindow(table, shown, stack.pop_all().close, low, high)
-        marks = MarkIds(low, high, commit_something(asking))
-        return QuietWindow(table, shown, stack.pop_all().close, marks=marks)
+        return QuietWindow(table, shown, stack.pop_all().close, marks=Marks(low, high))
 
 
 def log_end(asking: Asks) -> int:

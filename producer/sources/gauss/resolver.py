@@ -21,6 +21,7 @@ from producer.core.changes import (
     Delete,
     Insert,
     Lost,
+    Mark,
     Message,
     Relation,
     RelationColumn,
@@ -29,6 +30,7 @@ from producer.core.changes import (
 )
 from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.errors import Unsupported
+from producer.sources.gauss import marks
 from producer.sources.gauss.ddl.deparsed import Deparsed
 from producer.sources.gauss.ddl.model import Statement
 from producer.sources.gauss.decoders.messages import (
@@ -187,6 +189,8 @@ class RelationResolver:
                 return
         elif self._is_unwanted(change.schema, change.table):
             self.left_out += 1
+            if (change.schema, change.table) == marks.TABLE and change.op == "c" and new:
+                yield Mark(marks.token_of(new.cells))
             return
         if table is None and self._is_hidden_and_gone(TableId(change.schema, change.table)):
             yield Lost(change.schema, change.table, "seen", "a row of a table that was not loaded")

@@ -108,7 +108,7 @@ def first_load(case: Case) -> Iterator[Finding]:
             Level.WARNING,
             "first load",
             "the slot exports no snapshot: rows older than it are not copied",
-            "read the primary; in the order of CSNs with parallel-decode-num above 1",
+            "read the primary, and a slot in the order of CSNs by interface = 'stream'",
         )
     elif case.is_gaussdb:
         yield Finding(

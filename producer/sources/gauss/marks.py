@@ -1,0 +1,66 @@
+"""Marks in a stream that is ordered by CSN, which no position in the log can be compared with.
+
+A mark is a row of a table of ours, in a transaction of its own: rows are what every mode of
+decoding shows, serial or parallel, on a data node or through a coordinator.  It is found by its
+content, since each node of a distributed server gives out transaction ids of its own.
+"""
+# ruff: noqa: S608  every value in a statement is quoted
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+from producer.core.changes import Cells
+from producer.errors import DecodeError, NotPermitted
+from producer.sources.session import Asks
+from schemas.quoting import constant
+from schemas.system_schemas import OWN_SCHEMA
+from schemas.tables import TableId
+
+TABLE: Final = TableId(OWN_SCHEMA, "snapshot_marks")
+_BITS: Final = 62  # of a token: a bigint, and never the same again
+_IS_THERE: Final = (
+    "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+    f" WHERE n.nspname = '{TABLE.schema}' AND c.relname = '{TABLE.name}'"
+)
+_HAS_SCHEMA: Final = f"SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{OWN_SCHEMA}'"
+_MAKE: Final = f"CREATE TABLE {TABLE} (token bigint PRIMARY KEY, slot text NOT NULL)"
+
+
+def prepare(asking: Asks, slot: str) -> None:
+    """Make the table, if it is not there, and remove older marks of a slot.
+
+    Raises NotPermitted.
+    """
+    try:
+        if not asking.query(_IS_THERE):
+            if not asking.query(_HAS_SCHEMA):
+                asking.query(f"CREATE SCHEMA {OWN_SCHEMA}")
+            asking.query(_MAKE)
+        asking.query(f"DELETE FROM {TABLE} WHERE slot = {constant(slot)}")
+    except NotPermitted as error:
+        raise NotPermitted(
+            "the role may not make or write the table of marks, by which tables are loaded",
+            hint="docs/security.md has the statements for an administrator "
+            '("Tables loaded in the order of CSNs")',
+        ) from error
+
+
+def commit_mark(asking: Asks, slot: str) -> int:
+    """Commit a mark; return its token."""
+    token = secrets.randbits(_BITS)
+    asking.query(f"INSERT INTO {TABLE} (token, slot) VALUES ({token}, {constant(slot)})")
+    return token
+
+
+def token_of(cells: Cells) -> int:
+    """Read the token of a row.
+
+    >>> token_of([b"4711", b"bank"])
+    4711
+    """
+    token = cells[0]
+    if not isinstance(token, bytes) or not token.isdigit():
+        raise DecodeError(f"a row of {TABLE} that is not ours", table=str(TABLE))
+    return int(token)
