@@ -453,9 +453,9 @@ def test_files_are_twice_the_subtransactions() -> None:
 
 def test_rows_older_than_a_slot_without_snapshot() -> None:
     by_sql, by_csn = replace(OPTIONS, interface="sql"), {"output_order": "1"}
-    assert levels(said(**by_csn)["first load"]) == [Level.WARNING]
     assert levels(said(options=by_sql, **by_csn)["first load"]) == [Level.WARNING]
-    for found in (said(options=by_sql), said(**by_csn, parallel_decode_num="2")):
+    parallel = said(**by_csn, parallel_decode_num="2")
+    for found in (said(options=by_sql), said(**by_csn), parallel):
         assert levels(found["first load"]) == [Level.NOTE]
         assert "beside the stream" in found["first load"][0].what
     assert levels(said()["first load"]) == [Level.NOTE]
