@@ -64,7 +64,7 @@ class NothingThere:
         """Send nothing."""
 
 
-class Marks(NamedTuple):
+class MarkTokens(NamedTuple):
     """Tokens of two transactions of `run`'s own, which are found in the stream.
 
     Each holds one row, of a table of ours.  Ids would not do: a server may leave out transactions
@@ -84,7 +84,7 @@ class QuietWindow:
     let_go: Callable[[], object]  # of the snapshot
     low: int = UNKNOWN
     at: int = UNKNOWN  # high
-    marks: Marks | None = None  # the positions are those of these transactions
+    marks: MarkTokens | None = None  # the positions are those of these transactions
     is_quiet: bool = True
     passed: int = 0  # transactions that the stream showed since
     left_out: str = ""  # a mark that the stream has passed and did not show: this is no point

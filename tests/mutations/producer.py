@@ -71,8 +71,8 @@ MUTATIONS: Final = (
         "window-unseen",
         "a window whose low mark was not sent is no point [H14]",
         "producer/core/window.py",
-        "if self.low == UNKNOWN:",
-        "if False:",
+        "if self.low == UNKNOWN:\n                    self.left_out",
+        "if False:\n                    self.left_out",
         _REREAD,
     ),
     # ------------------------------------------------------------ tables that are gone

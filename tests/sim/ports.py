@@ -22,7 +22,7 @@ from producer.core.records.messages import MessageWriter
 from producer.core.records.row_plan import KeyPlan
 from producer.core.router import Binding, partition_of, table_key
 from producer.core.takeover import MadeSlot, Slot
-from producer.core.window import Marks, QuietWindow
+from producer.core.window import MarkTokens, QuietWindow
 from producer.errors import ConnectionLost, SlotMissing, SourceBusy
 from producer.native import Choice
 from producer.sources.postgres import pgoutput
@@ -419,7 +419,7 @@ class SimGaussSource(SimSource):
             source.commit_nothing()
         if table.name not in tables and not if_gone:
             return None
-        marks = Marks(low, high) if self._decoding.by_csn else None
+        marks = MarkTokens(low, high) if self._decoding.by_csn else None
         window = QuietWindow(table, SimReading(tables), let_go=int, marks=marks)
         if marks is None:
             window.low, window.at = low, high

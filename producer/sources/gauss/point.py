@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from producer.core.ports import Reading
-from producer.core.window import Marks, NothingThere, QuietWindow
+from producer.core.window import MarkTokens, NothingThere, QuietWindow
 from producer.errors import (
     ConnectionLost,
     NotPermitted,
@@ -200,7 +200,7 @@ def make_window(
         if not is_by_csn:
             _flush(asking)
             return QuietWindow(table, shown, stack.pop_all().close, low, high)
-        return QuietWindow(table, shown, stack.pop_all().close, marks=Marks(low, high))
+        return QuietWindow(table, shown, stack.pop_all().close, marks=MarkTokens(low, high))
 
 
 def log_end(asking: Asks) -> int:

@@ -5,7 +5,7 @@ from typing import Any, cast
 from producer.core.changes import Begin, Commit, Mark
 from producer.core.engine import WriterState
 from producer.core.reread import EVERYTHING, Due, Rereads, asked
-from producer.core.window import UNSEEN, Marks, QuietWindow
+from producer.core.window import UNSEEN, MarkTokens, QuietWindow
 from schemas.control import Head
 from schemas.positions import Lsn
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
@@ -229,7 +229,7 @@ class WindowPlay(Play):
 
     def point(self, table: TableId, *, if_gone: bool = False) -> Any:
         self.windows += 1
-        marks = Marks(10 * self.windows + 1, 10 * self.windows + 2)
+        marks = MarkTokens(10 * self.windows + 1, 10 * self.windows + 2)
         return QuietWindow(table, cast("Any", Point(table)), let_go=int, marks=marks)
 
     def show(self, *tokens: int) -> None:
