@@ -37,7 +37,7 @@ __all__ = ["ConnectionArguments", "Link", "dial", "parse_dsn"]
 RECEIVE_BUFFER_BYTES: Final = 1 << 20
 # Of one that is near: see `streaming`, which wants it to be full when it reads.
 _NEAR_BUFFER_BYTES: Final = 256 << 10
-_NEAR: Final = 0.002  # seconds for the handshake of TCP, one round trip
+_NEAR: Final = frozenset({"127.0.0.1", "::1"})
 
 
 class Link:
@@ -220,15 +220,16 @@ def _connect(arguments: ConnectionArguments, deadline: float) -> socket.socket:
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.settimeout(max(0.1, deadline - time.monotonic()))
-            # Before connect: the window scale is agreed in the first packet.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+            # Before connect: the window scale is agreed in the first packet.  A buffer that shrinks
+            # afterwards drops what was sent for the larger one, acknowledgements with it: while
+            # nobody reads (a table is read again), what we send counts as lost.
+            is_near = family == socket.AF_UNIX or str(address[0]) in _NEAR
+            size = _NEAR_BUFFER_BYTES if is_near else RECEIVE_BUFFER_BYTES
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
             if family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 _watch_for_silence(sock, arguments)
-            began = time.monotonic()
             sock.connect(address)
-            if time.monotonic() - began < _NEAR:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _NEAR_BUFFER_BYTES)
         except OSError as error:
             sock.close()
             last = error

@@ -26,9 +26,9 @@ from gauss_cdc.sandbox.emulator.model import PROFILES, Field, Mode, Op
 from producer.core.changes import Cells, Delete, Insert, Message, Truncate, Undecoded, Update
 from producer.native import Choice
 from producer.options import Options
-from producer.sources.gauss import marks
 from producer.sources.gauss.options import Vendor
 from producer.sources.gauss.options.effective import effective
+from producer.sources.gauss.resolver import MARKS
 from producer.sources.gauss.server import Product, Server
 from producer.sources.gauss.source import GaussSource
 from schemas.positions import Lsn
@@ -189,7 +189,7 @@ class Decoding:
         match message:
             case MarkRow(token):
                 cells = [Field("token", "bigint", 20, b"%d" % token)]
-                row = model.Row(Lsn(lsn), Op.INSERT, *marks.TABLE, cells, None)
+                row = model.Row(Lsn(lsn), Op.INSERT, *MARKS, cells, None)
                 return self._records.row(row) if self.is_parallel else self._rows.row(row)
             case Stated(_, sql):
                 text = tagged(self._mode, model.Ddl(Lsn(lsn), sql=sql.encode()))

@@ -11,21 +11,19 @@ from __future__ import annotations
 import secrets
 from typing import Final
 
-from producer.core.changes import Cells
-from producer.errors import DecodeError, NotPermitted
+from producer.errors import NotPermitted
+from producer.sources.gauss.resolver import MARKS
 from producer.sources.session import Asks
 from schemas.quoting import constant
 from schemas.system_schemas import OWN_SCHEMA
-from schemas.tables import TableId
 
-TABLE: Final = TableId(OWN_SCHEMA, "snapshot_marks")
 _BITS: Final = 62  # of a token: a bigint, and never the same again
 _IS_THERE: Final = (
     "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-    f" WHERE n.nspname = '{TABLE.schema}' AND c.relname = '{TABLE.name}'"
+    f" WHERE n.nspname = '{MARKS.schema}' AND c.relname = '{MARKS.name}'"
 )
 _HAS_SCHEMA: Final = f"SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{OWN_SCHEMA}'"
-_MAKE: Final = f"CREATE TABLE {TABLE} (token bigint PRIMARY KEY, slot text NOT NULL)"
+_MAKE: Final = f"CREATE TABLE {MARKS} (token bigint PRIMARY KEY, slot text NOT NULL)"
 
 
 def prepare(asking: Asks, slot: str) -> None:
@@ -38,7 +36,7 @@ def prepare(asking: Asks, slot: str) -> None:
             if not asking.query(_HAS_SCHEMA):
                 asking.query(f"CREATE SCHEMA {OWN_SCHEMA}")
             asking.query(_MAKE)
-        asking.query(f"DELETE FROM {TABLE} WHERE slot = {constant(slot)}")
+        asking.query(f"DELETE FROM {MARKS} WHERE slot = {constant(slot)}")
     except NotPermitted as error:
         raise NotPermitted(
             "the role may not make or write the table of marks, by which tables are loaded",
@@ -50,17 +48,5 @@ def prepare(asking: Asks, slot: str) -> None:
 def commit_mark(asking: Asks, slot: str) -> int:
     """Commit a mark; return its token."""
     token = secrets.randbits(_BITS)
-    asking.query(f"INSERT INTO {TABLE} (token, slot) VALUES ({token}, {constant(slot)})")
+    asking.query(f"INSERT INTO {MARKS} (token, slot) VALUES ({token}, {constant(slot)})")
     return token
-
-
-def token_of(cells: Cells) -> int:
-    """Read the token of a row.
-
-    >>> token_of([b"4711", b"bank"])
-    4711
-    """
-    token = cells[0]
-    if not isinstance(token, bytes) or not token.isdigit():
-        raise DecodeError(f"a row of {TABLE} that is not ours", table=str(TABLE))
-    return int(token)

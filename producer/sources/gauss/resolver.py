@@ -30,7 +30,6 @@ from producer.core.changes import (
 )
 from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.errors import Unsupported
-from producer.sources.gauss import marks
 from producer.sources.gauss.ddl.deparsed import Deparsed
 from producer.sources.gauss.ddl.model import Statement
 from producer.sources.gauss.decoders.messages import (
@@ -43,11 +42,13 @@ from producer.sources.gauss.decoders.messages import (
 from producer.sources.gauss.decoders.tuples import readings
 from schemas.control import Origin
 from schemas.errors import LOAD_AGAIN
+from schemas.system_schemas import OWN_SCHEMA
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
 
 ReadCatalog = Callable[[TableId], TableSchema | None]
 OidOf = Callable[[str], int | None]
 
+MARKS = TableId(OWN_SCHEMA, "snapshot_marks")  # see `marks`
 _NOTHING = RowShape((), (), ())
 _SKIP = "to continue without such rows: tables.without-identity = 'skip-and-record'"
 _TEXT, _CLOB = 25, 90
@@ -189,8 +190,8 @@ class RelationResolver:
                 return
         elif self._is_unwanted(change.schema, change.table):
             self.left_out += 1
-            if (change.schema, change.table) == marks.TABLE and change.op == "c" and new:
-                yield Mark(marks.token_of(new.cells))
+            if (change.schema, change.table) == MARKS and change.op == "c" and new:
+                yield Mark(token_of(new.cells))
             return
         if table is None and self._is_hidden_and_gone(TableId(change.schema, change.table)):
             yield Lost(change.schema, change.table, "seen", "a row of a table that was not loaded")
@@ -472,6 +473,18 @@ class RelationResolver:
             hint=f"ALTER TABLE {table.id} REPLICA IDENTITY FULL, or give it a primary key, for "
             f"later rows; {_SKIP}",
         )
+
+
+def token_of(cells: Cells) -> int:
+    """Read the token of a mark (`marks`).
+
+    >>> token_of([b"4711", b"bank"])
+    4711
+    """
+    token = cells[0]
+    if not isinstance(token, bytes) or not token.isdigit():
+        raise Unsupported("a row that is not ours", table=str(MARKS))
+    return int(token)
 
 
 class _ColumnsUnknown(Unsupported):
