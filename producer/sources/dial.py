@@ -36,8 +36,9 @@ __all__ = ["ConnectionArguments", "Link", "dial", "parse_dsn"]
 # What a server at some distance may send before it is answered.
 RECEIVE_BUFFER_BYTES: Final = 1 << 20
 # Of one that is near: see `streaming`, which wants it to be full when it reads.
-_NEAR_BUFFER_BYTES: Final = 256 << 10
-_NEAR: Final = frozenset({"127.0.0.1", "::1"})
+NEAR_BUFFER_BYTES: Final = 256 << 10
+_HERE: Final = frozenset({"127.0.0.1", "::1"})
+_NEAR: Final = 0.002  # seconds for the handshake of TCP, one round trip
 
 
 class Link:
@@ -217,26 +218,39 @@ def _connect(arguments: ConnectionArguments, deadline: float) -> socket.socket:
         raise ConnectionLost("the host is unknown", hint="check the dsn", **where) from error
     last: OSError | None = None
     for family, address in targets:
-        sock = socket.socket(family, socket.SOCK_STREAM)
         try:
-            sock.settimeout(max(0.1, deadline - time.monotonic()))
-            # Before connect: the window scale is agreed in the first packet.  A buffer that shrinks
-            # afterwards drops what was sent for the larger one, acknowledgements with it: while
-            # nobody reads (a table is read again), what we send counts as lost.
-            is_near = family == socket.AF_UNIX or str(address[0]) in _NEAR
-            size = _NEAR_BUFFER_BYTES if is_near else RECEIVE_BUFFER_BYTES
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
-            if family != socket.AF_UNIX:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                _watch_for_silence(sock, arguments)
-            sock.connect(address)
-        except OSError as error:
+            if family == socket.AF_UNIX or str(address[0]) in _HERE:
+                return _connected(family, address, arguments, deadline, NEAR_BUFFER_BYTES)[0]
+            sock, took = _connected(family, address, arguments, deadline, RECEIVE_BUFFER_BYTES)
+            if took >= _NEAR:
+                return sock
+            # To shrink a buffer drops what was sent for the larger one, acknowledgements with it.
             sock.close()
+            return _connected(family, address, arguments, deadline, NEAR_BUFFER_BYTES)[0]
+        except OSError as error:
             last = error
-        else:
-            return sock
     reason = (last.strerror or last) if last else "no address"
     raise ConnectionLost("cannot connect", hint=hint, reason=reason, **where) from last
+
+
+def _connected(
+    family: int, address: Any, arguments: ConnectionArguments, deadline: float, size: int
+) -> tuple[socket.socket, float]:
+    """Connect with a receive buffer of `size` bytes; return the socket and how long it took."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(max(0.1, deadline - time.monotonic()))
+        # Before connect: the window scale is agreed in the first packet.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+        if family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _watch_for_silence(sock, arguments)
+        began = time.monotonic()
+        sock.connect(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock, time.monotonic() - began
 
 
 def _watch_for_silence(sock: socket.socket, arguments: ConnectionArguments) -> None:

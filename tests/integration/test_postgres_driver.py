@@ -25,7 +25,7 @@ from producer.errors import (
     SourceError,
 )
 from producer.options import Options
-from producer.sources.dial import parse_dsn
+from producer.sources.dial import NEAR_BUFFER_BYTES, parse_dsn
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.postgres import catalog
 from producer.sources.postgres import options as pgoutput_options
@@ -478,6 +478,29 @@ def test_only_what_was_confirmed_is_forgotten(
     assert state is not None
     assert (state.confirmed_flush, state.active_pid) == (ends[0], None)
     assert [m.new for m in again if isinstance(m, Insert)] == [[b"2", b"b"]]
+
+
+def test_what_nobody_reads_is_sipped_with_each_status(
+    server: PrivateServer, connect: Callable[..., ReplicationConnection], name: str
+) -> None:
+    connection = connect()
+    connection.create_slot(name, "pgoutput")
+    connection.start(name, options(name))
+    server.execute(f"INSERT INTO {name} SELECT i, 'v' || i FROM generate_series(1, 150000) i")
+    all_sent = (
+        "SELECT sent_lsn >= pg_current_wal_flush_lsn() FROM pg_stat_replication"
+        f" JOIN pg_replication_slots ON pid = active_pid WHERE slot_name = '{name}'"
+    )
+
+    # 8 MB: more than both sockets hold.  Nobody reads, so the server could not send the rest.
+    while server.execute(all_sent) != [(True,)]:
+        connection.send_status(NOTHING)
+    sipped = [payload for _, _, payload in connection.receive(0).messages]
+    messages = [decode(payload) for payload in sipped] + read_until(connection, commits(1))
+
+    assert sum(map(len, sipped)) > 2 * NEAR_BUFFER_BYTES
+    rows = [message.new for message in messages if isinstance(message, Insert)]
+    assert rows == [[str(i).encode(), f"v{i}".encode()] for i in range(1, 150001)]
 
 
 def test_a_status_may_ask_for_a_keepalive(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from producer.errors import CdcError, ConnectionLost, LoginRefused, SourceError
-from producer.sources.dial import ConnectionArguments, dial, parse_dsn
+from producer.sources.dial import NEAR_BUFFER_BYTES, ConnectionArguments, dial, parse_dsn
 from producer.sources.hosts import targets
 
 
@@ -232,6 +232,27 @@ def test_a_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(LoginRefused, match="others may read"):
         arguments.libpq()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])
+def test_a_near_server_s_buffer_is_small_from_the_beginning(host: str) -> None:
+    """Another host of the same network is seen by its handshake, and connected to again."""
+    with socket.create_server((host, 0)) as server, socket.socket() as fresh:
+        fresh.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, NEAR_BUFFER_BYTES)
+        port = server.getsockname()[1]
+        arguments = ConnectionArguments(host=host, port=port, user="u", sslmode="disable")
+        link = dial(arguments, time.monotonic() + 10)
+        mine = link.sock.getsockname()
+        size = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        assert size == fresh.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+
+        peer, address = server.accept()
+        while address != mine:  # the first one was closed without a word
+            assert peer.recv(1) == b""
+            peer.close()
+            peer, address = server.accept()
+        peer.close()
+        link.close()
 
 
 @pytest.mark.parametrize(
