@@ -262,7 +262,7 @@ def exits() -> str:
         yield 2, "`ConfigError`", "stop", "bad usage or configuration"
         yield 4, "", "", "`wait` timed out"
         yield 5, "", "stop", "a file or an output cannot be read or written, or a port is in use"
-        yield 6, "", "", "`wait`: the position is held, and some table is not exact"
+        yield 6, "", "", "`wait`: the position is held, and some table of `[tables]` is not exact"
         yield 7, "", "", "`verify`: rows of source and target differ"
         yield 8, "", "", "`verify`: no row is known to differ, and a table could not be compared"
         for code, name, verdict, doc in sorted(found):

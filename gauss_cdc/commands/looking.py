@@ -22,7 +22,7 @@ from gauss_cdc.commands.base import (
     fail,
 )
 from gauss_cdc.config import load
-from gauss_cdc.inspect.advice import way_out
+from gauss_cdc.inspect.advice import captured, way_out
 from gauss_cdc.inspect.check import check_all
 from gauss_cdc.inspect.look import cut_line, findings_table, standing_table, tail_lines
 from gauss_cdc.inspect.metrics import serve
@@ -92,8 +92,8 @@ def status(config_path: Path, *, as_json: bool, port: int | None, bind: str) -> 
 def wait(config_path: Path, *, lsn: Lsn | None, timeout: timedelta | None) -> None:
     """Wait until the target holds every commit before a position; print its position.
 
-    Not before the end of a first load. Exit code 6 if it holds them, and some table is not
-    exact.
+    Not before the end of a first load. Exit code 6 if it holds them, and some table of
+    [tables] is not exact.
     """
     stop = StopSignal()
     until = None if timeout is None else time.monotonic() + timeout.total_seconds()
@@ -120,8 +120,7 @@ def wait(config_path: Path, *, lsn: Lsn | None, timeout: timedelta | None) -> No
         say(line, style="yellow")
     if advice:
         say(advice, style="yellow")
-    if standing.target.inexact:
-        count = len(standing.target.inexact)
+    if count := len(captured(config, standing.target.inexact)):
         fail(f"the target holds the position, but {count} of its tables are not exact", INEXACT)
 
 

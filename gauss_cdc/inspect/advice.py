@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
 from producer.sources.gauss import point
@@ -12,11 +14,17 @@ from spark_consumers.ledger import is_unloaded
 from spark_consumers.model import Ledger
 
 
-def way_out(config: Config, at: Ledger) -> str:
-    """Say what makes tables of a target exact that nothing loads now."""
+def captured(config: Config, names: Iterable[str]) -> list[str]:
+    """Return those of some tables that `[tables]` names."""
     options = wiring.producer_options(config)
     wants = chooser(options.include, options.exclude)
-    left = [name for name in at.inexact if not wants(TableId(*name.split(".", 1)))]
+    return [name for name in names if wants(TableId(*name.split(".", 1)))]
+
+
+def way_out(config: Config, at: Ledger) -> str:
+    """Say what makes tables of a target exact that nothing loads now."""
+    wanted = captured(config, at.inexact)
+    left = [name for name in at.inexact if name not in wanted]
     tables = [name for name, why in at.inexact.items() if not is_unloaded(why) and name not in left]
     said = []
     if left:

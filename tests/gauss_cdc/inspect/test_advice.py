@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from gauss_cdc.config import load
-from gauss_cdc.inspect.advice import way_out
+from gauss_cdc.inspect.advice import captured, way_out
 from spark_consumers.model import Ledger
 
 TOML = """
@@ -33,3 +33,5 @@ def test_a_table_that_left_tables_is_not_said_to_be_read_by_itself(tmp_path: Pat
     assert "by itself" not in left
     assert both.endswith("`gauss-cdc snapshot --table public.b` asks for it")
     assert way_out(config, Ledger("bank")) == ""
+    # And `wait` counts only what `[tables]` names.
+    assert captured(config, {**gone, **gap}) == ["public.b"]
