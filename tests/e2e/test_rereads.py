@@ -19,7 +19,9 @@ from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.path import PATIENCE, Path, ask, content, pause, until
 
 TABLES = ("a", "b", "nokey")
-SMALL = Tuning(chunk_rows=50, load_steps=4)  # so that a half is written when it is read
+# So that a part is written when half is read: a chunk has at least the rows of one read.
+SMALL = Tuning(chunk_rows=50, load_steps=1)
+WIDE = {"b": 1000}  # bytes of a row more: a table of many reads
 ROWS = 4000
 
 
@@ -120,7 +122,11 @@ def make(url: str, tables: tuple[str, ...]) -> None:
         ask(url, f"CREATE TABLE {table} (id int{key}, v text)")
         if not key:
             ask(url, f"ALTER TABLE {table} REPLICA IDENTITY FULL")
-        ask(url, f"INSERT INTO {table} SELECT n, 'v' || n FROM generate_series(0, {ROWS - 1}) n")
+        ask(
+            url,
+            f"INSERT INTO {table} SELECT n, 'v' || n || repeat('.', {WIDE.get(table, 0)})"
+            f" FROM generate_series(0, {ROWS - 1}) n",
+        )
 
 
 def load_in_part(path: Path) -> bool:

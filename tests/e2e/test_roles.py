@@ -162,6 +162,7 @@ def test_the_roles_of_the_documentation_are_enough_for_the_whole_path(
             with pytest.raises(NotPermitted, match="for an administrator"):
                 requests.ask(session, topic_prefix, [TableId("public", "account")])
             run(server, "bank", requested)
+            run(server, "bank", *blocks["source-marks"])
             path.stop()
             path.start()
             requests.ask(session, topic_prefix, [TableId("public", "account")])
