@@ -162,7 +162,7 @@ def _reports_table(found: list[TableReport]) -> Table:
 def _reasons(found: list[TableReport]) -> Iterator[str]:
     """Why a table is not decided, and what else is known of it."""
     for report in found:
-        for line in filter(None, [report.undecided, *report.notes]):
+        for line in report.remarks():
             yield f"{report.table}: {line}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -71,6 +71,17 @@ class TableReport:
         self.counts[found.kind] = self.counts.get(found.kind, 0) + 1
         if len(self.rows) < limit:
             self.rows.append(found)
+
+    def remarks(self) -> Iterator[str]:
+        """Say why the table is not decided, and what else is known of it."""
+        if self.undecided:
+            yield self.undecided
+        yield from self.notes
+        if self.outcome is Outcome.EQUAL and self.source_rows != self.target_rows:
+            yield (
+                f"was counted at two commits; the {self.settled:,} rows that changed between them"
+                " are equal, too"
+            )
 
     def as_json(self, *, show_keys: bool) -> dict[str, object]:
         """Plain values; those of cells only with `show_keys`."""

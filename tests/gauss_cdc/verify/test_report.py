@@ -42,3 +42,11 @@ def test_keys_are_values_and_come_only_when_asked_for() -> None:
     assert silent["differences"] == {"missing": 0, "extra": 0, "changed": 2}
     assert "7" not in str(silent)
     assert shown["keys"] == [{"kind": "changed", "key": {"id": "7"}, "columns": ["v"]}]
+
+
+def test_an_equal_table_with_two_counts_says_why() -> None:
+    report = TableReport("public.t", source_rows=8788, target_rows=8915, settled=127)
+
+    (said,) = report.remarks()
+    assert said.startswith("was counted at two commits; the 127 rows that changed between them")
+    assert list(TableReport("public.t", source_rows=5, target_rows=5).remarks()) == []
