@@ -1,4 +1,4 @@
-"""`gauss-cdc`, and `python -m gauss_cdc`: the imports take a second, which Ctrl-C may interrupt."""
+"""`gauss-cdc`, and `python -m gauss_cdc`: Ctrl-C may come while it is still being imported."""
 
 import sys
 

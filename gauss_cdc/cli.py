@@ -14,16 +14,17 @@ import os
 import select
 import sys
 import threading
-from typing import Any, TextIO, cast
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, Final, NamedTuple, TextIO, cast
 
 import click
 
 from gauss_cdc import logs
-from gauss_cdc.commands import ddl, local, looking, recordings, slot, snapshot, stream, verify
 from gauss_cdc.commands.base import FAULT, INTERRUPTED, OUTPUT, USAGE, fail
-from gauss_cdc.config import ConfigError
 from gauss_cdc.runtime.errors import Unavailable
 from gauss_cdc.secrets import Masking
+from gauss_cdc.settings import ConfigError
 from producer.errors import CdcError
 from schemas.version import VERSION
 from spark_consumers.errors import ApplyError
@@ -31,12 +32,122 @@ from spark_consumers.errors import ApplyError
 _log = logging.getLogger("gauss_cdc")
 
 
+class _Place(NamedTuple):
+    """Where a command is defined, and what `--help` says of it."""
+
+    module: str  # of gauss_cdc.commands
+    name: str
+    does: str  # the first sentence of its own help
+
+
+# A command imports its own layer only: `emulator` needs no source, `apply` no producer.
+_COMMANDS: Final = {
+    "run": _Place("run", "run", "Source -> Kafka, until stopped."),
+    "apply": _Place(
+        "apply", "apply", "Kafka -> target with Spark, in commit order, until stopped."
+    ),
+    "zip": _Place(
+        "apply",
+        "make_zip",
+        "Write our code as a zip for `spark-submit --py-files`, with the program next to it.",
+    ),
+    "check": _Place("check", "check", "Report problems before they stop a run."),
+    "status": _Place(
+        "looking",
+        "status",
+        "Show the positions of source, cuts and target: lag in commits, bytes and seconds.",
+    ),
+    "wait": _Place(
+        "looking",
+        "wait",
+        "Wait until the target holds every commit before a position; print its position.",
+    ),
+    "verify": _Place(
+        "verify",
+        "verify_tables",
+        "Compare source and target row by row at one commit, while both are live.",
+    ),
+    "cuts": _Place(
+        "looking",
+        "cuts",
+        "Show the cuts: which commits are durable, and the offsets of their rows.",
+    ),
+    "tail": _Place("looking", "tail", "Show row changes in readable form; default: all tables."),
+    "decode": _Place(
+        "recordings",
+        "decode_file",
+        "Print a recording's transactions, one JSON object a line; needs no server.",
+    ),
+    "record": _Place(
+        "recordings",
+        "record_stream",
+        "Record what the source sends, without confirming it: nothing is lost.",
+    ),
+    "slot": _Place("slot", "slot_group", "The replication slot."),
+    "snapshot": _Place(
+        "snapshot",
+        "snapshot",
+        "Read captured tables again, one after the other, while the stream goes on.",
+    ),
+    "ddl": _Place(
+        "ddl",
+        "ddl_group",
+        "Schema changes: event triggers of a PostgreSQL source; the effect of a statement.",
+    ),
+    "demo": _Place(
+        "local",
+        "demo",
+        "Run everything on this machine: load, kills, and a comparison of source and target.",
+    ),
+    "emulator": _Place(
+        "emulator",
+        "emulator",
+        "A server with GaussDB's protocol: it replays a recording, or presents a PostgreSQL.",
+    ),
+    "services": _Place(
+        "local",
+        "services_group",
+        "Local PostgreSQL, Kafka and registry for a first try; never for production.",
+    ),
+    "config": _Place("config", "config_group", "The configuration file."),
+}
+
+
+class _OnDemand(Mapping[str, click.Command]):
+    """The commands, each imported when it is asked for."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._found:
+            place = _COMMANDS[name]
+            module = import_module(f"gauss_cdc.commands.{place.module}")
+            self._found[name] = getattr(module, place.name)
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
+
+
 class _PipeBroke(Exception):
     """A BrokenPipeError, which click would silently turn into exit code 1."""
 
 
 class _Group(click.Group):
-    """Passes errors of pipes on."""
+    """Imports commands on demand; passes errors of pipes on."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.commands = _OnDemand()  # type: ignore[assignment]  # nobody adds one
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        listed = [click.Command(name, help=place.does) for name, place in _COMMANDS.items()]
+        click.Group(commands=listed).format_commands(ctx, formatter)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         try:
@@ -68,29 +179,6 @@ def cli(*, verbose: bool, log_level: str | None, log_format: str | None) -> None
     """Change data capture into Kafka, applied by PySpark in commit order."""
     logs.reset()
     logs.set_up(level=log_level or ("debug" if verbose else None), format=log_format)
-
-
-for _command in (
-    stream.run,
-    stream.apply,
-    stream.make_zip,
-    looking.check,
-    looking.status,
-    looking.wait,
-    verify.verify_tables,
-    looking.cuts,
-    looking.tail,
-    recordings.decode_file,
-    recordings.record_stream,
-    slot.slot_group,
-    snapshot.snapshot,
-    ddl.ddl_group,
-    local.demo,
-    local.emulator,
-    local.services_group,
-    local.config_group,
-):
-    cli.add_command(_command)
 
 
 def main() -> None:

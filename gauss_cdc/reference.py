@@ -5,8 +5,12 @@ Each stands between `<!-- begin: NAME -->` and `<!-- end -->`; a test runs the c
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -59,6 +63,7 @@ def settings() -> str:
     def rows() -> Iterator[tuple[object, ...]]:
         for section, field in config.Config.model_fields.items():
             model = _model(field.annotation)
+            meanings = _docstrings(model)
             for name, setting in model.model_fields.items():
                 key = setting.alias or name
                 if setting.is_required():
@@ -67,10 +72,24 @@ def settings() -> str:
                     default = "environment"
                 else:
                     default = f"`{_plain(setting.get_default(call_default_factory=True))}`"
-                words = " ".join((setting.description or "").split())
-                yield f"`[{section}] {key}`", default, words
+                yield f"`[{section}] {key}`", default, " ".join(meanings.get(name, "").split())
 
     return _table(("key", "default", "meaning"), rows())
+
+
+def _docstrings(model: type[config.Section]) -> dict[str, str]:
+    """The text below each attribute; pydantic would read its sources at every start."""
+    (section,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(section, ast.ClassDef)
+    found: dict[str, str] = {}
+    for before, node in itertools.pairwise(section.body):
+        match before, node:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                found[name] = text
+    return found
 
 
 def _model(annotation: object) -> type[config.Section]:

@@ -63,7 +63,6 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
         alias_generator=lambda name: name.replace("_", "-"),
         validate_default=True,
         hide_input_in_errors=True,  # it may be a misplaced secret

@@ -182,6 +182,8 @@ def reached(module: str) -> set[str]:
         if (here := left.pop()) not in seen:
             seen.add(here)
             left += imports(here)
+            if here == "gauss_cdc.cli":  # it imports a command when it is asked for
+                left += [name for name in MODULES if name.startswith("gauss_cdc.commands.")]
     return seen
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -11,7 +13,8 @@ from typing import Any, Final, NoReturn
 import click
 
 from gauss_cdc import logs
-from gauss_cdc.config import duration
+from gauss_cdc.settings import duration
+from schemas.errors import LOAD_AGAIN, Explained
 from schemas.positions import Lsn
 
 FAULT: Final = 1
@@ -20,6 +23,11 @@ OUTPUT: Final = 5  # a file or an output that cannot be written or read, a port 
 INEXACT: Final = 6
 INTERRUPTED: Final = 130
 EXISTING_FILE: Final = click.Path(path_type=Path, dir_okay=False, exists=True)
+
+_ANY_WAY_OUT: Final = (
+    "`gauss-cdc check` may show more, `gauss-cdc record --redact` records what the source sends "
+    f"for a report; if it persists, {LOAD_AGAIN}"
+)
 
 
 class ExampleCommand(click.Command):
@@ -58,6 +66,15 @@ class DurationType(click.ParamType[timedelta]):
             self.fail(f"{value!r}: {error}", param, ctx)
 
 
+with_log_every = click.option(
+    "--log-every",
+    type=DurationType(),
+    default="1m",
+    show_default=True,
+    help="Interval of progress lines; 0s: never.",
+)
+
+
 def configured(command: Any) -> Any:
     """Add --config to a command, as the argument `config_path`."""
     return click.option(
@@ -89,6 +106,16 @@ def logged(command: Any) -> Any:
             help=words,
         )(command)
     return command
+
+
+@contextmanager
+def with_hint() -> Iterator[None]:
+    """Give each error that stops a hint, at least the general one."""
+    try:
+        yield
+    except Explained as error:
+        error.hint = error.hint or _ANY_WAY_OUT
+        raise
 
 
 def fail(message: str, code: int) -> NoReturn:

@@ -1,20 +1,17 @@
-"""`demo`, `emulator`, `services`, `config`: commands that need no server."""
+"""`demo`, `services`: on this machine only."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import click
 
-from gauss_cdc.commands.base import EXISTING_FILE, DurationType, ExampleCommand, configured, fail
-from gauss_cdc.config import load
+from gauss_cdc.commands.base import ExampleCommand, fail
 from gauss_cdc.sandbox import services
 from gauss_cdc.watch import console
-from producer.errors import DecodeError
 
 
 @click.command(cls=ExampleCommand, example="gauss-cdc demo --kills 8")
@@ -102,110 +99,6 @@ def demo(
         fail("the target is not equal to the source", 1)
 
 
-@click.command(
-    cls=ExampleCommand, example="gauss-cdc emulator --facade postgresql://postgres@host/bank"
-)
-@click.option("--replay", type=EXISTING_FILE, help="Serve a recorded stream.")
-@click.option("--facade", help="DSN of a PostgreSQL to present as openGauss or GaussDB.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Default: a free one.")
-@click.option("--ha-port", type=click.IntRange(0, 65535), default=0, help="Default: the next.")
-@click.option("--user", default="cdc_user", show_default=True, help="Who may log in.")
-@click.option(
-    "--password",
-    envvar="GAUSS_CDC_EMULATOR_PASSWORD",
-    required=True,
-    help="Of that user; better in $GAUSS_CDC_EMULATOR_PASSWORD.",
-)
-@click.option(
-    "--stored",
-    type=click.Choice(["sha256", "combined", "md5", "sm3"]),
-    default="sha256",
-    show_default=True,
-    help="How the server stores the password.",
-)
-@click.option(
-    "--login",
-    type=click.Choice(["sha256", "md5", "sm3", "password"]),
-    default="sha256",
-    show_default=True,
-    help="The method of its line in pg_hba.conf.",
-)
-@click.option(
-    "--product",
-    type=click.Choice(["og3", "og5", "og6", "og7", "gaussdb"]),
-    help="Default: openGauss 7, or what was recorded.",
-)
-@click.option("--paced", is_flag=True, help="Replay at the pace of the recording.")
-@click.option("--catalog", help="With --replay: DSN of a scratch database that answers SQL.")
-@click.option("--tables", type=EXISTING_FILE, help="With --catalog: the recording's tables_*.json.")
-@click.option("--certificate", type=EXISTING_FILE, help="Offer TLS with this certificate …")
-@click.option("--key", type=EXISTING_FILE, help="… and this key.")
-@click.option("--no-thread-pool", is_flag=True, help="Replication at the main port, too.")
-@click.option(
-    "--sender-timeout", type=DurationType(), default="30s", show_default=True, help="0s: never."
-)
-@click.option(
-    "--busy",
-    type=DurationType(),
-    default="0s",
-    help="How long a slot stays active after its client disappeared.",
-)
-@click.option(
-    "--background",
-    type=DurationType(),
-    default="1s",
-    show_default=True,
-    help="With --facade: interval of empty commits while a stream runs; 0s: never.",
-)
-def emulator(
-    *,
-    login: str,
-    stored: str,
-    no_thread_pool: bool,
-    sender_timeout: timedelta,
-    busy: timedelta,
-    background: timedelta,
-    replay: Path | None,
-    facade: str | None,
-    product: str | None,
-    **given: Any,
-) -> None:
-    """A server with GaussDB's protocol: it replays a recording, or presents a PostgreSQL."""
-    from gauss_cdc.sandbox.emulator import program  # noqa: PLC0415  only here
-    from gauss_cdc.sandbox.emulator.frames import ErrorResponse  # noqa: PLC0415
-    from gauss_cdc.sandbox.emulator.login import Line, StoredPassword  # noqa: PLC0415
-    from gauss_cdc.sandbox.emulator.recording import DamagedRecording  # noqa: PLC0415
-    from gauss_cdc.sandbox.emulator.server import Emulator  # noqa: PLC0415
-
-    if (replay is None) == (facade is None):
-        raise click.UsageError("give either --replay or --facade")
-
-    def announce(started: Emulator) -> None:
-        console.print(f"{started.product.version}")
-        console.print(f"ordinary sessions at port {started.port}, HA port {started.ha_port}")
-        click.echo(str(started.port))
-
-    wanted = program.EmulatorOptions(
-        replay=replay,
-        facade=facade,
-        line=Line(login),
-        stored=StoredPassword(stored),
-        product=product or "",
-        has_thread_pool=not no_thread_pool,
-        sender_timeout_ms=round(sender_timeout.total_seconds() * 1000),
-        busy_seconds=busy.total_seconds(),
-        background_seconds=background.total_seconds(),
-        **given,
-    )
-    try:
-        program.run(wanted, announce)
-    except (ErrorResponse, OSError) as exc:
-        fail(f"the emulator cannot start: {exc}", 1)
-    except DamagedRecording as exc:
-        fail(str(exc), DecodeError.exit_code)
-
-
 @click.group("services")
 def services_group() -> None:
     """Local PostgreSQL, Kafka and registry for a first try; never for production."""
@@ -249,17 +142,3 @@ def services_env(directory: Path) -> None:
     """Print their addresses, and the administrator's password, as shell variables."""
     for name, value in services.env(directory).items():
         click.echo(f"export {name}={shlex.quote(value)}")
-
-
-@click.group("config")
-def config_group() -> None:
-    """The configuration file."""
-
-
-@config_group.command(
-    "show", cls=ExampleCommand, example="gauss-cdc config show --config bank.toml"
-)
-@configured
-def config_show(config_path: Path) -> None:
-    """Check the file and print every setting with its value; secrets as stars."""
-    click.echo(load(config_path).model_dump_json(indent=2, by_alias=True))

@@ -1,11 +1,10 @@
-"""`check`, `status`, `wait`, `cuts`, `tail`: read only, except for `check --fix`."""
+"""`status`, `wait`, `cuts`, `tail`: read only."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,33 +22,11 @@ from gauss_cdc.commands.base import (
 )
 from gauss_cdc.config import load
 from gauss_cdc.inspect.advice import captured, way_out
-from gauss_cdc.inspect.check import check_all
-from gauss_cdc.inspect.look import cut_line, findings_table, standing_table, tail_lines
+from gauss_cdc.inspect.look import cut_line, standing_table, tail_lines
 from gauss_cdc.inspect.metrics import serve
 from gauss_cdc.inspect.places import Endpoints
 from gauss_cdc.watch import StopSignal, console, say
-from schemas.findings import Level
 from schemas.positions import Lsn
-
-
-@click.command(cls=ExampleCommand, example="gauss-cdc check --config bank.toml --fix")
-@configured
-@click.option(
-    "--fix",
-    is_flag=True,
-    help="Make safe corrections: create the publication, or add the tables that it lacks.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Findings as JSON on stdout.")
-def check(config_path: Path, *, fix: bool, as_json: bool) -> None:
-    """Report problems before they stop a run. Exit code 1 if anything is an error."""
-    config = load(config_path)
-    findings = list(check_all(config, fix=fix))
-    if as_json:
-        click.echo(json.dumps([asdict(finding) for finding in findings]))
-    else:
-        console.print(findings_table(findings))
-    if any(finding.level is Level.ERROR for finding in findings):
-        sys.exit(1)
 
 
 @click.command(cls=ExampleCommand, example="gauss-cdc status --json")

@@ -1,0 +1,65 @@
+"""`apply`, `zip`: Kafka to target."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import ValidationError
+
+from gauss_cdc import logs
+from gauss_cdc.commands.base import ExampleCommand, configured, logged, with_hint, with_log_every
+from gauss_cdc.config import SparkSection, load
+from gauss_cdc.pack import pack
+from gauss_cdc.reports import ApplyReport, Reporter
+from gauss_cdc.watch import StepName, StopSignal, console
+
+
+@click.command(cls=ExampleCommand, example="gauss-cdc apply --config bank.toml --master 'local[*]'")
+@configured
+@click.option("--master", help="Spark master; default: [spark] master.")
+@click.option("--checkpoint", help="Checkpoint folder; default: [spark] checkpoint.")
+@click.option("--packages", help="Maven coordinates of the connector, for other clusters.")
+@click.option("--replace", is_flag=True, help="Empty target tables that hold rows before a load.")
+@with_log_every
+@logged
+def apply(
+    config_path: Path,
+    *,
+    master: str | None,
+    checkpoint: str | None,
+    packages: str | None,
+    replace: bool,
+    log_every: timedelta,
+) -> None:
+    """Kafka -> target with Spark, in commit order, until stopped."""
+    from gauss_cdc.apply import apply as run_apply  # noqa: PLC0415  not for `zip`, or `--help`
+
+    stop, step = StopSignal(), StepName()
+    config = load(config_path)
+    changes: dict[str, Any] = {}
+    if master:
+        changes["master"] = master
+    if checkpoint:
+        changes["checkpoint"] = checkpoint
+    if packages:
+        changes["options"] = {**config.spark.options, "spark.jars.packages": packages}
+    try:
+        SparkSection(master=changes.get("master", config.spark.master))
+    except ValidationError as error:
+        raise click.UsageError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+    config = config.model_copy(update={"spark": config.spark.model_copy(update=changes)})
+    logs.of_service()
+    report = ApplyReport(step.set)
+    with Reporter(log_every.total_seconds(), report.write), with_hint():
+        run_apply(config, stop.asked, report, replace=replace)
+
+
+@click.command("zip", cls=ExampleCommand, example="gauss-cdc zip gauss-cdc.zip")
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+def make_zip(out: Path) -> None:
+    """Write our code as a zip for `spark-submit --py-files`, with the program next to it."""
+    program = pack(out)
+    console.print(f"spark-submit --py-files {out} {program} apply --config gauss-cdc.toml")
