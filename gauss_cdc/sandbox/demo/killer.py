@@ -90,12 +90,12 @@ class Killer:
         samples: Callable[[], int],
         on_kill: Callable[[Kill], None],
         on_return: Callable[[Kill, float], None],
-        stands: Callable[[], object] = lambda: None,
-        patience: float = 0.0,
+        stands: Callable[[], object] | None = None,
     ) -> None:
-        """`patience`: seconds to wait until `apply` moved the target on, before it dies again.
+        """`stands` says where the target is: it moves on before `apply` dies again.
 
-        `stands` says where the target is.  A step of a lake may take longer than kills lie apart.
+        A step of a lake may take longer than kills lie apart, and who dies in each never ends one.
+        Whoever waits for the killer sees to it that this ends.
         """
         self._services = services
         self._programs = {program.name: program for program in programs}
@@ -105,7 +105,7 @@ class Killer:
         self._victims = victims(kills, random)
         each = seconds / max(1, kills)
         self._moments = [(at + random.uniform(0.2, 0.8)) * each for at in range(kills)]
-        self._stands, self._patience = stands, patience
+        self._stands = stands
         self._stood: object = None  # where the target was when `apply` died last
         self._hunted: dict[str, list[str]] = {"run": [], "apply": []}
         self._stop = threading.Event()
@@ -175,9 +175,8 @@ class Killer:
         while not is_ready and time.monotonic() < ready_by and not self._stop.wait(0.02):
             step = program.step()
             is_ready = bool(step) and not step.startswith("start: ")
-        if program.name == "apply":
-            moved_by = time.monotonic() + self._patience
-            while self._stands() == self._stood and time.monotonic() < moved_by:
+        if program.name == "apply" and self._stands is not None:
+            while self._stands() == self._stood:
                 if self._stop.wait(_STAND_PAUSE):
                     return
             self._stood = self._stands()

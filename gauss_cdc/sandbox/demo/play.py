@@ -44,11 +44,9 @@ RATES: Final = {"delta": 100.0, "iceberg": 100.0}
 WORKLOADS: Final[dict[str, Callable[[], Workload]]] = {"bank": Bank, "tpcb": Tpcb}
 
 _LOOK_SECONDS: Final = 0.25
-_LOAD_LIMIT: Final = 240.0  # for the first load to end
-_CATCH_UP_LIMIT: Final = 240.0
-_LAKE_PATIENCE: Final = 4  # each schema change is a step of a lake, and costs seconds
+_STILL_LIMIT: Final = 240.0  # seconds in which nothing moves; the first load moves by its end
+_LAKE_PATIENCE: Final = 4  # each table of a step costs a lake seconds
 _LAKE_LAG: Final = 2_000  # commits that wait for a lake; with more, the load is slow
-_LAKE_STEP: Final = 120.0  # longest time between two kills of `apply` that no step survives
 
 
 class PlayFailed(Exception):
@@ -131,6 +129,19 @@ def play(plan: DemoPlan, place: Scene, view: View, interrupts: Interrupts | None
         return _Play(plan, place, view, interrupts, stack).run()
 
 
+class _Stillness:
+    """For how long something is as it was."""
+
+    def __init__(self, look: Callable[[], object]) -> None:
+        self._look, self._was, self._since = look, look(), time.monotonic()
+
+    def seconds(self) -> float:
+        """Look, and say it."""
+        if (now := self._look()) != self._was:
+            self._was, self._since = now, time.monotonic()
+        return time.monotonic() - self._since
+
+
 class _Play:
     def __init__(
         self, plan: DemoPlan, place: Scene, view: View, interrupts: Interrupts, stack: ExitStack
@@ -155,7 +166,7 @@ class _Play:
         self._sampler: Sampler = (sampler if place.is_lake else Sampler)(
             place.target_url, self._config.kafka.prefix, self._workload
         )
-        self._patience = _LAKE_PATIENCE if place.is_lake else 1
+        self._limit = _STILL_LIMIT * (_LAKE_PATIENCE if place.is_lake else 1)
         self._follower = CutsFollower(self._config)
         self._load = Load(
             place.source_url,
@@ -177,7 +188,7 @@ class _Play:
         self._start()
         if self._plan.kills_in_load:
             self._kill_in_load()
-        self._until(lambda: self._sampler.is_exact, "first load", _LOAD_LIMIT * self._patience)
+        self._until(lambda: self._sampler.is_exact, "first load")
         self._view.say("the first load has ended: from here on every sample counts")
         began = time.monotonic()
         self._play_kills()
@@ -220,8 +231,7 @@ class _Play:
     def _kill_in_load(self) -> None:
         """Both die once before the first load has ended; no sample is taken yet."""
         for program, step in zip(self._programs, ("load: ", "ledger moved"), strict=True):
-            limit = _LOAD_LIMIT * self._patience
-            self._until(partial(self._is_in, program, step), "first load", limit, pause=0.001)
+            self._until(partial(self._is_in, program, step), "first load", pause=0.001)
             kill = Kill(0, program.name, program.kill(), 0.0, 0)
             self._early.append(kill)
             self._view.say(f"{kill}, in the first load", style="yellow")
@@ -244,17 +254,12 @@ class _Play:
             samples=lambda: seen.samples,
             on_kill=self._tell_kill,
             on_return=self._tell_return,
-            stands=lambda: (seen.epoch, seen.seq),
-            patience=_LAKE_STEP if self._place.is_lake else 0.0,
+            stands=(lambda: (seen.epoch, seen.seq)) if self._place.is_lake else None,
         )
         self._stack.callback(killer.stop)
         killer.start()
         end = time.monotonic() + plan.seconds
-        self._until(
-            lambda: time.monotonic() > end and killer.is_done,
-            "load and kills",
-            self._patience * (3 * plan.seconds + 60 * plan.kills + 60),
-        )
+        self._until(lambda: time.monotonic() > end and killer.is_done, "load and kills")
         counts = self._load.counts
         report.commits = counts.commits - before.commits
         report.rows = counts.rows - before.rows
@@ -272,15 +277,14 @@ class _Play:
         """Wait until the target stands where the source ended; then let both leave."""
         self._stage = "catching up"
         began = time.monotonic()
-        seconds = _CATCH_UP_LIMIT * self._patience
-        limit = began + seconds
+        still = _Stillness(self._moved)
         with Endpoints(self._config) as places:
             end = places.wal_end()
 
             def pause(seconds: float) -> bool:
                 self._look()
                 time.sleep(seconds)
-                return time.monotonic() > limit
+                return still.seconds() > self._limit
 
             # Behind the emulator PostgreSQL has no publication, and another product's catalog.
             standing = places.wait(
@@ -288,7 +292,7 @@ class _Play:
             )
         if standing is None:
             raise PlayFailed(
-                f"the target did not reach the source's end within {seconds:.0f} s\n"
+                f"the target stands before the source's end since {self._limit:.0f} s\n"
                 + self._last_words()
             )
         report = self._report
@@ -304,6 +308,7 @@ class _Play:
         self._sampler.stop()
         if isinstance(self._sampler, LakeSampler) and self._plan.commits_again:
             asked, times = self._sampler.ask_again(self._plan.commits_again)
+            report.asked_again = asked
             self._view.say(f"asked again at {asked} commits, by {times} questions")
         self._check_sampler()
 
@@ -335,20 +340,22 @@ class _Play:
 
     # ------------------------------------------------------------ watching
     def _until(
-        self,
-        is_over: Callable[[], bool],
-        stage: str,
-        limit: float,
-        *,
-        pause: float = _LOOK_SECONDS,
+        self, is_over: Callable[[], bool], stage: str, *, pause: float = _LOOK_SECONDS
     ) -> None:
         self._stage = stage
-        end = time.monotonic() + limit
+        still = _Stillness(self._moved)
         while not is_over():
             self._look()
-            if time.monotonic() > end:
-                raise PlayFailed(f"{stage}: not done in {limit:.0f} s\n" + self._last_words())
+            if still.seconds() > self._limit:
+                raise PlayFailed(
+                    f"{stage}: nothing moved for {self._limit:.0f} s\n" + self._last_words()
+                )
             time.sleep(pause)
+
+    def _moved(self) -> object:
+        """What moves while a play goes on, however slow the machine is."""
+        seen = self._sampler.seen
+        return seen.epoch, seen.seq, len(self._killer.deaths.kills) if self._killer else 0
 
     def _look(self) -> None:
         """Show where everything is, and end where something broke."""
@@ -384,7 +391,7 @@ class _Play:
 
     def _check_sampler(self) -> None:
         report, seen = self._report, self._sampler.seen
-        report.samples = seen.samples
+        report.samples, report.sampled = seen.samples, len(seen.commits)
         report.differences += [str(broken) for broken in seen.broken]
         if not seen.samples:
             report.differences.append("the target was never sampled")

@@ -34,6 +34,8 @@ class Report:
     kills: list[str] = field(default_factory=list)
     kills_by_step: dict[str, int] = field(default_factory=dict)
     samples: int = 0
+    sampled: int = 0  # commits that they showed
+    asked_again: int = 0  # commits at which a lake was asked at the end
     samples_between: list[int] = field(default_factory=list)
     lag_p50: float = 0.0
     lag_p99: float = 0.0
@@ -67,7 +69,8 @@ class Report:
             "in Kafka": f"{self.records:,} rows and DDL, {self.cuts:,} cuts, {self.takeovers}"
             " takeovers; every offset checked",
             "kills": steps or "none",
-            "samples of the target": f"{self.samples:,}; between kills: {between}",
+            "samples of the target": f"{self.samples:,}, at {self.sampled:,} commits;"
+            f" between kills: {between}",
             "age of its newest commit": f"{lag}; never stood still longer than {still}",
             "rows compared": ", ".join(f"{n} {c:,}" for n, c in self.table_rows.items()),
             "caught up": f"{self.catch_up_seconds:.1f} s after the last commit",

@@ -17,7 +17,7 @@ from psycopg2 import errors
 from gauss_cdc.sandbox.demo.load import Workload, question
 
 _PAUSE: Final = 0.04
-REST: Final = 3  # times as long as a look took: looking leaves the machine to what is looked at
+_REST: Final = 3  # times as long as a look took: looking leaves the machine to what is looked at
 _RETRY: Final = 0.2
 
 
@@ -41,6 +41,7 @@ class SampleFindings:
     """What the samples so far have shown."""
 
     samples: int = 0
+    commits: set[tuple[int, int]] = field(default_factory=set)  # (epoch, seq) that they showed
     not_exact: int = 0  # a table was being repaired: the ledger says so, nothing is promised
     epoch: int = 0
     seq: int = 0
@@ -105,7 +106,7 @@ class Sampler:
                         self._look_for_exact(cursor)
                     else:
                         self._sample(cursor)
-                    self._stop.wait(max(_PAUSE, REST * (time.monotonic() - began)))
+                    self._stop.wait(max(_PAUSE, _REST * (time.monotonic() - began)))
         finally:
             connection.close()
 
@@ -127,6 +128,7 @@ class Sampler:
             seen.not_exact += 1
             return
         seen.samples += 1
+        seen.commits.add((epoch, seq))
         if (epoch, seq) < (seen.epoch, seen.seq):
             seen.broken.append(
                 Broken(epoch, seq, (epoch, seq), ("not before", seen.epoch, seen.seq))
