@@ -5,6 +5,7 @@ The rules of a step are shown by `tests/sim/test_lake.py`; here are the engines.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ import pytest
 from schemas.control import Hole, LoadPhase
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
-from spark_consumers.errors import Superseded
+from spark_consumers.errors import Superseded, TargetRefused
 from spark_consumers.lake_rows import FrameRows, TableFrames
 from spark_consumers.lakes import read_at
 from spark_consumers.model import Change, Ledger, Rows, Segment
@@ -400,6 +401,13 @@ def test_delta_puts_a_table_back_that_a_dead_attempt_wrote(
     assert newest is not None
     assert inspector.ledger() == newest.ledger
 
+    _refuses_columns_of_others(lake, other, "8")
+    head = lake.tables.head(A.id)
+    assert head is not None
+    lake.spark.sql(f"ALTER TABLE {lake.tables.name(A.id)} ADD COLUMNS (mine STRING)")
+    with pytest.raises(TargetRefused, match="somebody added columns"):
+        lake.tables.put_back(A.id, head, head.id)
+
     # Delta counts from when a file went: without retention all but the newest version's go.
     assert isinstance(lake.tables, DeltaTables)
     tables = DeltaTables(lambda: lake.spark, lake.tables._place, feed.source, "scd1", keep=0)
@@ -546,7 +554,9 @@ def test_of_two_appliers_the_older_one_writes_no_watermark(
     class Late(IcebergTables):
         def _reshape(self, table: TableId, head: TableVersion) -> None:
             super()._reshape(table, head)
-            lake.spark.sql(f"ALTER TABLE {self.name(table)} ADD COLUMNS (late STRING)")
+            said = f"SET TBLPROPERTIES ('gauss-cdc.columns' = '{json.dumps(['late'])}')"
+            for change in (said, "ADD COLUMNS (late STRING)"):
+                lake.spark.sql(f"ALTER TABLE {self.name(table)} {change}")
 
     feed.commits([insert(NARROW, "2", "x")])
     (segment,) = lake.segments(lake.sink().start())
@@ -558,4 +568,30 @@ def test_of_two_appliers_the_older_one_writes_no_watermark(
     assert lake.tables.head(A.id) == head
     lake.apply()
     assert "late" not in lake.tables.read(A.id).columns
-    assert (epoch + 3, 0, "x") in lake.rows(A, "_commit_version", "_ordinal", "v")
+
+    _refuses_columns_of_others(lake, NARROW, "7", "8")
+
+
+def _refuses_columns_of_others(lake: Lake, shape: TableSchema, *ids: str) -> None:
+    """A column that somebody added, and what stands in it, stays until somebody drops it."""
+    spark, name, feed = lake.spark, lake.tables.name(A.id), lake.feed
+
+    def is_refused() -> None:
+        with pytest.raises(TargetRefused, match="somebody added columns") as raised:
+            lake.apply()
+        assert raised.value.where["columns"] == "mine"
+
+    for row in ids:  # 8: a load begins
+        spark.sql(f"ALTER TABLE {name} ADD COLUMNS (mine STRING)")
+        if row == "7":
+            feed.commits([insert(shape, row, "x", *["t"] * (len(shape.columns) - 2))])
+            is_refused()
+        else:
+            feed.load(shape, LoadPhase.BEGIN)
+        spark.sql(f"INSERT INTO {name} (id, mine) VALUES (99, 'noted')")
+        is_refused()
+        assert [row.mine for row in lake.tables.read(A.id).where("id = 99").collect()] == ["noted"]
+        spark.sql(f"ALTER TABLE {name} DROP COLUMN mine")
+        lake.apply()
+        assert "mine" not in lake.tables.read(A.id).columns
+        assert not lake.rows(A, "id").count((99,))

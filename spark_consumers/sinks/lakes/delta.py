@@ -39,6 +39,7 @@ _PROPERTIES: Final = {
 # A MERGE that writes deletion vectors has twice the jobs of one that writes small files anew.
 _SMALL: Final = {f"{_WRITE}.merge.deletionVectors.persistent": "false"}
 _DAY: Final = 86_400
+_LOOKS: Final = 100  # versions, at most, among which the last one of an applier is looked for
 _NO_TABLE: Final = {
     "DELTA_MISSING_DELTA_TABLE",
     "DELTA_TABLE_NOT_FOUND",
@@ -81,6 +82,7 @@ class DeltaTables:
         return TableVersion(version, stamp, said.get("behind", version - 1) == version - 1)
 
     def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
+        self._refuse_columns(table)
         return self._commit(
             table, head, Stamp(same_as=content),
             lambda: self._spark().sql(
@@ -96,6 +98,7 @@ class DeltaTables:
                 columns = shapes.columns(schema, self._mode)
                 if head is None:
                     return self._commit(table, head, stamp, lambda: self.make(table, columns))
+                self._refuse_columns(table)
                 return self._commit(table, head, stamp, lambda: self._empty(table, columns))
             case Alter(change):
                 return self._alter(table, head, change, stamp)
@@ -216,6 +219,19 @@ class DeltaTables:
             if not head.follows:
                 return head
         return self._commit(table, head, stamp, partial(spark.sql, texts[-1]))
+
+    def _refuse_columns(self, table: TableId) -> None:
+        """Refuse columns that came with versions behind the last one of an applier."""
+        found = self._newest(table)
+        if found is None or "attempt" in found[2]:
+            return
+        with writing.errors("to read what others wrote", table):
+            history = self._spark().sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT {_LOOKS}")
+            rows = history.select("version", "userMetadata").collect()
+            ours = [row[0] for row in rows if "attempt" in core.stamp_of(row[1])[1]]
+            if ours:
+                known = self.read(table, max(ours)).columns
+                shapes.refuse_columns(table, self.read(table, found[0]).columns, known)
 
     def _nothing(self, table: TableId) -> None:
         """Make a version without a change."""

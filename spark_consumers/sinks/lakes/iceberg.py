@@ -7,8 +7,9 @@ head with its summary, and that one commit.
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _MAIN: Final = "main"
 _STAMP: Final = "gauss-cdc.stamp"
 _BRANCH: Final = "gauss_cdc_"
+# A property: columns that appliers gave the table, said before they do.
+_COLUMNS: Final = "gauss-cdc.columns"
 _PROPERTIES: Final = {
     "format-version": "2",
     "write.delete.mode": "merge-on-read",
@@ -61,6 +64,7 @@ class IcebergTables:
 
     def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
         with writing.errors("to put a table back", table):
+            self._refuse_columns(table, content)
             self._publish(table, head.id, content, None)
         return TableVersion(content)
 
@@ -69,6 +73,8 @@ class IcebergTables:
     ) -> TableVersion:
         if isinstance(work, Begin):
             with writing.errors("to make a table", table):
+                if head is not None:
+                    self._refuse_columns(table, stamp.base, work.schema.names())
                 self.make(table, shapes.columns(work.schema, self._mode))
                 head = self.head(table)
         elif head is not None:
@@ -113,7 +119,9 @@ class IcebergTables:
     def make(self, table: TableId, columns: str) -> None:
         """Make a table with these columns, or give them to one that is there."""
         spark, name = self._spark(), self.name(table)
-        properties = ", ".join(f"'{key}' = '{value}'" for key, value in _PROPERTIES.items())
+        names: Any = StructType.fromDDL(columns)
+        said = {**_PROPERTIES, _COLUMNS: json.dumps(names.names)}
+        properties = ", ".join(f"{literal(key)} = {literal(said[key])}" for key in said)
         what = f"TABLE {name} ({columns}) USING iceberg TBLPROPERTIES ({properties})"
         if not spark.catalog.tableExists(name):
             spark.sql(
@@ -135,6 +143,7 @@ class IcebergTables:
         del keep
         plain = f"{quote(table.schema)}.{quote(table.name)}"
         with writing.errors("to compact a table", table):
+            self._refuse_columns(table, head.id)
             self._spark().sql(
                 f"CALL {quote(self._catalog)}.system.rewrite_data_files("
                 f"table => {literal(plain)}, options => map('delete-file-threshold', '1'))"
@@ -204,8 +213,26 @@ class IcebergTables:
             base = operations.refresh()
             schema = base.snapshot(head.id).schemaId()
             if schema is not None and schema != base.currentSchemaId():
+                self._refuse_columns(table, head.id)
                 metadata = jvm.iceberg(self._spark()).TableMetadata.buildFrom(base)
                 operations.commit(base, metadata.setCurrentSchema(schema).build())
+
+    def _refuse_columns(
+        self, table: TableId, version: int | None, comes: Iterable[str] = ()
+    ) -> None:
+        """Refuse columns that neither a version has nor an applier was about to make.
+
+        Putting the version back would take them away, and so would a load, whose columns are
+        `comes`.
+        """
+        metadata = self._load(table).operations().current()
+        said = metadata.properties().get(_COLUMNS)
+        snapshot = metadata.snapshot(version) if version is not None else None
+        if said is None or snapshot is None:
+            return
+        was = metadata.schemasById().get(snapshot.schemaId())
+        known = [*json.loads(said), *comes, *(column.name() for column in was.columns())]
+        shapes.refuse_columns(table, [c.name() for c in metadata.schema().columns()], known)
 
     def _check_shape(self, table: TableId, head: TableVersion, branch: str) -> None:
         """Refuse rows that were written while another applier changed the table's columns."""
@@ -223,6 +250,9 @@ class IcebergTables:
         spark, name = self._spark(), self.name(table)
         altered, on_rows = self._altering(table, work)
         plain = f"{quote(table.schema)}.{quote(table.name)}"
+        if altered:
+            names = json.dumps([*work.change.after.names()] if work.change.after else [])
+            self._load(table).updateProperties().set(_COLUMNS, names).commit()
         for text in altered:
             spark.sql(text.replace(plain, name, 1))
         for text in on_rows:

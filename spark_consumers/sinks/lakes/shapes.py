@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, count
+from typing import Final
 
 from schemas.control import SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId, TableSchema
 from spark_consumers.dialects.spark import literal, quote, statements, type_name
-from spark_consumers.errors import NotExpressible
+from spark_consumers.errors import NotExpressible, TargetRefused
 from spark_consumers.sinks.lakes.changes import EXACT, MORE, WORKING
+
+_ASIDE: Final = re.compile(r"__dropped\d*$", re.IGNORECASE)
 
 
 def columns(schema: TableSchema, mode: str) -> str:
@@ -80,6 +84,22 @@ def altering(
         altered.insert(0, f"ALTER TABLE {table} RENAME COLUMN {quote(was)} TO {quote(name)}")
     on_rows += _naming(table, {**change.renamed, **aside}, gone, mode)
     return altered, on_rows
+
+
+def refuse_columns(table: TableId, there: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse columns that no applier made: they would go with the next write.
+
+    `known` are those that appliers made, and may have made.
+    """
+    names = {name.casefold() for name in known}
+    more = [n for n in there if n.casefold() not in names and not _ASIDE.search(n)]
+    if more:
+        raise TargetRefused(
+            "somebody added columns to a table of the lake, and apply would remove them",
+            table=table,
+            columns=",".join(more),
+            hint="drop them there; what is yours belongs in a table of your own, with the same key",
+        )
 
 
 def _gone(change: SchemaChange) -> frozenset[str]:
