@@ -52,6 +52,12 @@ from producer.errors import DecodeError
     type=click.Choice(["og3", "og5", "og6", "og7", "gaussdb"]),
     help="Default: openGauss 7, or what was recorded.",
 )
+@click.option(
+    "--shards",
+    type=click.IntRange(0, 20),
+    default=0,
+    help="With --facade and gaussdb: a coordinator of so many data nodes.",
+)
 @click.option("--paced", is_flag=True, help="Replay at the pace of the recording.")
 @click.option("--catalog", help="With --replay: DSN of a scratch database that answers SQL.")
 @click.option("--tables", type=EXISTING_FILE, help="With --catalog: the recording's tables_*.json.")

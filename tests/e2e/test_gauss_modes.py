@@ -39,10 +39,14 @@ WORK = (
 
 @pytest.fixture(params=["og7"])
 def gauss(request, addresses) -> Iterator[str]:
-    """A DSN without database of a server whose data a real PostgreSQL keeps."""
+    """A DSN without database of a server whose data a real PostgreSQL keeps.
+
+    "gaussdb of 3" is a coordinator of three data nodes.
+    """
     accounts = [Account(USER, PASSWORD, is_admin=True)]
     url = addresses.postgres_url()
-    with facade(url, profile=request.param, accounts=accounts) as front:
+    server, _, shards = request.param.partition(" of ")
+    with facade(url, profile=server, shards=int(shards or 0), accounts=accounts) as front:
         yield f"postgresql://{USER}@127.0.0.1:{front.emulator.port}"
 
 

@@ -43,12 +43,14 @@ SETTINGS: Final = {
     "sql_compatibility": "PG",
     "server_version": "9.2.4",
     "server_version_num": "90204",
+    "pgxc_node_name": "dn_6001",
+    "gauss_compat.shards": "0",
 }
 
 VIEWS: Final = frozenset(
     {
         *("pg_class", "pg_index", "pg_attribute", "pg_type", "pg_database"),
-        *("pg_settings", "pg_replication_slots"),
+        *("pg_settings", "pg_replication_slots", "pgxc_node"),
     }
 )
 FUNCTIONS: Final = frozenset(

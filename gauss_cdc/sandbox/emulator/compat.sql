@@ -260,11 +260,19 @@ CREATE OR REPLACE VIEW gauss_compat.pg_settings AS
 -- ---- the product
 CREATE OR REPLACE FUNCTION gauss_compat.version() RETURNS text LANGUAGE sql STABLE AS
 $$ SELECT setting FROM gauss_compat.settings WHERE name = 'gauss_compat.version' $$;
+CREATE OR REPLACE FUNCTION gauss_compat.shards() RETURNS int LANGUAGE sql STABLE AS
+$$ SELECT coalesce((SELECT setting::int FROM gauss_compat.settings
+                    WHERE name = 'gauss_compat.shards'), 0) $$;
 CREATE OR REPLACE FUNCTION gauss_compat.opengauss_version() RETURNS text LANGUAGE sql STABLE AS
 $$ SELECT substring(gauss_compat.version() FROM 'openGauss ([^ ]+)') $$;
 CREATE OR REPLACE FUNCTION gauss_compat.gs_deployment() RETURNS text LANGUAGE sql STABLE AS
-$$ SELECT CASE WHEN gauss_compat.version() LIKE '%GaussDB Kernel%' THEN 'BusinessCentralized'
+$$ SELECT CASE WHEN gauss_compat.shards() > 0 THEN 'Distribute'
+               WHEN gauss_compat.version() LIKE '%GaussDB Kernel%' THEN 'BusinessCentralized'
                ELSE 'OpenSourceCentralized' END $$;
+CREATE OR REPLACE VIEW gauss_compat.pgxc_node AS
+    SELECT 'cn_5001'::name AS node_name, 'C'::"char" AS node_type WHERE gauss_compat.shards() > 0
+    UNION ALL
+    SELECT format('dn_%s', 6000 + n)::name, 'D' FROM generate_series(1, gauss_compat.shards()) n;
 CREATE OR REPLACE FUNCTION gauss_compat.position() RETURNS pg_lsn LANGUAGE sql AS  -- a replay's
 $$ SELECT nullif(pg_catalog.current_setting('gauss_compat.position', true), '')::pg_lsn $$;
 CREATE OR REPLACE FUNCTION gauss_compat.pg_current_xlog_location() RETURNS text
@@ -276,10 +284,14 @@ $$ SELECT coalesce(gauss_compat.position(), pg_catalog.pg_current_wal_insert_lsn
 CREATE OR REPLACE FUNCTION gauss_compat.txid_current() RETURNS int8 LANGUAGE sql AS
 $$ SELECT pg_logical_emit_message(true, 'gauss_compat.background', '');
    SELECT pg_catalog.txid_current() $$;
--- A replay's transactions are older than any of its catalog's.
+-- A replay's transactions are older than any of its catalog's.  A coordinator's own ids are ahead of
+-- those in rows (xmin), which are of data nodes, and behind those that data nodes print (`live.py`).
 CREATE OR REPLACE FUNCTION gauss_compat.txid_current_snapshot() RETURNS txid_snapshot LANGUAGE sql AS
-$$ SELECT CASE WHEN gauss_compat.position() IS NULL THEN pg_catalog.txid_current_snapshot()
-               ELSE '1:4611686018427387903:'::txid_snapshot END $$;
+$$ SELECT CASE WHEN gauss_compat.position() IS NOT NULL THEN '1:4611686018427387903:'::txid_snapshot
+               WHEN gauss_compat.shards() = 0 THEN pg_catalog.txid_current_snapshot()
+               ELSE (SELECT format('%s:%s:', txid_snapshot_xmin(s) + 524288,
+                                   txid_snapshot_xmax(s) + 524288)::txid_snapshot
+                     FROM pg_catalog.txid_current_snapshot() s) END $$;
 CREATE OR REPLACE FUNCTION gauss_compat.pg_xlog_location_diff(text, text) RETURNS numeric
 LANGUAGE sql AS $$ SELECT pg_catalog.pg_wal_lsn_diff($1::pg_lsn, $2::pg_lsn) $$;
 

@@ -65,6 +65,8 @@ class Facade:
         settings = {**compat.SETTINGS, **product.settings}
         settings["enable_thread_pool"] = "on" if product.has_thread_pool else "off"
         settings["logical_sender_timeout"] = str(product.sender_timeout_ms)
+        if product.shards:
+            settings |= {"gauss_compat.shards": str(product.shards), "pgxc_node_name": "cn_5001"}
         self.settings: Mapping[str, str] = settings
         # Of a replay: shown in place of PostgreSQL's.
         self.own_slots: OwnSlots | None = None
@@ -275,7 +277,9 @@ class Facade:
 
         tells_ddl = self._product.profile.ddl is DdlOutput.TAGGED
         zone = zone_of(settings["TimeZone"])
-        return WalReader(shape_of, zone, self._address.user, tells_ddl=tells_ddl)
+        return WalReader(
+            shape_of, zone, self._address.user, tells_ddl=tells_ddl, shards=self._product.shards
+        )
 
     async def _started(
         self,

@@ -54,6 +54,17 @@ def csn_of(commit_lsn: int) -> int:
     return commit_lsn >> 3
 
 
+def id_at_node(xid: int, shards: int) -> int:
+    """A transaction's id at the data node that prints it; 0 shards: no node has ids of its own.
+
+    Nodes are ahead of their coordinator, and two of them give one id to two transactions.
+
+    >>> id_at_node(7, 0), id_at_node(6, 2), id_at_node(7, 2)
+    (7, 1048579, 1048579)
+    """
+    return (1 << 20) + xid // shards if shards else xid
+
+
 def behind_csn(csn: int) -> int:
     """A position that excludes the commit of that number and none after it."""
     return (csn << 3) + 1
@@ -77,10 +88,14 @@ class WalReader:
         user: str | None,
         *,
         tells_ddl: bool = False,
+        shards: int = 0,
     ) -> None:
-        """`tells_ddl`: statements are deparsed (GaussDB); otherwise only their place is known."""
+        """`tells_ddl`: statements are deparsed (GaussDB); otherwise only their place is known.
+
+        `shards`: each gives out transaction ids of its own.
+        """
         self._shape_of, self._zone, self._user = shape_of, zone, user
-        self._tells_ddl = tells_ddl
+        self._tells_ddl, self._shards = tells_ddl, shards
         self._tables: dict[int, tuple[pgoutput.Relation, LiveShape]] = {}
         self._begin: pgoutput.Begin | None = None
         self._items: list[Item] = []
@@ -121,7 +136,7 @@ class WalReader:
         if begin is None:
             return None
         return Transaction(
-            xid=begin.xid,
+            xid=id_at_node(begin.xid, self._shards),
             csn=csn_of(commit.commit_lsn),
             first_lsn=items[0].lsn if items else None,
             commit_lsn=Lsn(commit.commit_lsn),

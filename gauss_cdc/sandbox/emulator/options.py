@@ -53,7 +53,9 @@ def parallel_decode_num(given: Given) -> int:
     return number
 
 
-def read(given: Given, *, plugin: str, product: str, number: int) -> StreamOptions:
+def read(
+    given: Given, *, plugin: str, product: str, number: int, is_coordinator: bool = False
+) -> StreamOptions:
     """All options, left to right, the last of each name counts; Refused at the first bad one."""
     table = _table(plugin, product, is_parallel=number > 1)
     style = {"decode_style": ""} if number > 1 else {}
@@ -66,11 +68,13 @@ def read(given: Given, *, plugin: str, product: str, number: int) -> StreamOptio
         if option is None:
             raise _unknown(name, text)
         value = option.missing if text is None else _checked(name, text, option.read)
+        if is_coordinator and name in _OF_DATA_NODES and value is not False:
+            raise _unknown(name, text)
         if value is None or not option.target:
             continue
         place, key = (more, option.target[1:]) if option.target[0] == "+" else (mode, option.target)
         place[key] = value
-    if number > 1 and product == "gaussdb" and more.get("output_order") != 1:
+    if more.get("output_order") != 1:
         for name, text in given:
             if name in _DISTRIBUTED:
                 raise _unknown(name, text)
@@ -262,6 +266,10 @@ _DISTRIBUTED: Final = {
     "slice-id": _Option(_integer(0, 8192)),
     "start-position": _Option(_csn_and_lsn),
 }
+# The manual: only for who is connected to a data node; a coordinator has no standby.
+_OF_DATA_NODES: Final = frozenset(
+    {"standby-connection", "exclude-userids", "slice-id", "start-position"}
+)
 
 
 def _table(plugin: str, product: str, *, is_parallel: bool) -> dict[str, _Option]:
@@ -271,9 +279,9 @@ def _table(plugin: str, product: str, *, is_parallel: bool) -> dict[str, _Option
     if product in {"og5", "og6", "og7"}:
         table |= _ORIGIN
     if product == "gaussdb":
-        table |= _GAUSSDB
+        table |= _GAUSSDB | _DISTRIBUTED
         if is_parallel:
-            table |= _GAUSSDB_PARALLEL | _DISTRIBUTED
+            table |= _GAUSSDB_PARALLEL
     return table
 
 

@@ -30,6 +30,7 @@ class EmulatedProduct:
     # While a stream runs, a facade commits something empty this often, as the other databases
     # and background jobs of a real server do; 0: never.
     background_seconds: float = 0.0
+    shards: int = 0  # of a distributed GaussDB, whose coordinator this is; 0: centralized
     settings: Mapping[str, str] = field(default_factory=dict)  # GUCs that PostgreSQL has not
 
     @property

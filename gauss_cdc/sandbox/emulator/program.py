@@ -49,6 +49,7 @@ class EmulatorOptions:
     sender_timeout_ms: int = 30_000
     busy_seconds: float = 0.0
     background_seconds: float = 0.0
+    shards: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -68,6 +69,7 @@ async def build(options: EmulatorOptions) -> Emulator:
         sender_timeout_ms=options.sender_timeout_ms,
         busy_seconds=options.busy_seconds,
         background_seconds=options.background_seconds,
+        shards=options.shards,
         settings=options.settings,
     )
     backend: Backend

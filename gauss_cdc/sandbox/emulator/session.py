@@ -324,7 +324,11 @@ class ClientSession:
             raise slots.elsewhere(slot.name)
         try:
             wanted = read_options(
-                asked.options, plugin=slot.plugin, product=product.profile.name, number=number
+                asked.options,
+                plugin=slot.plugin,
+                product=product.profile.name,
+                number=number,
+                is_coordinator=product.shards > 0,
             )
         except ErrorResponse as refused:
             raise (
@@ -334,9 +338,12 @@ class ClientSession:
             raise ErrorResponse(
                 "walsender closed because of role is primary.", "42809", number=18739
             )
-        if product.is_gaussdb and (wanted.output_order or 0) != (1 if slot.confirmed_csn else 0):
+        order = wanted.output_order or 0
+        is_wrong = order != (1 if slot.confirmed_csn else 0)
+        # The manual knows a coordinator's stream in the order of CSNs alone.
+        if product.is_gaussdb and (is_wrong or (product.shards and not order)):
             raise ErrorResponse(
-                f'could not parse value "{wanted.output_order or 0}" for parameter "output-order"',
+                f'could not parse value "{order}" for parameter "output-order"',
                 "22023",
                 module="LOGICAL_DECODE",
                 detail="N/A",

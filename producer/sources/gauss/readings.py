@@ -129,7 +129,7 @@ class Readings:
 def read_server(session: ReadingSession, slot: str) -> ServerFacts:
     """Read only what the rules of decoding options use, before START_REPLICATION."""
     server = parse_server(session.query(QUESTION))
-    node, shards = _node(session, server)
+    node, shards = node_of(session, server)
     found = gauss_slots.find(session, slot)
     readings = Readings(
         server=server,
@@ -145,7 +145,7 @@ def read_server(session: ReadingSession, slot: str) -> ServerFacts:
 def read(session: ReadingSession, include: Sequence[str], exclude: Sequence[str]) -> Readings:
     """Read it all; raises SourceError, ConnectionLost."""
     server = parse_server(session.query(QUESTION))
-    node, shards = _node(session, server)
+    node, shards = node_of(session, server)
     standbys, senders = _counts(session)
     return Readings(
         server=server,
@@ -231,8 +231,8 @@ def _counts(session: ReadingSession) -> tuple[int, int]:
     return int(standbys or 0), int(senders or 0)
 
 
-def _node(session: ReadingSession, server: Server) -> tuple[str, int | None]:
-    """Which node of a distributed GaussDB we are at, and how many shards it has."""
+def node_of(session: ReadingSession, server: Server) -> tuple[str, int | None]:
+    """Which node of a distributed GaussDB we are at, "CN" or "DN", and how many shards it has."""
     if server.product is not Product.GAUSSDB:
         return "", None
     try:

@@ -117,7 +117,11 @@ class GaussSource:
         self.new_tables_are_complete = self._has_snapshot
         self._windows: dict[TableId, int] = {}  # that were opened for each table
         mode = gaps.decoding_mode(self.decided)
-        self._storage = StorageWatch(of_partitions_only=gaps.sends_truncate(mode))
+        # A coordinator's transaction ids are not those of its data nodes, in rows and in the stream.
+        self._has_ids_of_its_own = gauss_readings.node_of(asking, server)[0] == "CN"
+        self._storage = StorageWatch(
+            of_partitions_only=gaps.sends_truncate(mode), clears=not self._has_ids_of_its_own
+        )
         self._stack = ExitStack()
         self._stack.callback(asking.close)
         self._wire: GaussConnection | None = None
@@ -265,7 +269,7 @@ class GaussSource:
         """Say what shows that a primary lacks what was delivered: after a forced switch-over.
 
         Its new transactions would have positions that are silently dropped as delivered.
-        A standby may lag.
+        A standby may lag; a coordinator's ids say nothing about those of its data nodes.
         """
         if not self.server.is_primary:
             return ""
@@ -273,7 +277,8 @@ class GaussSource:
             end = gauss_readings.wal_end(self.asking)
             if end < resume:
                 return f"its log ends at {end}, before {Lsn(resume)}"
-        next_xid = gauss_readings.next_xid(self.asking) if xid else None
+        is_told = bool(xid) and not self._has_ids_of_its_own
+        next_xid = gauss_readings.next_xid(self.asking) if is_told else None
         if next_xid is not None and next_xid <= xid:
             return f"its next transaction is {next_xid}, and {xid} was delivered"
         return ""
@@ -575,12 +580,16 @@ class GaussSource:
         """Query whether a transaction wrote rows into a captured table that it created."""
         if not patterns.selects(self._options.include, self._options.exclude, table):
             return False  # not captured: no rows are missing
+        if self._has_ids_of_its_own:
+            return None
         return gauss_evidence.wrote(self.asking, table, xid)
 
     def _holds(self, table: TableId, xid: int, rows: int) -> bool:
         """Query whether a captured table has exactly `rows` rows of a transaction."""
         if not patterns.selects(self._options.include, self._options.exclude, table):
             return True  # not captured: no rows are missing
+        if self._has_ids_of_its_own:
+            return False
         return gauss_evidence.holds(self.asking, table, xid, rows)
 
     def look(

@@ -144,6 +144,18 @@ def _node(decided: Effective, facts: ServerFacts) -> Judged:
             yield Advice(name, value, "has no effect at a coordinator")
 
 
+def _coordinator(decided: Effective, facts: ServerFacts) -> Judged:
+    """The manual, "distributed strongly consistent decoding": what it merges has one order, CSNs."""
+    if facts.node == "CN":
+        yield OptionRefused(
+            "a coordinator's stream is in the order of CSNs",
+            option="output-order",
+            value=decided.get("output-order") or "0, the default",
+            range="1",
+            hint='output-order = "1" in [source.options], with interface = "stream" and a new slot',
+        )
+
+
 def _slice(_: Effective, facts: ServerFacts) -> Judged:
     """The manual, slice-id: with the default a data node stops at a replicated table."""
     if facts.node == "DN":
@@ -228,6 +240,11 @@ _RULES: Final = (
         "output-order must match the slot (confirmed_csn)",
         lambda d: d.product == Vendor.GAUSSDB,
         _order,
+    ),
+    _Rule(
+        "a coordinator is read in the order of CSNs",
+        lambda d: d.product == Vendor.GAUSSDB and (d.ordered_by == "lsn" or not _streams(d)),
+        _coordinator,
     ),
     _Rule(
         "memory limits of parallel decoding are shares of max_process_memory",

@@ -153,6 +153,25 @@ def test_gaussdb_has_more(  # manual, options of logical decoding
         asked(("decode-sequence", "true"), product="gaussdb")
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_coordinator_takes_what_decodes_of_several_nodes_and_nothing_of_one(number: int) -> None:
+    """Manual: these are for who is connected to a data node, and receivers for CSNs alone."""
+
+    def at_coordinator(*given: tuple[str, str]) -> None:
+        read(given, plugin="mppdb_decoding", product="gaussdb", number=number, is_coordinator=True)
+
+    by_csn = ("output-order", "1")
+    at_coordinator(by_csn, ("logical-receiver-num", "2"), ("standby-connection", "false"))
+    for name, value in (
+        ("standby-connection", "true"), ("exclude-userids", "10"),
+        ("slice-id", "0"), ("start-position", "1/2"),
+    ):  # fmt: skip
+        with pytest.raises(ErrorResponse, match=f'option "{name}"'):
+            at_coordinator(by_csn, (name, value))
+    with pytest.raises(ErrorResponse, match='option "logical-receiver-num"'):
+        at_coordinator(("logical-receiver-num", "2"))
+
+
 def test_functions_take_a_number_of_decoders_without_looking() -> None:
     given = [("parallel-decode-num", "40"), ("include-xids", "0")]
 

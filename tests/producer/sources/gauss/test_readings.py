@@ -89,16 +89,16 @@ def test_a_node_of_a_distributed_gaussdb_is_known() -> None:
     deployed = ("gs_deployment", [["Distribute"]])
     for letter, kind in (("C", "CN"), ("D", "DN")):
         session = Answers(deployed, ("pgxc_node", [[letter, "3"]]))
-        assert gauss_readings._node(session, server()) == (kind, 3)
+        assert gauss_readings.node_of(session, server()) == (kind, 3)
 
 
 def test_other_deployments_have_no_nodes() -> None:
     central = Answers(("gs_deployment", [["BusinessCentralized"]]))
-    assert gauss_readings._node(central, server()) == ("", None)
+    assert gauss_readings.node_of(central, server()) == ("", None)
     old = Answers(("gs_deployment", SourceError("no such function")))
-    assert gauss_readings._node(old, server()) == ("", None)
+    assert gauss_readings.node_of(old, server()) == ("", None)
     open_gauss = Answers()
-    assert gauss_readings._node(open_gauss, server(Product.OPENGAUSS)) == ("", None)
+    assert gauss_readings.node_of(open_gauss, server(Product.OPENGAUSS)) == ("", None)
     assert open_gauss.asked == []
 
 

@@ -112,7 +112,7 @@ def test_a_standby_must_be_one() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"exclude-userids": "10"},
+        {"output-order": "1", "exclude-userids": "10"},
         {"output-order": "1", "slice-id": "0"},
         {"output-order": "1", "start-position": "1/2"},
     ],
@@ -127,11 +127,12 @@ def test_a_coordinator_does_not_take_options_of_data_nodes(options: dict[str, st
 @pytest.mark.parametrize("name", ["change-log-max-len", "max-decode-to-sender-cache-num"])
 def test_what_a_coordinator_only_ignores_is_said_not_refused(name: str) -> None:
     """The manual's options, lines 118, 124: effective only in parallel decoding of a data node."""
-    found = decided({"parallel-decode-num": "2", name: "4096"})
+    found = decided({"parallel-decode-num": "2", "output-order": "1", name: "4096"})
 
     (advice,) = check_server_rules(found, ServerFacts(node="CN"))
     assert str(advice) == f'{name} = "4096": has no effect at a coordinator'
-    assert check_server_rules(found, ServerFacts(node="DN")) == ()
+    at_node = decided({"parallel-decode-num": "2", name: "4096"})
+    assert check_server_rules(at_node, ServerFacts(node="DN")) == ()
 
 
 def test_a_data_node_in_the_order_of_csns_stops_at_replicated_tables() -> None:
@@ -147,9 +148,20 @@ def test_a_data_node_in_the_order_of_csns_stops_at_replicated_tables() -> None:
 
 
 def test_a_coordinator_has_no_standby() -> None:
-    found = decided({}, role="standby")
+    found = decided({"output-order": "1"}, role="standby")
     assert "only data nodes accept it" in refused(found, ServerFacts(node="CN"))
-    assert check_server_rules(decided({}), ServerFacts(node="CN")) == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "more"), [({}, {}), ({"output-order": "1"}, {"interface": "sql"})]
+)
+def test_a_coordinators_stream_is_in_the_order_of_csns(
+    options: dict[str, str], more: dict[str, str]
+) -> None:
+    """The manual's options: what "distributed strongly consistent decoding" sends are CSNs."""
+    assert "in the order of CSNs" in refused(decided(options, **more), ServerFacts(node="CN"))
+    assert check_server_rules(decided(options, **more), ServerFacts(node="DN")) is not None
+    assert check_server_rules(decided({"output-order": "1"}), ServerFacts(node="CN")) == ()
 
 
 def test_receivers_are_cut_to_the_shards() -> None:

@@ -1,0 +1,91 @@
+"""A coordinator of a distributed GaussDB: `run` is a program, and is killed in its first load.
+
+The emulator has what the manual says of coordinators, and ids as its nodes would give them out.
+"""
+
+import pytest
+
+from tests.e2e.gauss_facade import PASSWORD
+from tests.e2e.path import ask, content, pause, until
+from tests.e2e.test_ddl_random import Killed
+from tests.e2e.test_gauss_modes import gauss
+from tests.e2e.test_rereads import TABLES, Writer, make
+
+__all__ = ["gauss"]
+
+TOML = """
+[source]
+kind = "gaussdb"
+dsn = "{source}"
+plugin = "mppdb_decoding"
+slot = "{prefix}"
+[source.options]
+output-order = "1"
+parallel-decode-num = "2"
+sending-batch = "1"
+logical-receiver-num = "2"
+enable-ddl-decoding = "true"
+[tables]
+include = ["public.*"]
+[load]
+chunk-rows = 500
+[kafka]
+prefix = "{prefix}"
+[kafka.client]
+"bootstrap.servers" = "{kafka}"
+[registry]
+url = "{registry}"
+"""
+
+
+class Coordinated(Killed):
+    """`run` reads the coordinator; everybody else is at the PostgreSQL behind it."""
+
+    address: str
+
+    def configure(self, more: str = "") -> None:
+        self.file.write_text(
+            TOML.format(
+                source=f"{self.address}/{self.source.rsplit('/', 1)[1]}?sslmode=disable",
+                prefix=self.prefix,
+                kafka=self.options.client["bootstrap.servers"],
+                registry=self.options.registry_url,
+            )
+        )
+
+    def is_equal(self, *tables: str) -> bool:
+        """All of them at one commit, exact, while somebody writes others."""
+        self.barrier()
+        there = [ask(self.target, "SELECT to_regclass(%s)", table) for table in tables]
+        return not self.ledger.inexact and [(None,)] not in there
+
+
+@pytest.mark.parametrize("gauss", ["gaussdb of 3"], indirect=True)
+def test_a_coordinator_is_loaded_by_windows_under_load_and_a_kill(
+    addresses, topic_prefix, new_database, tmp_path, gauss, monkeypatch
+) -> None:
+    monkeypatch.setenv("GAUSS_CDC_SOURCE_PASSWORD", PASSWORD)
+    source, target = new_database(), new_database()
+    make(source, (*TABLES, "marker"))
+    ask(source, "DELETE FROM marker")
+    with Coordinated(addresses, topic_prefix, source, target) as path:
+        path.address = gauss
+        path.begin(tmp_path)
+        with Writer(source, TABLES, 10_000) as writer:
+            until(lambda: "loaded table=public.a" in path.log.read_text(), "the first table", pause)
+            path.kill()
+            ask(source, "DELETE FROM b WHERE id % 3 = 0")
+            path.go()
+            until(lambda: path.is_equal(*TABLES), "the load's end", pause)
+            # GaussDB leaves these rows out, and a coordinator's catalog cannot say which are there.
+            ask(source, "CREATE TABLE filled AS SELECT n AS id FROM generate_series(1, 9) n")
+            until(lambda: path.is_equal("filled"), "the table with its rows", pause)
+            path.kill()  # a restart compares ids, those of nodes are ahead of the coordinator's
+            path.go()
+            path.barrier()
+        path.barrier()
+        path.kill()
+
+        for table in (*TABLES, "filled"):
+            assert content(target, table) == content(source, table), table
+        assert (path.ledger.epoch, path.ledger.inexact, writer.commits > 20) == (1, {}, True)
