@@ -117,7 +117,7 @@ class GaussSource:
         self.new_tables_are_complete = self._has_snapshot
         self._windows: dict[TableId, int] = {}  # that were opened for each table
         mode = gaps.decoding_mode(self.decided)
-        # A coordinator's transaction ids are not those of its data nodes, in rows and in the stream.
+        # A coordinator's transaction ids are not those of data nodes, in rows and in the stream.
         self._has_ids_of_its_own = gauss_readings.node_of(asking, server)[0] == "CN"
         self._storage = StorageWatch(
             of_partitions_only=gaps.sends_truncate(mode), clears=not self._has_ids_of_its_own

@@ -145,7 +145,7 @@ def _node(decided: Effective, facts: ServerFacts) -> Judged:
 
 
 def _coordinator(decided: Effective, facts: ServerFacts) -> Judged:
-    """The manual, "distributed strongly consistent decoding": what it merges has one order, CSNs."""
+    """The manual, "distributed strongly consistent decoding": what it merges is ordered by CSN."""
     if facts.node == "CN":
         yield OptionRefused(
             "a coordinator's stream is in the order of CSNs",
