@@ -93,7 +93,9 @@ def _strings(sql: str = _E) -> Callable[[AvroType], SparkType]:
 
 
 def _string(avro: AvroType, sql: str, value: Callable[[Any], Any]) -> SparkType:
-    return SparkType(STRING, avro, sql, value, _ANY_TEXT)
+    """Return a type of text; NULL is caught here: `reflect` makes a text of it, `if` is false."""
+    given = sql if sql == _E else f"if({_E} IS NULL, NULL, {sql})"
+    return SparkType(STRING, avro, given, value, _ANY_TEXT)
 
 
 def _text(exact: str) -> str | None:
@@ -254,8 +256,7 @@ def _interval() -> str:
             f"if({has_time}, concat({sign}, {clock}, {rest}), NULL)",
         )
     )
-    text_ = f"concat_ws(' ', {parts})"
-    return f"if({_E} IS NULL, NULL, if({_E} RLIKE '^{pattern}$', {text_}, {_E}))"
+    return f"if({_E} RLIKE '^{pattern}$', concat_ws(' ', {parts}), {_E})"
 
 
 # Values.

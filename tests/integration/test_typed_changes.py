@@ -15,7 +15,8 @@ from pyspark.errors import PySparkException
 from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema, UserType
-from schemas.types import TypeOptions
+from schemas.types import TypeOptions, type_of
+from spark_consumers.dialects.spark_types import spark_type
 from spark_consumers.errors import ShapeChanged
 from spark_consumers.frames import net_changes, typed_changes
 from tests.schemas.types.values import CHOSEN, SAMPLES, numeric_mod
@@ -90,6 +91,25 @@ def test_every_value_of_every_type_and_choice_is_the_sources(spark: "SparkSessio
                 if value != wanted or exact is not None:
                     wrong.append((options, column, types[column], text[:60], value, exact))
     assert wrong == []
+
+
+def test_a_null_of_every_type_is_null(spark: "SparkSession") -> None:
+    """Some functions of Spark make something of NULL; each expression is asked once."""
+    ways: dict[str, tuple[TypeOptions, Column]] = {}
+    for options, columns in tables():
+        for column, _ in columns:
+            kind = spark_type(type_of(column, options).avro(column))
+            ways.setdefault(kind.sql, (options, replace(column, nullable=True)))
+    for options in {options for options, _ in ways.values()}:
+        columns = [column for of, column in ways.values() if of == options]
+        named = (replace(column, name=f"{at} {column.name}") for at, column in enumerate(columns))
+        table = TableSchema(TableId("s", "t"), tuple(named))
+        value = encoded(table, "c", None, [None] * len(columns), options)
+        schema = envelope_schema("bank", table, EnvelopeOptions(types=options))
+
+        row = typed_changes(records(spark, value), {7: schema}).select("after.*").first()
+
+        assert {name: cell for name, cell in row.asDict().items() if cell is not None} == {}
 
 
 def test_what_was_not_sent_is_null_and_named(spark: "SparkSession") -> None:
