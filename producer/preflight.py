@@ -95,8 +95,7 @@ def _check_source(
     yield from _not_logged(options, connection)
     yield from _triggers(options, connection, info.version)
     if way_out := requests.why_not(catalog.QueryingConnection(connection)):
-        what = "`snapshot` and `verify --repair` cannot ask for tables"
-        yield Finding(Level.NOTE, "re-reads", what, way_out)
+        yield Finding(Level.NOTE, "re-reads", requests.CANNOT_ASK, way_out)
 
 
 def _options(options: Options, version: int) -> Iterator[Finding]:

@@ -44,7 +44,7 @@ def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
                 shapes = stream_shapes(catalog.table_schemas(connection, tables))
         else:
             with closing(wiring.source_session(config)) as session:
-                yield from check_gauss_source(options, session)
+                yield from check_gauss_source(options, session, fix=fix)
                 tables = gauss_catalog.expand(session, options.include, options.exclude)
                 shapes = gauss_catalog.table_schemas(session, tables)
             yield from _replication(options)

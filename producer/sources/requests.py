@@ -14,17 +14,19 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from producer.errors import NotPermitted
+from producer.sources.rights import may_write_own
 from producer.sources.session import Asks
 from schemas.quoting import constant
 from schemas.system_schemas import OWN_SCHEMA
 from schemas.tables import TableId
 
-_TABLE: Final = f"{OWN_SCHEMA}.snapshot_requests"
+_NAME: Final = "snapshot_requests"
+_TABLE: Final = f"{OWN_SCHEMA}.{_NAME}"
 # By the catalog: a name in a schema that the role may not use is an error, not NULL.
 _USABLE: Final = f"""
 SELECT count(*) FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = '{OWN_SCHEMA}' AND c.relname = 'snapshot_requests'
+WHERE n.nspname = '{OWN_SCHEMA}' AND c.relname = '{_NAME}'
 AND has_schema_privilege(n.oid, 'USAGE')
 AND has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'DELETE')
 """
@@ -33,6 +35,7 @@ SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = '{_TABLE}'::regclass
 AND attname = 'asked_by' AND NOT attisdropped
 """
 _HAS_SCHEMA: Final = f"SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{OWN_SCHEMA}'"
+CANNOT_ASK: Final = "`snapshot` and `verify --repair` cannot ask for tables"
 _WAY_OUT: Final = (
     "the role may not make or write the table of requests: docs/security.md has the statements"
     ' for an administrator ("Tables read again on request")'
@@ -43,18 +46,6 @@ _MAKE: Final = (
     " asked_at timestamptz NOT NULL DEFAULT clock_timestamp(),"
     " asked_by text DEFAULT session_user)"
 )
-
-
-_CAN_ASK: Final = f"""
-SELECT (CASE
-    WHEN c.oid IS NOT NULL THEN has_schema_privilege(n.oid, 'USAGE')
-        AND has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
-        AND has_table_privilege(c.oid, 'DELETE')
-    WHEN n.oid IS NOT NULL THEN has_schema_privilege(n.oid, 'CREATE')
-    ELSE has_database_privilege(current_database(), 'CREATE') END)::int
-FROM (SELECT 1) one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = '{OWN_SCHEMA}'
-LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = 'snapshot_requests'
-"""
 
 
 class AskedAgain(NamedTuple):
@@ -89,8 +80,7 @@ def requests(session: Asks, slot: str) -> list[AskedAgain]:
 
 def why_not(session: Asks) -> str:
     """Say why the role cannot ask, and what mends it; '' where it can."""
-    ((can_ask,),) = session.query(_CAN_ASK)
-    return "" if can_ask == "1" else _WAY_OUT
+    return "" if may_write_own(session, _NAME) else _WAY_OUT
 
 
 def newest(session: Asks, slot: str) -> Mapping[TableId, int]:

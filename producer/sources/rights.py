@@ -7,7 +7,9 @@ from typing import Final
 
 from producer.core.catalog_rows import TableRights
 from producer.errors import CdcError, NotPermitted
-from schemas.quoting import identifier, qualified
+from producer.sources.session import Asks
+from schemas.quoting import constant, identifier, qualified
+from schemas.system_schemas import OWN_SCHEMA
 
 _NAMED: Final = 5  # of many tables
 
@@ -34,6 +36,24 @@ def problems_of_reading(rights: Sequence[TableRights], role: str) -> Iterator[Cd
             tables=shortened(hidden),
             hint=f"ALTER ROLE {user} BYPASSRLS",
         )
+
+
+_MAY_WRITE: Final = """
+SELECT (CASE
+    WHEN c.oid IS NOT NULL THEN has_schema_privilege(n.oid, 'USAGE')
+        AND has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
+        AND has_table_privilege(c.oid, 'DELETE')
+    WHEN n.oid IS NOT NULL THEN has_schema_privilege(n.oid, 'CREATE')
+    ELSE has_database_privilege(current_database(), 'CREATE') END)::int
+FROM (SELECT 1) one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = {schema}
+LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = {table}
+"""
+
+
+def may_write_own(session: Asks, table: str) -> bool:
+    """Say whether the role may write a table of our schema at the source, or else make it."""
+    question = _MAY_WRITE.format(schema=constant(OWN_SCHEMA), table=constant(table))
+    return session.query(question) == [["1"]]
 
 
 def shortened(names: Sequence[str]) -> str:

@@ -16,6 +16,8 @@ from producer.options import Options
 from producer.preflight import check_source
 from producer.sources.dial import parse_dsn
 from producer.sources.gauss import catalog as gauss_catalog
+from producer.sources.gauss import marks
+from producer.sources.gauss.checks import check_gauss_source
 from producer.sources.postgres import catalog, publications
 from producer.sources.postgres.captured import (
     ensure_publication,
@@ -96,6 +98,33 @@ def test_a_source_of_the_family_asks_for_them_alike(role: str, postgres_url: str
         for statement in said():
             execute(postgres_url, statement)
         assert said() == []
+
+
+def test_the_table_of_marks_is_asked_for_by_statements_and_made_by_fix(
+    role: str, postgres_url: str
+) -> None:
+    by_csn = replace(
+        options(postgres_url, "public.t"),
+        kind="gaussdb", plugin="mppdb_decoding", plugin_options={"output-order": "1"},
+    )  # fmt: skip
+    with ReplicationConnection.open(parse_dsn(postgres_url), replication=False) as session:
+
+        def said(*, fix: bool = False) -> tuple[Level, str]:
+            found = check_gauss_source(by_csn, session, fix=fix)
+            ((level, hint),) = [(f.level, f.hint) for f in found if f.subject == "marks"]
+            return level, hint
+
+        session.query(f"SET ROLE {role}")
+        level, hint = said(fix=True)
+        assert level is Level.ERROR
+        execute(postgres_url, hint)
+        assert said() == (Level.OK, "")
+        assert marks.commit_mark(session, "slot")
+        session.query("RESET ROLE")
+        session.query("DROP TABLE gauss_cdc.snapshot_marks")
+        assert [said(fix=fix)[0] for fix in (False, True, True)] == [
+            *(Level.OK, Level.FIXED, Level.OK),
+        ]
 
 
 def test_single_columns_are_not_enough(db: Any, role: str, postgres_url: str) -> None:

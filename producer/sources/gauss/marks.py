@@ -13,8 +13,9 @@ from typing import Final
 
 from producer.errors import NotPermitted
 from producer.sources.gauss.resolver import MARKS
+from producer.sources.rights import may_write_own
 from producer.sources.session import Asks
-from schemas.quoting import constant
+from schemas.quoting import constant, identifier
 from schemas.system_schemas import OWN_SCHEMA
 
 _BITS: Final = 62  # of a token: a bigint, and never the same again
@@ -26,16 +27,42 @@ _HAS_SCHEMA: Final = f"SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{O
 _MAKE: Final = f"CREATE TABLE {MARKS} (token bigint PRIMARY KEY, slot text NOT NULL)"
 
 
+def is_there(asking: Asks) -> bool:
+    """Say whether the table is made."""
+    return bool(asking.query(_IS_THERE))
+
+
+def missing(asking: Asks, role: str) -> tuple[str, ...]:
+    """List the statements that let a role write marks; none where it may, or may make the table."""
+    if may_write_own(asking, MARKS.name):
+        return ()
+    user = identifier(role)
+    made = [] if asking.query(_HAS_SCHEMA) else [f"CREATE SCHEMA {OWN_SCHEMA}"]
+    made += [] if is_there(asking) else [_MAKE]
+    return (
+        *made,
+        f"GRANT USAGE ON SCHEMA {OWN_SCHEMA} TO {user}",
+        f"GRANT SELECT, INSERT, DELETE ON {MARKS} TO {user}",
+    )
+
+
+def make(asking: Asks) -> bool:
+    """Make the table; False: it is there."""
+    if is_there(asking):
+        return False
+    if not asking.query(_HAS_SCHEMA):
+        asking.query(f"CREATE SCHEMA {OWN_SCHEMA}")
+    asking.query(_MAKE)
+    return True
+
+
 def prepare(asking: Asks, slot: str) -> None:
     """Make the table, if it is not there, and remove older marks of a slot.
 
     Raises NotPermitted.
     """
     try:
-        if not asking.query(_IS_THERE):
-            if not asking.query(_HAS_SCHEMA):
-                asking.query(f"CREATE SCHEMA {OWN_SCHEMA}")
-            asking.query(_MAKE)
+        make(asking)
         asking.query(f"DELETE FROM {MARKS} WHERE slot = {constant(slot)}")
     except NotPermitted as error:
         raise NotPermitted(

@@ -8,19 +8,26 @@ configuration.  What cannot be read from the server is a note.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from producer.errors import OptionRefused
 from producer.options import Options
+from producer.sources import requests
 from producer.sources.gauss import catalog as gauss_catalog
+from producer.sources.gauss import marks
 from producer.sources.gauss.checks import limits, server, slot, tables
 from producer.sources.gauss.checks.case import Case
 from producer.sources.gauss.options import effective
+from producer.sources.gauss.point import has_windows
 from producer.sources.gauss.readings import Readings, ReadingSession, read
+from producer.sources.gauss.resolver import MARKS
 from producer.sources.rights import problems_of_reading
 from schemas.findings import Finding, Level, refused
 
 __all__ = ["check_gauss_source", "findings"]
+
+_MARKS: Final = "marks"
 
 RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
     server.product,
@@ -48,7 +55,9 @@ RULES: Final[tuple[Callable[[Case], Iterator[Finding]], ...]] = (
 )
 
 
-def check_gauss_source(options: Options, session: ReadingSession) -> Iterator[Finding]:
+def check_gauss_source(
+    options: Options, session: ReadingSession, *, fix: bool
+) -> Iterator[Finding]:
     """Read the source and apply the rules; raises SourceError where it cannot be read."""
     readings = read(session, options.include, options.exclude)
     yield from findings(readings, options)
@@ -58,6 +67,26 @@ def check_gauss_source(options: Options, session: ReadingSession) -> Iterator[Fi
     level = Level.ERROR if readings.slot(options.slot) is None else Level.WARNING
     for problem in problems_of_reading(rights, gauss_catalog.user(session)):
         yield refused("rights", problem, level)
+    yield from _marks(options, session, fix=fix)
+    if options.role == "primary" and (way_out := requests.why_not(session)):
+        yield Finding(Level.NOTE, "re-reads", requests.CANNOT_ASK, way_out)
+
+
+def _marks(options: Options, session: ReadingSession, *, fix: bool) -> Iterator[Finding]:
+    """By which tables are loaded in the order of CSNs."""
+    with suppress(OptionRefused):  # said already
+        decided = effective(options.plugin_options, options.terms)
+        if decided.ordered_by != "csn" or not has_windows(decided) or options.role != "primary":
+            return
+        if statements := marks.missing(session, gauss_catalog.user(session)):
+            what = "the role may not write the table of marks, by which tables are loaded"
+            yield Finding(Level.ERROR, _MARKS, what, "; ".join(statements))
+        elif fix and marks.make(session):
+            yield Finding(Level.FIXED, _MARKS, f"{MARKS} was made")
+        elif not fix and not marks.is_there(session):
+            yield Finding(Level.OK, _MARKS, f"{MARKS} does not exist yet: the first load makes it")
+        else:
+            yield Finding(Level.OK, _MARKS, f"{MARKS} can be written")
 
 
 def findings(readings: Readings, options: Options) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from producer.sources.gauss.checks.case import Case
 from producer.sources.gauss.gaps import decoding_mode, invisible_sentence
 from producer.sources.gauss.options import Decoding, judge, why_not_full
 from producer.sources.gauss.point import has_windows
+from producer.sources.gauss.resolver import MARKS
 from schemas.findings import Finding, Level
 
 
@@ -103,6 +104,14 @@ def first_load(case: Case) -> Iterator[Finding]:
             "which nobody changes it; one that is changed without a pause is locked (SHARE) for "
             "such a moment (not verified on a GaussDB)",
         )
+        listed = case.decided.get("white-table-list")
+        if case.decided.ordered_by == "csn" and listed and not _has_marks(listed):
+            yield Finding(
+                Level.ERROR,
+                "first load",
+                f"white-table-list leaves out {MARKS}: no table's load would end",
+                f"add {MARKS} to it",
+            )
     elif case.decided.interface == "sql" or case.decided.ordered_by == "csn":
         yield Finding(
             Level.WARNING,
@@ -118,6 +127,12 @@ def first_load(case: Case) -> Iterator[Finding]:
             "exports none: rows older than the slot are not copied then (not verified on a "
             "GaussDB)",
         )
+
+
+def _has_marks(listed: str) -> bool:
+    """Say whether a white-table-list has the table of marks; * stands for a whole part."""
+    items = [item.strip().partition(".") for item in listed.split(",")]
+    return any(s in {"*", MARKS.schema} and t in {"*", MARKS.name} for s, _, t in items)
 
 
 def _protection(case: Case) -> Iterator[Finding]:

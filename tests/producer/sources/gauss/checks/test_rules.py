@@ -461,6 +461,15 @@ def test_rows_older_than_a_slot_without_snapshot() -> None:
     assert levels(said()["first load"]) == [Level.NOTE]
 
 
+@pytest.mark.parametrize(
+    ("listed", "is_said"),
+    [("public.t", True), ("public.t,gauss_cdc.*", False), ("*.snapshot_marks", False)],
+)
+def test_a_white_list_has_the_table_of_marks(listed: str, is_said: bool) -> None:
+    found = said(output_order="1", white_table_list=listed)["first load"]
+    assert (Level.ERROR in levels(found)) is is_said
+
+
 def test_what_sql_decoding_and_sql_functions_are() -> None:
     assert (
         "DELETE and an INSERT"
