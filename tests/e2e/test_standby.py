@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 
 from gauss_cdc.sandbox.services import Addresses
-from producer.errors import RoleDiffers
+from producer.errors import RoleDiffers, SourceSwitched
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
@@ -76,6 +76,24 @@ def is_refused(path: Path, pair: Pair) -> None:
         opened(path, pair.primary, "standby")
 
 
+def writes_to_no_stranger(addresses: Addresses, pair: Pair) -> None:
+    """Another cluster's primary in hosts; it has a database of that name, too."""
+    stranger = parse_dsn(addresses.postgres_url())
+    where = f"{stranger.host}:{stranger.port}"
+    url = f"postgresql://postgres@{where},{pair.standby.host}/postgres"
+    source = replace(
+        parse_dsn(url, stranger.password, is_cluster=True), role="standby", slot="alone"
+    )
+    with (
+        closing(catalog.connect(source)) as connection,
+        closing(Primary(source, connection)) as primary,
+    ):
+        with pytest.raises(SourceSwitched, match="of another cluster"):
+            assert primary.answers
+        *_, last = check_standby(connection, primary)
+    assert (last.level, where in last.what) == (Level.ERROR, True)
+
+
 def loads_alone(path: Path, pair: Pair) -> None:
     """Without a primary to write to; the test does what its bgwriter does every 15 s."""
     notes: list[str] = []
@@ -131,6 +149,7 @@ def test_a_standby_is_loaded_and_streamed_and_promoted(
         until(lambda: path.catch_up().state == "EXACT", "loaded", pause)
 
         is_refused(path, pair)
+        writes_to_no_stranger(addresses, pair)
         loads_alone(path, pair)
         primary.stop(signal.SIGKILL)
         load.join()

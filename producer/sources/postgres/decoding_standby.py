@@ -11,10 +11,10 @@ from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.errors import CdcError
+from producer.errors import CdcError, SourceSwitched
 from producer.sources.postgres import catalog
 from producer.sources.postgres.primary import Primary
-from schemas.findings import Finding, Level
+from schemas.findings import Finding, Level, refused
 
 _SUBJECT: Final = "standby"
 _HERE: Final = (
@@ -53,6 +53,9 @@ def check_standby(connection: Connection, primary: Primary) -> Iterator[Finding]
         with catalog.asking(primary.connection) as cursor:
             cursor.execute(_THERE)
             wal_level, may_log = cursor.fetchone()
+    except SourceSwitched as error:
+        yield refused(_SUBJECT, error)
+        return
     except CdcError as error:
         yield Finding(
             Level.WARNING,

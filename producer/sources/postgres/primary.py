@@ -14,7 +14,13 @@ from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.errors import ConnectionLost, NotPermitted, RoleDiffers, SourceBusy
+from producer.errors import (
+    ConnectionLost,
+    NotPermitted,
+    RoleDiffers,
+    SourceBusy,
+    SourceSwitched,
+)
 from producer.sources.dial import ConnectionArguments
 from producer.sources.postgres import catalog, running
 from producer.sources.postgres.connection import ReplicationConnection
@@ -33,6 +39,15 @@ _WRITE_SOMETHING: Final = "SELECT pg_current_xact_id()"
 _GRANT: Final = (
     "there, GRANT EXECUTE ON FUNCTION pg_log_standby_snapshot() to the role makes it do so at once"
 )
+
+
+_IDENTIFIER: Final = "SELECT system_identifier FROM pg_control_system()"
+# A promoted server's control file has the older timeline until its first checkpoint.
+_WRITTEN: Final = "SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int"
+_FOLLOWED: Final = """
+SELECT greatest(timeline_id, (SELECT max(received_tli) FROM pg_stat_wal_receiver))
+FROM pg_control_checkpoint()
+"""
 
 
 def at_primary(arguments: ConnectionArguments) -> ConnectionArguments:
@@ -61,7 +76,11 @@ class Primary:
 
     @property
     def connection(self) -> Connection:
-        """A session with it.  Raises RoleDiffers, ConnectionLost."""
+        """A session with it.
+
+        Raises ConnectionLost; RoleDiffers where it was left behind; SourceSwitched where it is a
+        stranger.
+        """
         if self.is_read:
             return self._reading
         if self._session is not None and not self._session.closed:
@@ -69,11 +88,36 @@ class Primary:
         if self._failure is not None and time.monotonic() < self._again:
             raise self._failure
         try:
-            self._session = catalog.connect(at_primary(self._arguments))
+            self._session = self._opened()
         except ConnectionLost as error:
             self._failure, self._again = error, time.monotonic() + _AGAIN
             raise
         return self._session
+
+    def _opened(self) -> Connection:
+        session = catalog.connect(at_primary(self._arguments))
+        try:
+            self._check(session)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _check(self, session: Connection) -> None:
+        """See that what is written there comes to the server that is read."""
+        where = f"{session.info.host}:{session.info.port}"
+        if _value(session, _IDENTIFIER) != _value(self._reading, _IDENTIFIER):
+            raise SourceSwitched(
+                "the primary in [source] hosts is of another cluster than the standby that is read",
+                primary=where,
+                hint="correct [source] hosts: nothing was written there",
+            )
+        written, followed = _value(session, _WRITTEN), _value(self._reading, _FOLLOWED)
+        if written < followed:
+            raise RoleDiffers(
+                "the primary was left behind: the standby follows one that was promoted",
+                primary=where, timeline=written, followed=followed, hint=_WAY_OUT,
+            )  # fmt: skip
 
     @property
     def answers(self) -> bool:
@@ -152,3 +196,9 @@ class Primary:
     def _run(self, statement: str) -> None:
         with catalog.asking(self.connection) as cursor:
             cursor.execute(statement)
+
+
+def _value(session: Connection, question: str) -> int:
+    with catalog.asking(session) as cursor:
+        cursor.execute(question)
+        return int(cursor.fetchone()[0])
