@@ -87,6 +87,7 @@ TESTED_BY = {
     "producer.sources.gauss.options": "producer/sources/gauss/options/test_manual.py",
     "producer.sources.gauss.resolver": "producer/sources/gauss/test_stream.py",
     "producer.sources.gauss.snapshot": "integration/test_gauss_snapshot.py",
+    "producer.sources.rights": "integration/test_source_rights.py",
     "producer.sources.postgres": "integration/test_postgres_source.py",
     "producer.sources.postgres.captured": "integration/test_source_rights.py",
     "producer.sources.postgres.catalog": "integration/test_postgres_catalog.py",
