@@ -122,7 +122,24 @@ STEPS = (
     ALTER TABLE konto ALTER note SET DEFAULT 'z';
     INSERT INTO konto (id, holder) VALUES (300, 'defaulted')
     """,
-    """DROP SCHEMA store CASCADE; DROP TABLE made, felt""",
+    """
+    ALTER TABLE konto RENAME TO swapped;
+    ALTER TABLE plain RENAME TO konto;
+    ALTER TABLE swapped RENAME TO plain;
+    UPDATE plain SET holder = 'swapped' WHERE id = 3
+    """,
+    """
+    ALTER SCHEMA store RENAME TO closed;
+    ALTER SCHEMA closed RENAME TO storage;
+    CREATE TABLE storage.shelf (id int PRIMARY KEY);
+    INSERT INTO storage.shelf VALUES (1)
+    """,
+    """
+    ALTER TYPE mood RENAME VALUE 'low' TO 'down';
+    ALTER TYPE mood RENAME VALUE 'down' TO 'blue';
+    INSERT INTO felt VALUES (3, 'blue')
+    """,
+    """DROP SCHEMA storage CASCADE; DROP TABLE made, felt""",
 )
 
 

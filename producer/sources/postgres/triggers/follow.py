@@ -77,7 +77,7 @@ class Follower:
         """
         if message.event == "gap":
             return list(self._unknown(message))
-        message = self._as_of_commit(message, lsn)
+        message = self._as_of_commit(message, lsn, commit)
         if is_older:
             message = self._as_of_now(message)
         spaces = self._old_names(message)
@@ -117,20 +117,23 @@ class Follower:
         table = self.at(oid) if said in self._former.get(oid, ()) else None
         return table.id if table is not None else said
 
-    def _as_of_commit(self, message: TriggerMessage, lsn: int) -> TriggerMessage:
-        """Apply names that another transaction changed since the statement, and committed."""
+    def _as_of_commit(self, message: TriggerMessage, lsn: int, commit: int) -> TriggerMessage:
+        """Apply names that another transaction changed since the statement, and committed.
+
+        What its own transaction changed before, the statement has seen.
+        """
         shapes = []
         for shape in message.tables:
             table = shape.table
             known = self.at(table.oid)
             since, schema = self._spaces.get(shape.space, (0, ""))
-            if since > lsn:
+            if lsn < since != commit:
                 table = replace(table, id=TableId(schema, table.id.name))
-            if known is not None and self._named.get(table.oid, 0) > lsn:
+            if known is not None and lsn < self._named.get(table.oid, 0) != commit:
                 table = replace(table, id=known.id)
             if table.id != shape.table.id:
                 self._former[table.oid].add(shape.table.id)
-            columns = tuple(self._column(c, lsn) for c in table.columns)
+            columns = tuple(self._column(c, lsn, commit) for c in table.columns)
             shapes.append(replace(shape, table=replace(table, columns=columns)))
         return replace(message, tables=tuple(shapes))
 
@@ -162,11 +165,12 @@ class Follower:
             shapes.append(replace(shape, table=replace(table, columns=columns)))
         return replace(message, tables=tuple(shapes))
 
-    def _column(self, column: Column, lsn: int) -> Column:
+    def _column(self, column: Column, lsn: int, own: int = 0) -> Column:
+        """Give a column its type as another transaction, not that of `own`, left it since."""
         since, user_type, name = self._types.get(
             (column.type_oid, column.type_mod), (0, column.user_type, column.type_name)
         )
-        if since <= lsn:
+        if since <= lsn or since == own:
             return column
         return replace(column, user_type=user_type, type_name=name)
 
