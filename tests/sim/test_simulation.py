@@ -1,7 +1,9 @@
 """Random histories of the whole pipeline: nothing lost, nothing twice, never half, always on.
 
-`GAUSS_CDC_SIM_SECONDS` (15) bounds the random schedules, `GAUSS_CDC_SIM_SEED` replays
-one of them with its whole trace, `GAUSS_CDC_SIM_FROM` moves the seeds that are tried.
+`GAUSS_CDC_SIM_SECONDS` (15) is how long random schedules are tried, and 150 at least:
+some of the first ones have a table that is made between the list of tables and the slot.
+`GAUSS_CDC_SIM_SEED` replays one of them with its whole trace, `GAUSS_CDC_SIM_FROM` moves the
+seeds that are tried.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from tests.sim.schedule import Faults, Outcome, Simulation, simulate
 SECONDS = float(os.environ.get("GAUSS_CDC_SIM_SECONDS", "15"))
 FIRST = int(os.environ.get("GAUSS_CDC_SIM_FROM", "0"))
 REPLAY = os.environ.get("GAUSS_CDC_SIM_SEED")
+FEWEST = 150
 TRACE_LINES = 150
 
 
@@ -48,7 +51,7 @@ def test_every_history_is_exact_and_ends(capsys):
     looks: Counter[str] = Counter()
     events: Counter[str] = Counter()
     began, seed, steps = time.monotonic(), FIRST, 0
-    while time.monotonic() - began < SECONDS:
+    while seed < FIRST + FEWEST or time.monotonic() - began < SECONDS:
         outcome = simulate(seed)
         judge(outcome)
         looks += outcome.looks
@@ -62,7 +65,6 @@ def test_every_history_is_exact_and_ends(capsys):
             f"{steps / seconds:.0f} steps/s\n  looked: {dict(looks.most_common())}"
             f"\n  ended: {dict(events.most_common())}\n"
         )
-    assert seed > FIRST
 
 
 def test_the_same_seed_is_the_same_history():
@@ -114,8 +116,3 @@ def test_a_standby_that_is_read_is_promoted_and_sends_on():
 def test_a_load_survives_an_acknowledgement_without_an_offset():
     for seed in range(60):
         judge(Simulation(seed, overrides={"lost_offsets": 2}).run())
-
-
-def test_a_table_made_between_the_list_of_tables_and_the_slot_is_loaded():
-    for seed in range(150):
-        judge(Simulation(seed).run())
