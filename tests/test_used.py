@@ -8,6 +8,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -83,6 +84,7 @@ def imports_of_cython() -> str:
     return "\n".join(re.findall(r"^from \S+ import (?:\([^)]*\)|.*)", text, re.MULTILINE))
 
 
+@cache
 def unused() -> list[str]:
     paths = [path for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py"))]
     parsed = {module_of(path): ast.parse(path.read_text("utf-8")) for path in paths}
