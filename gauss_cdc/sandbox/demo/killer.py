@@ -34,9 +34,13 @@ APPLY_STEPS: Final = (
     "committed",
     "read cuts",
 )
+# In the first one tables are written.
+LAKE_STEPS: Final = ("ledger locked", "rows applied", "ledger moved")
+_LAKE_WRITES: Final = 6  # a write of Iceberg is three: a branch, rows, and the move of `main`
+_LAKE_PAUSE: Final = 0.005
+_WRITES_PAUSE: Final = 0.05
 _HUNT_SECONDS: Final = 3.0
 _HUNT_PAUSE: Final = 0.0003
-_STAND_PAUSE: Final = 0.1
 _READY_SECONDS: Final = 60.0
 _DOWN_SECONDS: Final = 1.0  # longest time a victim stays dead
 
@@ -90,13 +94,9 @@ class Killer:
         samples: Callable[[], int],
         on_kill: Callable[[Kill], None],
         on_return: Callable[[Kill, float], None],
-        stands: Callable[[], object] | None = None,
+        writes: Callable[[], int] | None = None,
     ) -> None:
-        """`stands` says where the target is: it moves on before `apply` dies again.
-
-        A step of a lake may take longer than kills lie apart, and who dies in each never ends one.
-        Whoever waits for the killer sees to it that this ends.
-        """
+        """`writes` counts what a lake's tables were given: its steps are hunted by events."""
         self._services = services
         self._programs = {program.name: program for program in programs}
         self._samples, self._on_kill, self._on_return = samples, on_kill, on_return
@@ -105,8 +105,7 @@ class Killer:
         self._victims = victims(kills, random)
         each = seconds / max(1, kills)
         self._moments = [(at + random.uniform(0.2, 0.8)) * each for at in range(kills)]
-        self._stands = stands
-        self._stood: object = None  # where the target was when `apply` died last
+        self._writes = writes
         self._hunted: dict[str, list[str]] = {"run": [], "apply": []}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="killer", daemon=True)
@@ -170,27 +169,44 @@ class Killer:
 
     def _hunt(self, program: Program) -> None:
         """Wait until it works again, and a little for a step that has not been hit yet."""
+        if program.name == "apply" and self._writes is not None:
+            self._hunt_lake(program, self._writes)
+            return
         is_ready = False
         ready_by = time.monotonic() + _READY_SECONDS
         while not is_ready and time.monotonic() < ready_by and not self._stop.wait(0.02):
             step = program.step()
             is_ready = bool(step) and not step.startswith("start: ")
-        if program.name == "apply" and self._stands is not None:
-            while self._stands() == self._stood:
-                if self._stop.wait(_STAND_PAUSE):
-                    return
-            self._stood = self._stands()
-        steps = RUN_STEPS if program.name == "run" else APPLY_STEPS
-        hunted = self._hunted[program.name]
-        if len(hunted) == len(steps):
-            hunted.clear()
-        wanted = next(step for step in steps if step not in hunted)
-        hunted.append(wanted)
+        wanted = self._next(program, RUN_STEPS if program.name == "run" else APPLY_STEPS)
         until = time.monotonic() + _HUNT_SECONDS
         while time.monotonic() < until and not self._stop.is_set():
             if program.step() == wanted:
                 return
             time.sleep(_HUNT_PAUSE)
+
+    def _hunt_lake(self, program: Program, writes: Callable[[], int]) -> None:
+        """Wait until some tables are written, or all, or the watermark, however long it takes.
+
+        A step takes longer than kills lie apart: who dies each time in its middle never ends one.
+        Each third time it dies behind its end.
+        """
+        wanted = self._next(program, LAKE_STEPS)
+        while program.step() != wanted:
+            if self._stop.wait(_LAKE_PAUSE):
+                return
+        enough = writes() + self._random.randint(1, _LAKE_WRITES)
+        while wanted == LAKE_STEPS[0] == program.step() and writes() < enough:
+            if self._stop.wait(_WRITES_PAUSE):
+                return
+
+    def _next(self, program: Program, steps: Sequence[str]) -> str:
+        """Return a step that this program has not died in since all had their turn."""
+        hunted = self._hunted[program.name]
+        if len(hunted) == len(steps):
+            hunted.clear()
+        wanted = next(step for step in steps if step not in hunted)
+        hunted.append(wanted)
+        return wanted
 
 
 def by_step(kills: Sequence[Kill]) -> dict[str, int]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg2
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from spark_consumers.lakes import TablesAt
 
 _PAUSE: Final = 0.2
+_COMMIT: Final = re.compile(r"v?(\d+)(?:\.metadata)?\.json")
 _REST: Final = 0.5  # times as long as a question took: kills fall between two of them
 _HELD: Final = "_valid_from <= {0} AND (_valid_to IS NULL OR _valid_to > {0})"
 
@@ -159,6 +162,16 @@ class LakeSampler(Sampler):
         if (epoch, seq) != (seen.epoch, seen.seq):
             seen.moved_at = now
         seen.epoch, seen.seq = epoch, seq
+
+
+def writes(folder: str) -> int:
+    """Count what the tables of a lake were given: the numbers of their newest commits."""
+    newest: Counter[Path] = Counter()
+    for place in ("_delta_log", "metadata"):
+        for file in Path(folder).glob(f"public/*/{place}/*.json"):
+            if found := _COMMIT.fullmatch(file.name):
+                newest[file.parent] = max(newest[file.parent], int(found[1]))
+    return newest.total()
 
 
 def rows_at(tables: TablesAt, name: str, mode: str, commit: tuple[int, int]) -> DataFrame:

@@ -29,7 +29,7 @@ from gauss_cdc.sandbox.demo.bank import Bank
 from gauss_cdc.sandbox.demo.compare import compare
 from gauss_cdc.sandbox.demo.disguise import Disguise, Kind
 from gauss_cdc.sandbox.demo.killer import Kill, Killer, by_step
-from gauss_cdc.sandbox.demo.lake import LakeSampler, compare_lake
+from gauss_cdc.sandbox.demo.lake import LakeSampler, compare_lake, writes
 from gauss_cdc.sandbox.demo.load import Load, Workload
 from gauss_cdc.sandbox.demo.programs import Program
 from gauss_cdc.sandbox.demo.report import Report, quantile
@@ -254,7 +254,7 @@ class _Play:
             samples=lambda: seen.samples,
             on_kill=self._tell_kill,
             on_return=self._tell_return,
-            stands=(lambda: (seen.epoch, seen.seq)) if self._place.is_lake else None,
+            writes=partial(writes, self._place.target_url) if self._place.is_lake else None,
         )
         self._stack.callback(killer.stop)
         killer.start()
