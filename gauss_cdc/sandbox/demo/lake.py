@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _PAUSE: Final = 0.2
 _COMMIT: Final = re.compile(r"v?(\d+)(?:\.metadata)?\.json")
 _REST: Final = 0.5  # times as long as a question took: kills fall between two of them
+_LONG_REST: Final = 3.0  # before and behind the kills
 _HELD: Final = "_valid_from <= {0} AND (_valid_to IS NULL OR _valid_to > {0})"
 
 
@@ -99,7 +100,8 @@ class LakeSampler(Sampler):
         while not self._stop.is_set():
             began = time.monotonic()
             self._ask(spark)
-            self._stop.wait(max(_PAUSE, _REST * (time.monotonic() - began)))
+            rest = _REST if self.is_lag_measured and self.is_exact else _LONG_REST
+            self._stop.wait(max(_PAUSE, rest * (time.monotonic() - began)))
 
     def _ask(self, spark: SparkSession) -> None:
         from pyspark.errors import AnalysisException  # noqa: PLC0415  where Spark is

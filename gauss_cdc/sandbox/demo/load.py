@@ -110,9 +110,14 @@ class Load:
         round_seconds: float = 40.0,
         on_event: Callable[[str], None] = lambda _: None,
         is_enough: Callable[[], bool] = lambda: False,
+        is_early: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_enough`: the target has enough to do; workers slow down, the clerk waits."""
+        """`is_enough`: the target has enough to do; workers slow down, the clerk waits.
+
+        `is_early`: the clerk does not begin yet.
+        """
         self._url, self._workload, self._is_enough = url, workload, is_enough
+        self._is_early = is_early
         self._pause = workers / rate
         self._round_seconds, self._on_event = round_seconds, on_event
         self._stop = threading.Event()
@@ -177,6 +182,9 @@ class Load:
             self._stop.wait(max(0.0, due - time.monotonic()))
 
     def _events(self, connection: Any, counts: Counts) -> None:
+        while self._is_early():
+            if self._stop.wait(_LOOK):
+                return
         began, turn = time.monotonic(), 0
         while not self._stop.is_set():
             for event in self._workload.events(turn):

@@ -46,6 +46,8 @@ WORKLOADS: Final[dict[str, Callable[[], Workload]]] = {"bank": Bank, "tpcb": Tpc
 _LOOK_SECONDS: Final = 0.25
 _STILL_LIMIT: Final = 240.0  # seconds in which nothing moves; the first load moves by its end
 _LAKE_PATIENCE: Final = 4  # each table of a step costs a lake seconds
+_ROUND: Final = 40.0  # seconds in which each event comes once
+_LAKE_ROUND: Final = 80.0
 _LAKE_LAG: Final = 2_000  # commits that wait for a lake; with more, the load is slow
 
 
@@ -176,6 +178,9 @@ class _Play:
             rate=plan.rate,
             on_event=lambda name: view.say(f"at the source: {name}"),
             is_enough=self._is_enough,
+            # A lake's first load takes longer than a round; columns shall change under kills.
+            is_early=lambda: place.is_lake and not self._sampler.is_exact,
+            round_seconds=_LAKE_ROUND if place.is_lake else _ROUND,
         )
         self._killer: Killer | None = None
         self._early: list[Kill] = []  # kills in the first load
