@@ -509,7 +509,9 @@ class Endpoints:
             or publications.publication(self.source_connection(), options.publication) is None
         ):
             return []
-        return [catalog_look.not_captured(options, table) for table in look.missing]
+        return catalog_look.how_captured(
+            self.source_connection(), options, look.missing, is_ours=look.is_ours
+        )
 
     def _ddl(self) -> CutsReader:
         if self._ddl_reader is None:

@@ -11,7 +11,7 @@ from producer.core.catalog_rows import as_sent
 from producer.errors import NotPermitted, SourceError
 from producer.options import Options
 from producer.preflight import check_table
-from producer.sources.postgres import catalog, publications
+from producer.sources.postgres import catalog, catalog_look, publications
 from producer.sources.postgres.captured import Captured, captured, captured_tables
 from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
 from schemas.findings import Level
@@ -270,6 +270,29 @@ def test_a_partition_is_represented_by_its_root(db: Any) -> None:
 
     assert catalog.expand(db, ["public.*"]) == [TableId("public", "p")]
     assert catalog.expand(db, ["public.*"], ["public.p"]) == [TableId("public", "p1")]
+
+
+def test_the_advice_for_a_table_without_a_key_does_not_make_its_updates_fail(
+    db: Any, postgres_url: str
+) -> None:
+    run(
+        db,
+        "CREATE TABLE public.keyed (a int PRIMARY KEY)",
+        "CREATE TABLE public.bare (a int)",
+        "CREATE TABLE public.whole (a int)",
+        "ALTER TABLE public.whole REPLICA IDENTITY FULL",
+    )
+    options = Options(parse_dsn(postgres_url), "slot", "pub", "p", {}, "")
+    tables = [TableId("public", name) for name in ("keyed", "bare", "whole")]
+
+    keyed, bare, whole = catalog_look.how_captured(db, options, tables, is_ours=False)
+    assert ["REPLICA IDENTITY FULL" in said for said in (keyed, bare, whole)] == [0, 1, 0]
+    assert all("ALTER PUBLICATION" in said for said in (keyed, bare, whole))
+    _, bare, _ = catalog_look.how_captured(db, options, tables, is_ours=True)
+    assert "REPLICA IDENTITY FULL" in bare
+    assert "ALTER PUBLICATION" not in bare
+    gone = [*tables, TableId("public", "gone")]
+    assert len(catalog_look.how_captured(db, options, gone, is_ours=True)) == 4
 
 
 def test_partitions_are_captured_where_the_publication_has_not_their_root(

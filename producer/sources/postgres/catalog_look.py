@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from producer.errors import CdcError, SourceError
 from producer.options import Options
 from producer.sources import patterns
 from producer.sources.postgres import catalog, publications
+from schemas.errors import Verdict
 from schemas.quoting import identifier, qualified
 from schemas.system_schemas import SYSTEM
 from schemas.tables import TableId, TableSchema
@@ -80,6 +81,27 @@ def without_identity(table: TableId) -> str:
         " published UPDATE and DELETE fail in it; with a key, or after ALTER TABLE"
         f" {qualified(table)} REPLICA IDENTITY FULL, it is captured by itself"
     )
+
+
+def how_captured(
+    connection: Connection, options: Options, tables: Sequence[TableId], *, is_ours: bool
+) -> list[str]:
+    """Say for each table how to capture it; `is_ours`: `run` publishes what has a key by itself."""
+    try:
+        shapes = catalog.table_schemas(connection, tables)
+    except SourceError as error:  # one of them is just being dropped
+        if error.verdict is Verdict.RETRY:
+            raise
+        return [not_captured(options, table) for table in tables]
+    return [
+        not_captured(options, table)
+        if shape.identity_columns
+        else without_identity(table)
+        if is_ours
+        else f"{not_captured(options, table)}; first ALTER TABLE {qualified(table)} REPLICA"
+        " IDENTITY FULL: it has no key, and once it is published UPDATE and DELETE fail in it"
+        for table, shape in zip(tables, shapes, strict=True)
+    ]
 
 
 def look(
