@@ -147,9 +147,10 @@ class Feed:
         return cut
 
     def load(
-        self, schema: TableSchema, phase: LoadPhase, *rows: list[str | None], mode: str = "EXACT"
-    ) -> TableLoad:
-        """BEGIN carries the table's SchemaChange, CHUNK its rows."""
+        self, schema: TableSchema, phase: LoadPhase, *rows: list[str | None], mode: str = "EXACT",
+        first: int = 0,
+    ) -> TableLoad:  # fmt: skip
+        """BEGIN carries the table's SchemaChange, CHUNK its rows, from the ordinal `first` on."""
         self.n += 1
         ranges: tuple[Range, ...] = ()
         if phase is LoadPhase.BEGIN:
@@ -161,9 +162,9 @@ class Feed:
         if rows:
             topic = self.topic(schema)
             at = self.ends.setdefault(topic, 5)
-            for ordinal, row in enumerate(rows):
-                self.content[topic, at + ordinal] = Change(
-                    0, ordinal, "r", schema.names(), None, list(row)
+            for place, row in enumerate(rows):
+                self.content[topic, at + place] = Change(
+                    0, first + place, "r", schema.names(), None, list(row)
                 )
             self.ends[topic] = at + len(rows)
             ranges = (Range(topic, 0, at, at + len(rows)),)

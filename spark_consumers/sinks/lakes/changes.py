@@ -46,7 +46,7 @@ MORE: Final = {
         "_change_type": "STRING",
         "_commit_version": "BIGINT",
         "_commit_timestamp": "TIMESTAMP",
-        "_ordinal": "INT",
+        "_ordinal": "BIGINT",
     },
 }
 
@@ -191,7 +191,7 @@ def log(changes: DataFrame, columns: Sequence[str]) -> DataFrame:
     return frame.selectExpr(
         *(f"r.{quote(c)} AS {quote(c)}" for c in columns), f"r.{EXACT} AS {EXACT}", "_unsent",
         "r._change_type AS _change_type", "_commit_version", "_commit_timestamp",
-        "CAST(_ordinal AS INT) AS _ordinal",
+        "CAST(_ordinal AS BIGINT) AS _ordinal",
     )  # fmt: skip
 
 
