@@ -10,11 +10,12 @@ for the place of a slot, where an epoch begins.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from producer.errors import ConnectionLost
 from producer.wire.replication import Received
 
+Made = TypeVar("Made")
 ServerHistory: TypeAlias = tuple[str, int]  # system id and timeline
 
 
@@ -31,6 +32,12 @@ class OneHistory:
         if received.messages or received.keepalive_end:
             self.check()
         return received
+
+    def made(self, make: Callable[[], Made | None]) -> Made | None:
+        """Return what `make` does; raise ConnectionLost where its place is in another history."""
+        if (made := make()) is not None:
+            self.check()
+        return made
 
     def check(self) -> None:
         """Raise ConnectionLost where the history is another one now."""

@@ -13,6 +13,7 @@ _TAKEOVER: Final = (
     "tests/producer/core/test_promotion.py",
 )
 _REREAD: Final = ("tests/producer/core/test_reread.py",)
+_HISTORY: Final = ("tests/producer/core/test_history.py",)
 _ENGINE: Final = ("tests/producer/core/test_engine.py",)
 _DELIVERY: Final = ("tests/producer/kafka/test_delivery.py",)
 _DDL: Final = ("tests/producer/core/test_ddl_log.py",)
@@ -65,6 +66,31 @@ MUTATIONS: Final = (
         "if how := source.lacks(replay.resume, xid):",
         "if how := '':",
         _TAKEOVER,
+    ),
+    Mutation(
+        "history-asked-before",
+        "a standby says behind a read, not before it, that its history is still the same [H45]",
+        "producer/core/history.py",
+        "        received = receive()\n        if received.messages or received.keepalive_end:\n"
+        "            self.check()\n",
+        "        self.check()\n        received = receive()\n",
+        _HISTORY,
+    ),
+    Mutation(
+        "history-of-idle",
+        "a position of an idle standby counts as what it sends does [H45]",
+        "producer/core/history.py",
+        "if received.messages or received.keepalive_end:",
+        "if received.messages:",
+        _HISTORY,
+    ),
+    Mutation(
+        "history-of-a-slot",
+        "a slot that a standby makes is of the history of its START [H45]",
+        "producer/core/history.py",
+        "if (made := make()) is not None:",
+        "if (made := make()) is None:",
+        _HISTORY,
     ),
     # ------------------------------------------------------------ windows
     Mutation(

@@ -294,9 +294,10 @@ class SimSource:
         self._park("makes the slot")
         if self._source.slot is not None:
             return None
-        snapshot = self._source.make_slot()
         if self._source.is_standby:
-            self.wire.history.check()
+            snapshot = self.wire.history.made(self._source.make_slot)
+        else:
+            snapshot = self._source.make_slot()
         return MadeSlot(self._source.snapshots[snapshot][0], snapshot)
 
     def captured(self, made: MadeSlot) -> tuple[str, ...]:

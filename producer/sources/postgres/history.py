@@ -41,9 +41,7 @@ class StandbyConnection(ReplicationConnection):
 
     def begun_slot(self, timeout: float) -> SlotCreated | None:
         """Return the slot that was begun; its place is one of this history."""
-        if (made := super().begun_slot(timeout)) is not None:
-            self._history.check()
-        return made
+        return self._history.made(lambda: super(StandbyConnection, self).begun_slot(timeout))
 
     def receive(self, timeout: float, wake_fds: Sequence[int] = ()) -> Received:
         """Read as any stream does; raise ConnectionLost where the server's history is another."""
