@@ -13,6 +13,7 @@ _TAKEOVER: Final = (
     "tests/producer/core/test_promotion.py",
 )
 _REREAD: Final = ("tests/producer/core/test_reread.py",)
+_ASKED: Final = ("tests/integration/test_asked.py",)
 _HISTORY: Final = ("tests/producer/core/test_history.py",)
 _ENGINE: Final = ("tests/producer/core/test_engine.py",)
 _DELIVERY: Final = ("tests/producer/kafka/test_delivery.py",)
@@ -91,6 +92,22 @@ MUTATIONS: Final = (
         "if (made := make()) is not None:",
         "if (made := make()) is None:",
         _HISTORY,
+    ),
+    Mutation(
+        "answered-again",
+        "a request that was answered is not taken again while a standby still shows it [H46]",
+        "producer/sources/postgres/asked.py",
+        "if n > self._answered.get(table, 0)}",
+        "if n > 0}",
+        _ASKED,
+    ),
+    Mutation(
+        "asked-at-primary",
+        "requests are read where points are made [H46]",
+        "producer/sources/postgres/asked.py",
+        "requests.newest(QueryingConnection(self._reading), self._slot)",
+        "requests.newest(QueryingConnection(self._primary.connection), self._slot)",
+        _ASKED,
     ),
     # ------------------------------------------------------------ windows
     Mutation(
