@@ -1,5 +1,6 @@
 """Columns of types that users made, at a target that has them, and at one that has not."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -79,6 +80,23 @@ def test_with_the_sources_types_columns_have_them(target: Target) -> None:
     new = [..., "sad", "{}", ..., "{3.00}", "(2,y)", ""]
     target.apply(update(OF_USERS, "1", *new[1:], ...))
     assert texts_of(target) == ["1", "sad", "{}", "1.50", "{3.00}", "(2,y)", "", "any"]
+
+
+def test_of_equal_rows_without_a_key_as_many_go_as_are_said(target: Target) -> None:
+    """Far more than one statement looks for, in three patterns of NULL; some came in the batch."""
+    keyless = table("keyless", "n integer, v text", key="")
+    rows = [[str(n % 600), v] for n in range(1800) for v in ("x", None)]
+    load(target, keyless, *rows, [None, None])
+
+    target.apply(
+        Row(keyless, "c", None, ["-1", "y"]), Row(keyless, "u", ["-1", "y"], ["-2", "y"]),
+        *(Row(keyless, "d", row) for row in rows[:2400]), Row(keyless, "d", [None, None]),
+        Row(keyless, "u", ["0", "x"], ["0", "z"]),
+    )  # fmt: skip
+
+    left = Counter(target.query("SELECT n::text, v FROM keyless"))
+    there = Counter((n, v) for n, v in rows[2400:])
+    assert left == there - Counter([("0", "x")]) + Counter([("0", "z"), ("-2", "y")])
 
 
 def test_a_keyless_row_is_the_one_that_reads_the_same(target: Target) -> None:

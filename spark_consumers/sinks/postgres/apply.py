@@ -34,15 +34,13 @@ from schemas.errors import LOAD_AGAIN
 from schemas.tables import UNCHANGED, TableId
 from spark_consumers.compact import (
     Collapsed,
-    Single,
     by_columns,
     collapse,
-    netted,
     one_by_one,
 )
-from spark_consumers.dialects.base import quote, refuse_reserved
-from spark_consumers.errors import MissingTable, NotExpressible, RowMissing
-from spark_consumers.model import Cell, Change
+from spark_consumers.dialects.base import refuse_reserved
+from spark_consumers.errors import MissingTable, NotExpressible
+from spark_consumers.model import Change
 from spark_consumers.native import LastStates, is_packed
 from spark_consumers.sinks.postgres.catalog import (
     MOST_COLUMNS,
@@ -50,14 +48,13 @@ from spark_consumers.sinks.postgres.catalog import (
     parents_first,
     read_tables,
 )
-from spark_consumers.sinks.postgres.driver import part
-from spark_consumers.sinks.postgres.encoding import is_no_text, no_text
+from spark_consumers.sinks.postgres.keyless import apply_singles, row_missing
+from spark_consumers.sinks.postgres.lines import copy_lines, line_of, text_of
 from spark_consumers.sinks.postgres.plan import Plan, make_plan
 from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import about
 from spark_consumers.sinks.postgres.shadows import Shadows
 
-_ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _STAGE_COLUMNS: Final = 2  # of a staging table, besides a row's cells and its old key
 _ANALYZE_FROM: Final = 1_000  # rows from which the planner should know what was staged
 
@@ -276,7 +273,9 @@ def load_rows(cursor: Any, catalog: Catalog, table: TableId, changes: Sequence[C
             if lines is not None:
                 cursor.copy_expert(plan.copy_in, io.BytesIO(lines))
                 continue
-            _copy(cursor, plan, plan.copy_in, (_line(change.after or [], plan) for change in run))
+            copy_lines(
+                cursor, plan, plan.copy_in, (line_of(change.after or [], plan) for change in run)
+            )
 
 
 def clear_tables(cursor: Any, tables: Sequence[TargetTable]) -> None:
@@ -351,7 +350,10 @@ def apply_works(cursor: Any, works: Mapping[int, Work], inexact: Collection[str]
     for work in order:
         with _of(work):
             if work.todo and work.todo.singles is not None:
-                _apply_singles(cursor, work, is_exact=str(work.plan.table.id) not in inexact)
+                apply_singles(
+                    cursor, work.plan, work.todo.singles,
+                    is_exact=str(work.plan.table.id) not in inexact,
+                )  # fmt: skip
             elif work.straight is not None:
                 cursor.execute(*work.straight)
             elif work.is_staged:
@@ -395,7 +397,7 @@ def _stage(cursor: Any, work: Work) -> None:
         cursor.copy_expert(plan.copy, io.BytesIO(work.packed.lines))
     else:
         rows = len(todo.upserts) + len(todo.deletes)
-        _copy(cursor, plan, plan.copy, _staged_lines(todo, plan))
+        copy_lines(cursor, plan, plan.copy, _staged_lines(todo, plan))
     if cursor.rowcount != rows:
         raise RuntimeError(f"staged {cursor.rowcount} of {rows} rows")
     if rows >= _ANALYZE_FROM:
@@ -409,18 +411,19 @@ def _staged_lines(todo: Collapsed, plan: Plan) -> Iterator[str]:
     for image in todo.upserts.values():
         unsent = [at for at, place in enumerate(plan.places) if image.cells[place] is UNCHANGED]
         if not unsent:
-            yield f"u\t\\N{no_origin}\t{_line(image.cells, plan)}"
+            yield f"u\t\\N{no_origin}\t{line_of(image.cells, plan)}"
             continue
         if image.origin is None:
             raise NotExpressible(
                 "a new row was sent without all of its values", table=plan.table.id
             )
-        origin = "\t".join(_text(cell) for cell in image.origin)
+        origin = "\t".join(text_of(cell) for cell in image.origin)
         marks = "{" + ",".join(map(str, unsent)) + "}"
-        yield f"u\t{marks}\t{origin}\t{_line(image.cells, plan)}"
+        yield f"u\t{marks}\t{origin}\t{line_of(image.cells, plan)}"
     for key in todo.deletes:
         cells = "\t".join(
-            _text(key[key_places[place]]) if place in key_places else "\\N" for place in plan.places
+            text_of(key[key_places[place]]) if place in key_places else "\\N"
+            for place in plan.places
         )
         yield f"d\t\\N{no_origin}\t{cells}\n"
 
@@ -435,108 +438,8 @@ def _fill(cursor: Any, work: Work, *, is_exact: bool) -> None:
     if cursor.rowcount == work.lacking:
         return
     if is_exact:
-        raise _row_missing(plan, work.lacking - cursor.rowcount)
+        raise row_missing(plan, work.lacking - cursor.rowcount)
     cursor.execute(f"DELETE FROM {plan.stage} WHERE unsent IS NOT NULL")
-
-
-def _row_missing(plan: Plan, count: int) -> RowMissing:
-    return RowMissing(
-        "changes need rows that the target does not have",
-        table=plan.table.id,
-        rows=count,
-        hint=f"someone else wrote to the target; {LOAD_AGAIN}",
-    )
-
-
-def _apply_singles(cursor: Any, work: Work, *, is_exact: bool) -> None:
-    """Row by row; runs of new rows by COPY."""
-    plan = work.plan
-    fresh: list[str] = []
-    singles = (work.todo and work.todo.singles) or []
-    if plan.table.uniques and plan.form == "replace" and is_exact:
-        singles = netted(singles)
-    for single in singles:
-        if single.old is None:
-            fresh.append(_line(single.new or [], plan))
-            continue
-        if fresh:
-            _copy(cursor, plan, plan.copy_in, fresh)
-            fresh = []
-        _apply_single(cursor, plan, single, is_exact=is_exact)
-    if fresh:
-        _copy(cursor, plan, plan.copy_in, fresh)
-
-
-def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) -> None:
-    if not plan.takes_bytes:
-        for cells in (single.old or [], single.new or []):
-            line = _line(cells, plan) if cells else ""
-            if is_no_text(line):
-                raise no_text(plan.table.id, plan.columns, line)
-    old = single.old or []
-    known = [(n, old[p]) for n, p in zip(plan.columns, plan.places, strict=True)]
-    tests, values = [], []
-    for name, cell in known:
-        if cell is UNCHANGED:
-            continue
-        column = plan.table.columns[name]
-        quoted = sql.SQL(part(quote(name)))
-        if cell is None:
-            # A row of NULLs `IS NULL` as well, and is a value.
-            tests.append(sql.SQL("{} IS NOT DISTINCT FROM NULL").format(quoted))
-            continue
-        # Equal is not the same: 1.0 and 1.00, 0 and -0, a day and 24 hours. An index wants `=`.
-        kind = sql.SQL(part(column.type_name))
-        if column.has_equality:
-            tests.append(sql.SQL("{} = %s::{}").format(quoted, kind))
-            values.append(cell)
-        tests.append(sql.SQL("{}::text = %s::{}::text").format(quoted, kind))
-        values.append(cell)
-    if not tests and known:
-        raise NotExpressible(
-            "an old row of a table without a key carries no values",
-            table=plan.table.id,
-            hint="ALTER TABLE … REPLICA IDENTITY FULL at the source, or give it a primary key; "
-            f"then {LOAD_AGAIN}",
-        )
-    table = sql.SQL(part(plan.name))
-    one = sql.SQL("(tableoid, ctid) IN (SELECT tableoid, ctid FROM {} WHERE {} LIMIT 1)").format(
-        table, sql.SQL(" AND ").join(tests or [sql.SQL("true")])
-    )
-    if single.new is None:
-        cursor.execute(sql.SQL("DELETE FROM {} WHERE {}").format(table, one), values)
-    else:
-        sets, news = [], []
-        for name, place in zip(plan.columns, plan.places, strict=True):
-            cell = single.new[place]
-            if cell is not UNCHANGED:
-                kind = sql.SQL(part(plan.table.columns[name].type_name))
-                sets.append(sql.SQL("{} = %s::{}").format(sql.SQL(part(quote(name))), kind))
-                news.append(cell)
-        cursor.execute(
-            sql.SQL("UPDATE {} SET {} WHERE {}").format(table, sql.SQL(", ").join(sets), one),
-            news + values,
-        )
-    if cursor.rowcount != 1 and is_exact:
-        raise _row_missing(plan, 1)
-
-
-def _copy(cursor: Any, plan: Plan, statement: str, lines: Iterable[str]) -> None:
-    text = "".join(lines)
-    if not plan.takes_bytes and is_no_text(text):
-        raise no_text(plan.table.id, plan.columns, text)
-    cursor.copy_expert(statement, io.StringIO(text))
-
-
-def _line(cells: Sequence[Cell], plan: Plan) -> str:
-    return "\t".join([_text(cells[place]) for place in plan.places]) + "\n"
-
-
-def _text(cell: Cell) -> str:
-    """A cell in COPY's text format; what is not known stands as NULL until it is filled."""
-    if not isinstance(cell, str):
-        return "\\N"
-    return cell.translate(_ESCAPES)
 
 
 def _name(table: TargetTable) -> sql.Composable:

@@ -15,9 +15,9 @@ from schemas.tables import UNCHANGED
 from spark_consumers.model import Cell, Change
 from spark_consumers.native import is_packed
 from spark_consumers.sinks.postgres.encoding import is_no_text, take_bytes
+from spark_consumers.sinks.postgres.lines import ESCAPES
 
 _FLUSH: Final = 4 << 20  # characters or bytes of COPY text held by a task
-_ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 class CopyRefused(NamedTuple):
@@ -136,7 +136,7 @@ def copy_line(task: int, change: Change) -> str:
     if change.before is not None:
         carried = _numbers([n for n, cell in enumerate(change.before) if cell is not UNCHANGED])
     cells = [*(change.before or nothing), *(change.after or nothing)]
-    texts = [cell.translate(_ESCAPES) if isinstance(cell, str) else "\\N" for cell in cells]
+    texts = [cell.translate(ESCAPES) if isinstance(cell, str) else "\\N" for cell in cells]
     head = f"{task}\t{change.seq}\t{change.ordinal}\t{change.op}\t{unsent}\t{carried}"
     return "\t".join([head, *texts]) + "\n"
 

@@ -1,0 +1,33 @@
+"""Rows as lines of COPY."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from spark_consumers.model import Cell
+from spark_consumers.sinks.postgres.encoding import is_no_text, no_text
+from spark_consumers.sinks.postgres.plan import Plan
+
+ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+def copy_lines(cursor: Any, plan: Plan, statement: str, lines: Iterable[str]) -> None:
+    """Send rows by COPY; raise NotText where the server has no such text."""
+    text = "".join(lines)
+    if not plan.takes_bytes and is_no_text(text):
+        raise no_text(plan.table.id, plan.columns, text)
+    cursor.copy_expert(statement, io.StringIO(text))
+
+
+def line_of(cells: Sequence[Cell], plan: Plan) -> str:
+    """A row in COPY's text format."""
+    return "\t".join([text_of(cells[place]) for place in plan.places]) + "\n"
+
+
+def text_of(cell: Cell) -> str:
+    """A cell in COPY's text format; what is not known stands as NULL until it is filled."""
+    if not isinstance(cell, str):
+        return "\\N"
+    return cell.translate(ESCAPES)
