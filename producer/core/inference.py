@@ -80,11 +80,14 @@ def followed(table: TableSchema) -> tuple[object, ...]:
 
 
 def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
-    """Return an inferred change; an ambiguous one stops, a possible loss is a gap.
+    """Return an inferred change; a possible loss is a gap.
 
     A rename looks like a drop and an add in a relation message.  A column added
-    is always the last one and may have any type, so a new name is refused, not
-    guessed, if it precedes a known column or has the type of a dropped one.
+    is always the last one and may have any type, so a new name that precedes a
+    known column, or has the type of a dropped one, may be a rename: it is
+    followed as a drop and an add, which loses values, and is a gap.  A key that
+    may have been renamed stops: rows would be found by a column that has no
+    values yet.
     """
     old = {c.name: c for c in before.columns}
     new = {c.name: c for c in after.columns}
@@ -101,11 +104,13 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
     stayed = [name for name in new if name in old]
     last_known = max((at for at, name in enumerate(new) if name in old), default=-1)
     types = {(c.type_oid, c.type_mod) for c in gone}
-    if gone and any(
+    may_be_renamed = bool(gone) and any(
         (c.type_oid, c.type_mod) in types or list(new).index(c.name) < last_known for c in come
-    ):
+    )
+    if may_be_renamed and not {c.name for c in (*gone, *come)}.isdisjoint(before.key + after.key):
         raise Unsupported(
-            "a column was renamed, or dropped and another added: the stream does not report which",
+            "a key column was renamed, or dropped and another added: the stream does not report"
+            " which",
             table=after.id,
             gone=",".join(c.name for c in gone),
             come=",".join(c.name for c in come),
@@ -113,7 +118,12 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
         )
     lossy = None
     again = made_again(before, after)
-    if again or any(c.missing is None and (c.has_default or not c.nullable) for c in come):
+    if may_be_renamed:
+        lossy = "a column was renamed, or dropped and another added: " + ", ".join(
+            f"{', '.join(c.name for c in each)} {how}"
+            for each, how in ((gone, "went"), (come, "came"))
+        )
+    elif again or any(c.missing is None and (c.has_default or not c.nullable) for c in come):
         lossy = "an added column has a default, and its value for older rows is not known"
         if again:  # a reading may be younger than the rows to come
             lossy = f"a column was dropped and made again: {', '.join(sorted(again))}"

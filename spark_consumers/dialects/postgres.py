@@ -212,7 +212,7 @@ def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Ite
         yield f"ALTER TABLE {_table(moved)} RENAME TO {quote(after.id.name)}"
     table = _table(after.id)
     is_told = _is_told(change)
-    renamed = change.renamed if change.renamed or is_told else _renamed(before, after, sql)
+    renamed = change.renamed if change.renamed or is_told else _renamed(before, after, change)
     again = {name for name, how in change.values.items() if how == "new"}
     old = {renamed.get(c.name, c.name): c for c in before.columns}
     new = {c.name: c for c in after.columns}
@@ -356,8 +356,13 @@ def _type_of(column: Column) -> tuple[int, int]:
     return column.type_oid, column.type_mod
 
 
-def _renamed(before: TableSchema, after: TableSchema, sql: str | None) -> dict[str, str]:
-    """Columns that have another name now; refuse what may be a rename or a drop and an add."""
+def _renamed(before: TableSchema, after: TableSchema, change: SchemaChange) -> dict[str, str]:
+    """Columns that have another name now; refuse what may be a rename or a drop and an add.
+
+    Where the change is said to be a loss, it is followed as a drop and an add: the table is
+    marked until it is read again.
+    """
+    sql = change.sql
     gone = [c for c in before.columns if c.name not in after.names()]
     come = [c for c in after.columns if c.name not in before.names()]
     if not gone or not come:
@@ -373,6 +378,8 @@ def _renamed(before: TableSchema, after: TableSchema, sql: str | None) -> dict[s
                 hint=LOAD_AGAIN,
             )
         return renamed
+    if change.lossy is not None:
+        return {}
     places = {before.names().index(c.name): c for c in gone}
     for column in come:
         was = places.get(after.names().index(column.name))

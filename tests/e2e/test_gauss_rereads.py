@@ -84,6 +84,11 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
         ask(source, "TRUNCATE more")
         caught_up(path, "more")
         until(lambda: not path.applier.drain().inexact, "EXACT again", pause)
+        for table in ("b", "nokey"):  # where no statement comes, this may be a drop and an add
+            ask(source, f"ALTER TABLE {table} RENAME v TO w")
+            ask(source, f"UPDATE {table} SET w = 'renamed' WHERE id % 5 = 1")
+            caught_up(path, table)
+        until(lambda: not path.applier.drain().inexact, "EXACT again", pause)
 
         left = "SELECT slot_name FROM pg_replication_slots WHERE slot_name LIKE '%_point'"
         assert ask(source, left) == []

@@ -27,7 +27,11 @@ GAPS: Final = (
     Gap("ALTER TYPE … USING something computed", "seen", "suspected"),
     Gap("ALTER TYPE in a function that the client's text does not show", "seen", "suspected"),
     Gap("ALTER TYPE of a composite type: its attributes in older rows", "seen", "seen"),
-    Gap("rename of a column", "", "stop, unless its column number identifies it"),
+    Gap(
+        "rename of a column",
+        "",
+        "suspected, unless its column number identifies it; a key column stops",
+    ),
     Gap("a column dropped and made again, of the same name and type", "", "suspected"),
     Gap("rename of a table, SET SCHEMA", "", "suspected"),
     Gap("CREATE TABLE AS, SELECT INTO into a schema that is published whole", "", "suspected"),

@@ -65,6 +65,17 @@ EXAMPLES: dict[str, tuple[SchemaChange, list[str]]] = {
         change(T, with_columns(ID, replace(A, name="z"), N), renamed={"a": "z"}),
         ["ALTER TABLE `public`.`t` RENAME COLUMN `a` TO `z`"],
     ),
+    "perhaps a rename, and marked as a loss": (
+        replace(
+            change(T, with_columns(ID, replace(A, name="z"), N)),
+            origin=Origin.INFERRED,
+            lossy="a column was renamed, or",
+        ),
+        [
+            "ALTER TABLE `public`.`t` DROP COLUMN `a`",
+            "ALTER TABLE `public`.`t` ADD COLUMNS (`z` STRING)",
+        ],
+    ),
     "drop column": (
         change(T, with_columns(ID, N)),
         ["ALTER TABLE `public`.`t` DROP COLUMN `a`"],

@@ -93,6 +93,17 @@ def test_a_rename_that_the_source_reports(sql: str) -> None:
         statements(alter(T, renamed, sql="ALTER TABLE t RENAME b TO y"))
 
 
+def test_what_may_be_a_rename_is_a_drop_and_an_add_where_the_table_is_marked() -> None:
+    """It is read again; to stop would hold up all the others."""
+    renamed = with_columns(T.columns[0], replace(T.columns[1], name="z"), T.columns[2], unique=())
+    change = replace(alter(T, renamed, origin=Origin.INFERRED), lossy="a column was renamed, or")
+
+    assert statements(change)[2:] == [
+        HEAD + 'DROP COLUMN IF EXISTS "a"',
+        HEAD + f'ADD COLUMN "z" {T.columns[1].type_name}',
+    ]
+
+
 def test_a_drop_and_an_add_elsewhere_are_what_they_seem() -> None:
     other = with_columns(T.columns[0], T.columns[2], Column("z", 9, -1, "text"), unique=())
 
