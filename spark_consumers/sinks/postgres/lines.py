@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spark_consumers.model import Cell
 from spark_consumers.sinks.postgres.encoding import is_no_text, no_text
-from spark_consumers.sinks.postgres.plan import Plan
+
+if TYPE_CHECKING:  # executors import this without the target's driver
+    from spark_consumers.sinks.postgres.plan import Plan
 
 ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
