@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from producer.errors import NotPermitted
-from producer.sources.rights import may_write_own
+from producer.sources.rights import make_own_schema, may_write_own
 from producer.sources.session import Asks
 from schemas.quoting import constant
 from schemas.system_schemas import OWN_SCHEMA
@@ -34,7 +34,6 @@ _SAYS_WHO: Final = f"""
 SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = '{_TABLE}'::regclass
 AND attname = 'asked_by' AND NOT attisdropped
 """
-_HAS_SCHEMA: Final = f"SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{OWN_SCHEMA}'"
 CANNOT_ASK: Final = "`snapshot` and `verify --repair` cannot ask for tables"
 _WAY_OUT: Final = (
     "the role may not make or write the table of requests: docs/security.md has the statements"
@@ -95,9 +94,7 @@ def ask(session: Asks, slot: str, tables: Sequence[TableId]) -> None:
     """
     try:
         if not _is_usable(session):
-            # openGauss has no CREATE SCHEMA IF NOT EXISTS before 5.0.
-            if not session.query(_HAS_SCHEMA):
-                session.query(f"CREATE SCHEMA {OWN_SCHEMA}")
+            make_own_schema(session)
             session.query(_MAKE)
         for table in tables:
             session.query(

@@ -38,6 +38,7 @@ def problems_of_reading(rights: Sequence[TableRights], role: str) -> Iterator[Cd
         )
 
 
+_HAS_SCHEMA: Final = "SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = {schema}"
 _MAY_WRITE: Final = """
 SELECT (CASE
     WHEN c.oid IS NOT NULL THEN has_schema_privilege(n.oid, 'USAGE')
@@ -54,6 +55,17 @@ def may_write_own(session: Asks, table: str) -> bool:
     """Say whether the role may write a table of our schema at the source, or else make it."""
     question = _MAY_WRITE.format(schema=constant(OWN_SCHEMA), table=constant(table))
     return session.query(question) == [["1"]]
+
+
+def has_own_schema(session: Asks) -> bool:
+    """Say whether our schema is there at the source."""
+    return bool(session.query(_HAS_SCHEMA.format(schema=constant(OWN_SCHEMA))))
+
+
+def make_own_schema(session: Asks) -> None:
+    """Make our schema, if it is not there."""
+    if not has_own_schema(session):  # openGauss knows IF NOT EXISTS of a schema from 5.0 on
+        session.query(f"CREATE SCHEMA {OWN_SCHEMA}")
 
 
 def shortened(names: Sequence[str]) -> str:

@@ -42,6 +42,12 @@ url = "{registry}"
 class Killed(Path):
     """`run` is a program of its own, killed without a word; the consumer's loop stays here."""
 
+    settings = TOML
+
+    def read_at(self) -> str:
+        """The DSN under which `run` reads the source."""
+        return self.source
+
     def begin(self, folder, more="") -> None:
         self.file = folder / f"{self.prefix}.toml"
         self.configure(more)
@@ -53,8 +59,8 @@ class Killed(Path):
     def configure(self, more="") -> None:
         """Settings of [kafka] for the next `run`."""
         self.file.write_text(
-            TOML.format(
-                source=self.source,
+            self.settings.format(
+                source=self.read_at(),
                 prefix=self.prefix,
                 kafka=self.options.client["bootstrap.servers"],
                 registry=self.options.registry_url,

@@ -42,16 +42,10 @@ class Coordinated(Killed):
     """`run` reads the coordinator; everybody else is at the PostgreSQL behind it."""
 
     address: str
+    settings = TOML
 
-    def configure(self, more: str = "") -> None:
-        self.file.write_text(
-            TOML.format(
-                source=f"{self.address}/{self.source.rsplit('/', 1)[1]}?sslmode=disable",
-                prefix=self.prefix,
-                kafka=self.options.client["bootstrap.servers"],
-                registry=self.options.registry_url,
-            )
-        )
+    def read_at(self) -> str:
+        return f"{self.address}/{self.source.rsplit('/', 1)[1]}?sslmode=disable"
 
     def is_equal(self, *tables: str) -> bool:
         """All of them at one commit, exact, while somebody writes others."""

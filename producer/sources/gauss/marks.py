@@ -13,7 +13,7 @@ from typing import Final
 
 from producer.errors import NotPermitted
 from producer.sources.gauss.resolver import MARKS
-from producer.sources.rights import may_write_own
+from producer.sources.rights import has_own_schema, make_own_schema, may_write_own
 from producer.sources.session import Asks
 from schemas.quoting import constant, identifier
 from schemas.system_schemas import OWN_SCHEMA
@@ -23,7 +23,6 @@ _IS_THERE: Final = (
     "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
     f" WHERE n.nspname = '{MARKS.schema}' AND c.relname = '{MARKS.name}'"
 )
-_HAS_SCHEMA: Final = f"SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = '{OWN_SCHEMA}'"
 _MAKE: Final = f"CREATE TABLE {MARKS} (token bigint PRIMARY KEY, slot text NOT NULL)"
 
 
@@ -37,7 +36,7 @@ def missing(asking: Asks, role: str) -> tuple[str, ...]:
     if may_write_own(asking, MARKS.name):
         return ()
     user = identifier(role)
-    made = [] if asking.query(_HAS_SCHEMA) else [f"CREATE SCHEMA {OWN_SCHEMA}"]
+    made = [] if has_own_schema(asking) else [f"CREATE SCHEMA {OWN_SCHEMA}"]
     made += [] if is_there(asking) else [_MAKE]
     return (
         *made,
@@ -50,8 +49,7 @@ def make(asking: Asks) -> bool:
     """Make the table; False: it is there."""
     if is_there(asking):
         return False
-    if not asking.query(_HAS_SCHEMA):
-        asking.query(f"CREATE SCHEMA {OWN_SCHEMA}")
+    make_own_schema(asking)
     asking.query(_MAKE)
     return True
 

@@ -20,6 +20,7 @@ from spark_consumers.compact import Single, netted
 from spark_consumers.dialects.base import quote
 from spark_consumers.errors import NotExpressible, RowMissing
 from spark_consumers.model import Cell
+from spark_consumers.sinks.postgres.catalog import TargetColumn
 from spark_consumers.sinks.postgres.driver import part
 from spark_consumers.sinks.postgres.encoding import is_no_text, no_text
 from spark_consumers.sinks.postgres.lines import copy_lines, line_of
@@ -101,10 +102,7 @@ def _finding(plan: Plan, is_null: Sequence[bool], rows: Counter[_Row]) -> str:
             continue
         cell = f"r.c{len(kinds)}"
         kinds.append(f", %s::{part(column.type_name)}")
-        # Equal is not the same: 1.0 and 1.00, 0 and -0, a day and 24 hours.
-        if column.has_equality:
-            tests.append(f"t.{quoted} = {cell}")
-        tests.append(f"t.{quoted}::text = {cell}::text")
+        tests += _same(column, f"t.{quoted}", cell)
     values = ", ".join(f"({at}, {n}{''.join(kinds)})" for at, n in enumerate(rows.values()))
     names = ", ".join(["at", "often", *(f"c{at}" for at in range(len(kinds)))])
     table = part(plan.name)
@@ -114,6 +112,15 @@ def _finding(plan: Plan, is_null: Sequence[bool], rows: Counter[_Row]) -> str:
         f" JOIN {table} t ON {' AND '.join(tests or ['true'])}) x"
         " WHERE x.nth <= x.often AND d.ctid = x.ctid AND d.tableoid = x.tableoid"
     )
+
+
+def _same(column: TargetColumn, place: str, cell: str) -> list[str]:
+    """The tests that a column has a value; both are expressions of SQL.
+
+    Equal is not the same: 1.0 and 1.00, 0 and -0, a day and 24 hours. An index wants `=`.
+    """
+    equal = [f"{place} = {cell}"] if column.has_equality else []
+    return [*equal, f"{place}::text = {cell}::text"]
 
 
 def row_missing(plan: Plan, count: int) -> RowMissing:
@@ -132,7 +139,8 @@ def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) ->
             _check_text(plan, cells)
     old = single.old or []
     known = [(n, old[p]) for n, p in zip(plan.columns, plan.places, strict=True)]
-    tests, values = [], []
+    tests: list[sql.Composable] = []
+    values: list[Cell] = []
     for name, cell in known:
         if cell is UNCHANGED:
             continue
@@ -142,13 +150,9 @@ def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) ->
             # A row of NULLs `IS NULL` as well, and is a value.
             tests.append(sql.SQL("{} IS NOT DISTINCT FROM NULL").format(quoted))
             continue
-        # Equal is not the same: 1.0 and 1.00, 0 and -0, a day and 24 hours. An index wants `=`.
-        kind = sql.SQL(part(column.type_name))
-        if column.has_equality:
-            tests.append(sql.SQL("{} = %s::{}").format(quoted, kind))
-            values.append(cell)
-        tests.append(sql.SQL("{}::text = %s::{}::text").format(quoted, kind))
-        values.append(cell)
+        same = _same(column, part(quote(name)), f"%s::{part(column.type_name)}")
+        tests += [sql.SQL(test) for test in same]
+        values += [cell] * len(same)
     if not tests and known:
         raise NotExpressible(
             "an old row of a table without a key carries no values",
