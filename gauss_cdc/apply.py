@@ -75,6 +75,7 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
                 source=prefix,
                 client=spark_client,
                 loader=kind.loader(setup) if kind.loader is not None else None,
+                backlog=config.spark.backlog,
                 native=native,
                 sends_secrets=config.spark.executor_secrets == "sent",
                 stop=stop,

@@ -288,6 +288,12 @@ class SparkSection(Section):
     linger: Duration = timedelta(0)
     """Does nothing any more: `apply` never waits for a micro-batch. Leave it out."""
 
+    backlog: Literal["auto", "driver", "executors"] = "auto"
+    """Who takes what waits, loads included: the `driver`, in segments of some thousand rows, or
+    `executors`, in large ones. `auto`: executors of a cluster, or of a machine with 8 cores and
+    more; on fewer cores the driver is several times faster. A single commit of more than 20,000
+    rows is always theirs, and so is all that goes into a lake."""
+
     executor_secrets: Literal["sent", "own"] = "sent"
     """How executors of a cluster get the target's password: `sent` by Spark, as a file of its
     own; or their `own`, in GAUSS_CDC_TARGET_PASSWORD, which wins over a sent one, or in libpq's

@@ -6,6 +6,9 @@
                        decodes it and stages it near the target by the sink's loader;
                        the driver holds none of it
 
+How large a segment becomes where much waits follows from who is to take it: executors, if their
+cores are not the driver's own (`brings_cores`).
+
 A job alone takes longer than the driver needs for some thousand rows (measured:
 2,000 rows 4 ms against 132 ms), so there is nothing between the two lanes.
 
@@ -19,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from schemas.control import Range, SchemaChange
 from schemas.topics import Topics
@@ -29,7 +32,7 @@ from spark_consumers.errors import Incomplete, StreamError, TargetDown
 from spark_consumers.executors import RESULT, Job, copy_batches
 from spark_consumers.frames import range_options
 from spark_consumers.jobs import Secrets, collected
-from spark_consumers.jvm import SPARK_ERRORS, cores, map_in_arrow
+from spark_consumers.jvm import SPARK_ERRORS, cores, is_local, map_in_arrow
 from spark_consumers.kafka.read import RangeReader, SchemaOf
 from spark_consumers.model import Rows, Segment
 from spark_consumers.sinks.base import StagedShape, StagingLoader
@@ -41,6 +44,10 @@ if TYPE_CHECKING:
 _ROWS_A_TASK: Final = 100_000
 _TASKS_A_CORE: Final = 4  # at most, where partitions differ
 _UNEVEN: Final = 1.5  # times its share, that a task may have
+_FEW_CORES: Final = 8  # of one machine, on which the driver's lane is the faster one
+
+# Who takes what waits, besides single commits that are large: `auto` by what cores there are.
+Backlog: TypeAlias = Literal["auto", "driver", "executors"]
 
 
 def _never() -> bool:
@@ -63,6 +70,18 @@ def shared_by(partitions: Sequence[int], tasks: int, *, most: int) -> int:
     return tasks if longest <= _UNEVEN * share else max(tasks, most)
 
 
+def brings_cores(tasks: int, *, local: bool) -> bool:
+    """Say whether executors that run so many tasks at once can outrun the driver.
+
+    A row costs them 2 to 15 times the driver's CPU, and is staged at the target; the driver's lane
+    keeps two or three cores busy, the target's among them (docs/performance.md).
+
+    >>> brings_cores(2, local=True), brings_cores(16, local=True), brings_cores(2, local=False)
+    (False, True, True)
+    """
+    return not local or tasks >= _FEW_CORES
+
+
 class Lanes:
     """Reads a segment's rows: `Rows` of the driver, or a `SparkBulk`."""
 
@@ -76,6 +95,7 @@ class Lanes:
         client: Mapping[str, Any],
         loader: StagingLoader | None,
         driver_rows: int = 20_000,
+        backlog: Backlog = "auto",
         native: bool = True,
         sends_secrets: bool = True,
         stop: Callable[[], bool] = _never,
@@ -89,8 +109,9 @@ class Lanes:
         self._secrets = Secrets(loader.secrets if loader else {}, are_sent=sends_secrets)
         self._spark, self._driver, self._schema_of = spark, driver, schema_of
         self._source, self._client, self._loader = source, dict(client), loader
-        self._driver_rows = driver_rows
+        self._driver_rows, self._backlog = driver_rows, backlog
         self._taken: dict[tuple[str, int], bool] = {}
+        self._brings_cores: bool | None = None  # None: not asked yet
 
     def __call__(self, segment: Segment) -> Rows | SparkBulk:
         loader, names = self._loader, Topics(self._source)
@@ -123,22 +144,34 @@ class Lanes:
         )  # fmt: skip
 
     def spreads(self, schema_ids: Mapping[str, tuple[int, ...]]) -> bool:
-        """Say whether executors can take rows of these topics, by these schemas."""
+        """Say whether executors are to take rows of these topics, by these schemas."""
         names = Topics(self._source)
-        return self._loader is not None and all(
-            self._is_taken(self._loader, topic, schema_id)
+        return self._is_executors() and all(
+            self._is_taken(topic, schema_id)
             for topic, ids in schema_ids.items()
             if topic != names.ddl
             for schema_id in ids
         )
 
-    def _is_taken(self, loader: StagingLoader, topic: str, schema_id: int) -> bool:
+    def _is_executors(self) -> bool:
+        """Say whether what waits is theirs; asked once Spark runs."""
+        if self._loader is None or self._backlog != "auto":
+            return self._loader is not None and self._backlog == "executors"
+        if self._brings_cores is None:
+            spark = self._spark()
+            self._brings_cores = brings_cores(cores(spark), local=is_local(spark))
+        return self._brings_cores
+
+    def _is_taken(self, topic: str, schema_id: int) -> bool:
+        loader = self._loader
         known = self._taken.get((topic, schema_id))
         if known is None:
             schema = self._schema_of(schema_id)
             table = Topics(self._source).table_by(topic, schema)
-            known = table is not None and loader.takes(
-                StagedShape(table, RowDecoder(schema).columns)
+            known = (
+                loader is not None
+                and table is not None
+                and loader.takes(StagedShape(table, RowDecoder(schema).columns))
             )
             self._taken[topic, schema_id] = known
         return known

@@ -4,7 +4,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psycopg2
@@ -23,7 +23,7 @@ from spark_consumers.job import Applier, Observer, PassOptions
 from spark_consumers.jobs import Secrets, collected
 from spark_consumers.jvm import map_in_arrow
 from spark_consumers.kafka.read import CutReader, RangeReader
-from spark_consumers.lanes import Lanes, SparkBulk
+from spark_consumers.lanes import Backlog, Lanes, SparkBulk
 from spark_consumers.model import Segment
 from spark_consumers.sinks.base import StagedShape
 from spark_consumers.sinks.postgres.bulk import create_stage
@@ -243,6 +243,30 @@ def _commands() -> Iterator[str]:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # a process that has ended
             yield path.read_text("utf-8", "replace")
+
+
+@pytest.mark.parametrize(
+    ("backlog", "by_executors"), [("auto", False), ("driver", False), ("executors", True)]
+)
+def test_what_waits_is_the_driver_s_where_executors_bring_no_cores(
+    spark, backlog: Backlog, *, by_executors: bool
+) -> None:
+    """The session has two cores of one machine; tables that cannot be staged are never theirs."""
+    schemas = {1: envelope_schema("p", A), 2: envelope_schema("p", WIDE)}
+    client = {"bootstrap.servers": "127.0.0.1:9"}  # which nobody asks
+    with closing(RangeReader(client, "p", schemas.__getitem__)) as driver:
+        lanes = Lanes(
+            lambda: spark,
+            driver,
+            schemas.__getitem__,
+            source="p",
+            client=client,
+            loader=CopyLoader({}),
+            backlog=backlog,
+        )
+
+        assert lanes.spreads({"p.public.a": (1,)}) is by_executors
+        assert not lanes.spreads({"p.public.a": (1,), "p.public.wide": (2,)})
 
 
 def test_secrets_for_tasks_are_in_a_file_of_their_user(spark) -> None:
