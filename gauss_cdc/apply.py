@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 from contextlib import closing
 from typing import Final
 
 from gauss_cdc import target
 from gauss_cdc.config import Config
-from gauss_cdc.session import spark_session
+from gauss_cdc.session import spark_session, starts_here
 from spark_consumers.ahead import ReadingThread
 from spark_consumers.job import Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.lake_rows import FrameReader
-from spark_consumers.lanes import Lanes
+from spark_consumers.lanes import Lanes, brings_cores
 from spark_consumers.run import Stop, run
 from spark_consumers.security import java_client
 from spark_consumers.stream import Checkpoint, SparkStream, Starting
@@ -25,6 +26,7 @@ _log = logging.getLogger("gauss_cdc.apply")
 _FEW_ROWS: Final = 5_000
 _MANY_ROWS: Final = 200_000
 _LAKE_ROWS: Final = 1_000_000  # a lake's step costs by table
+_BEHIND: Final = 10.0  # seconds in which most backlogs of a restart are worked off
 _DOUBT: Final = 30.0  # seconds: several heartbeats of a running `run`
 
 
@@ -62,6 +64,7 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             source=prefix,
             client=spark_client,
             wait=(lambda _: stop(interval)) if is_lake else cuts.wait,
+            behind=0.0 if is_lake or not _is_driven(config) else _BEHIND,
         )
         lanes: Lanes | FrameReader
         if is_lake:
@@ -90,3 +93,12 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
                 spreads=lambda ids: spark.is_ready and lanes.spreads(ids),
             )  # fmt: skip
     spark.stop()
+
+
+def _is_driven(config: Config) -> bool:
+    """Say whether Spark's start would take the cores with which the driver works off a backlog."""
+    match config.spark.backlog:
+        case "auto":
+            return starts_here(config) and not brings_cores(os.cpu_count() or 1, local=True)
+        case who:
+            return starts_here(config) and who == "driver"

@@ -73,6 +73,12 @@ def spark_session(config: Config) -> SparkSession:
         ) from error
 
 
+def starts_here(config: Config) -> bool:
+    """Say whether the start of a JVM of ours is still to take this machine's cores."""
+    is_ours = _SUBMITTED not in os.environ and not jvm.is_launched()
+    return is_ours and config.spark.master.split("[", maxsplit=1)[0] == "local"
+
+
 def _session(config: Config) -> SparkSession:
     if not jvm.has_context():
         _start(config)
