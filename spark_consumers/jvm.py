@@ -145,6 +145,12 @@ def iceberg_table(spark: SparkSession, name: str) -> Any:
     return table
 
 
+def iceberg_schema(spark: SparkSession, columns: str) -> Any:
+    """Return columns, as CREATE TABLE has them, in Iceberg's types."""
+    shape = _java(spark).org.apache.spark.sql.types.StructType.fromDDL(columns)
+    return iceberg(spark).spark.SparkSchemaUtil.convert(shape)
+
+
 # ---------------------------------------------------------------- Delta
 def delta_head(spark: SparkSession, name: str) -> tuple[int, str] | None:
     """Return the newest version of a table and its `commitInfo`, JSON; None: no such table.

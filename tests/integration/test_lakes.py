@@ -524,12 +524,17 @@ def test_of_two_appliers_the_older_one_writes_no_watermark(
 ) -> None:
     lake = make_lake("log")
     feed = lake.feed
+    sleeper = lake.marks()
+    assert sleeper.newest() is None  # it looks before there is anything
     feed.start()
     feed.load(A, LoadPhase.BEGIN)
     # An interrupted load is finished by a re-read, whose rows have great ordinals.
     feed.load(A, LoadPhase.CHUNK, ["0", "r", "t"], first=of_reread(3))
     feed.load(A, LoadPhase.END)
     lake.apply()
+    with pytest.raises(Superseded):
+        sleeper.append(None, Watermark(1, Ledger(feed.source, fence=1)))
+    loaded = lake.tables.head(A.id)
     feed.commits(
         [insert(A, "1", "x", "t")],
         [alter(A, NARROW), update(NARROW, "1", "y"), delete(NARROW, "1")],
@@ -573,7 +578,44 @@ def test_of_two_appliers_the_older_one_writes_no_watermark(
     lake.apply()
     assert "late" not in lake.tables.read(A.id).columns
 
+    _takes_no_version_away(lake, loaded)
     _refuses_columns_of_others(lake, NARROW, "7", "8")
+
+
+def _takes_no_version_away(lake: Lake, loaded: TableVersion | None) -> None:
+    """A load begins a table anew: one that is overtaken, one that dies, and CREATE OR REPLACE."""
+    spark, feed, head = lake.spark, lake.feed, lake.tables.head(A.id)
+    assert loaded is not None
+    assert head is not None
+    columns, rows = lake.tables.read(A.id).columns, len(lake.rows(A, "id"))
+
+    class Dies(IcebergTables):
+        def _commit(self, *_: Any) -> TableVersion:
+            raise KilledError
+
+    with pytest.raises(Superseded):
+        lake.tables.write(A.id, loaded, Begin(WIDE), Stamp(base=loaded.id))
+    assert lake.tables.read(A.id).columns == columns
+    with pytest.raises(KilledError):
+        Dies(lambda: spark, "lake", "log").write(A.id, head, Begin(WIDE), Stamp(base=head.id))
+    assert "w" in lake.tables.read(A.id).columns
+    assert lake.tables.head(A.id) == head
+
+    replaced = f"CREATE OR REPLACE TABLE {lake.tables.name(A.id)} (id INT) USING iceberg"
+    spark.sql(replaced)  # as our own did, and anybody may: no branch `main` is left
+    assert len(lake.rows(A, "id")) == rows
+    feed.commits([insert(NARROW, "3", "x")])
+    lake.apply()
+    assert len(lake.rows(A, "id")) == rows + 1
+    assert lake.tables.read(A.id).columns == columns
+    spark.sql(replaced)
+    feed.load(NARROW, LoadPhase.BEGIN)
+    feed.load(NARROW, LoadPhase.CHUNK, ["4", "y"])
+    feed.load(NARROW, LoadPhase.END)
+    lake.apply()
+    assert lake.rows(A, "id", "v") == [(4, "y")]
+    before = read_at(spark, feed.source, "1/3", kind=lake.kind, dsn=lake.dsn)["public.a"]
+    assert before.count() == rows
 
 
 def _refuses_columns_of_others(lake: Lake, shape: TableSchema, *ids: str) -> None:

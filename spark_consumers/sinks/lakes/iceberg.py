@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _MAIN: Final = "main"
+_NOWHERE: Final = -1  # where `main` is when a table has versions and no `main`; Iceberg's number
 _STAMP: Final = "gauss-cdc.stamp"
 _BRANCH: Final = "gauss_cdc_"
 # A property: columns that appliers gave the table, said before they do.
@@ -56,9 +57,10 @@ class IcebergTables:
         with writing.errors("to read a table's head", table):
             if not self._spark().catalog.tableExists(self.name(table)):
                 return None
-            snapshot = self._load(table).currentSnapshot()
-            if snapshot is None:
-                return None
+            loaded = self._load(table)
+            snapshot = loaded.currentSnapshot()
+            if snapshot is None:  # what CREATE OR REPLACE TABLE leaves keeps its versions
+                return TableVersion(_NOWHERE) if loaded.snapshots().iterator().hasNext() else None
             stamp, _ = core.stamp_of(snapshot.summary().get(_STAMP))
             return TableVersion(snapshot.snapshotId(), stamp)
 
@@ -72,11 +74,15 @@ class IcebergTables:
         self, table: TableId, head: TableVersion | None, work: Work, stamp: Stamp
     ) -> TableVersion:
         if isinstance(work, Begin):
+            columns = shapes.columns(work.schema, self._mode)
             with writing.errors("to make a table", table):
                 if head is not None:
                     self._refuse_columns(table, stamp.base, work.schema.names())
-                self.make(table, shapes.columns(work.schema, self._mode))
-                head = self.head(table)
+                if head is None or head.id == _NOWHERE:
+                    self.make(table, columns)
+                    head = self.head(table)
+                assert head is not None
+                self._begin(table, head, columns)
         elif head is not None:
             self._reshape(table, head)
             if isinstance(work, Alter) and not any(self._altering(table, work)):
@@ -117,19 +123,17 @@ class IcebergTables:
         return self._commit(table, head, stamp, write)
 
     def make(self, table: TableId, columns: str) -> None:
-        """Make a table with these columns, or give them to one that is there."""
+        """Make a table with these columns where there is none, and a version of it."""
         spark, name = self._spark(), self.name(table)
-        names: Any = StructType.fromDDL(columns)
-        said = {**_PROPERTIES, _COLUMNS: json.dumps(names.names)}
-        properties = ", ".join(f"{literal(key)} = {literal(said[key])}" for key in said)
-        what = f"TABLE {name} ({columns}) USING iceberg TBLPROPERTIES ({properties})"
         if not spark.catalog.tableExists(name):
             spark.sql(
                 f"CREATE NAMESPACE IF NOT EXISTS {quote(self._catalog)}.{quote(table.schema)}"
             )
-            spark.sql(f"CREATE {what}")
-        elif not self._has(name, columns):
-            spark.sql(f"CREATE OR REPLACE {what}")
+            said = _properties(columns)
+            properties = ", ".join(f"{literal(key)} = {literal(said[key])}" for key in said)
+            spark.sql(
+                f"CREATE TABLE {name} ({columns}) USING iceberg TBLPROPERTIES ({properties})"
+            )
         loaded = self._load(table)
         if loaded.currentSnapshot() is None:
             loaded.newFastAppend().commit()
@@ -203,6 +207,25 @@ class IcebergTables:
         with self.fitting.table(int(size or 0), work.count):
             writing.write(self._spark(), work, table, name=name, target=target, mode=self._mode)
 
+    def _begin(self, table: TableId, head: TableVersion, columns: str) -> None:
+        """Give a table columns of a new beginning; `main` stays, and must be at `head`.
+
+        CREATE OR REPLACE TABLE takes `main` away, whoever comes late with it.
+        """
+        iceberg, operations = jvm.iceberg(self._spark()), self._load(table).operations()
+        base = operations.refresh()
+        _require_main(base, head.id, table)
+        new = base.buildReplacement(
+            jvm.iceberg_schema(self._spark(), columns),
+            iceberg.PartitionSpec.unpartitioned(),
+            iceberg.SortOrder.unsorted(),
+            base.location(),
+            _properties(columns),
+        )
+        if not new.schema().sameSchema(base.schema()):
+            main = iceberg.TableMetadata.buildFrom(new).setBranchSnapshot(head.id, _MAIN)
+            operations.commit(base, main.build())
+
     def _reshape(self, table: TableId, head: TableVersion) -> None:
         """Give the table its head's columns: those of an attempt that ended in the middle stay.
 
@@ -267,20 +290,12 @@ class IcebergTables:
     def _at(self, table: TableId, branch: str) -> str:
         return f"{self.name(table)}.{quote(f'branch_{branch}')}"
 
-    def _has(self, name: str, columns: str) -> bool:
-        """Say whether a table has exactly these columns."""
-        spark = self._spark()
-        wanted, there = StructType.fromDDL(columns), spark.table(name).schema
-        return wanted.simpleString() == there.simpleString()  # which says nothing of NULL
-
     # ------------------------------------------------------------ metadata
     def _publish(self, table: TableId, was: int, new: int, branch: str | None) -> None:
         """Move `main`, and only from where it was."""
         operations = self._load(table).operations()
         base = operations.refresh()
-        main = base.ref(_MAIN)
-        if main is None or main.snapshotId() != was:
-            raise Superseded("another writer was faster", table=table)
+        _require_main(base, was, table)
         metadata = jvm.iceberg(self._spark()).TableMetadata.buildFrom(base)
         metadata = metadata.setBranchSnapshot(new, _MAIN)
         if branch is not None:
@@ -289,3 +304,14 @@ class IcebergTables:
 
     def _load(self, table: TableId) -> Any:
         return jvm.iceberg_table(self._spark(), self.name(table))
+
+
+def _properties(columns: str) -> dict[str, str]:
+    names: Any = StructType.fromDDL(columns)
+    return {**_PROPERTIES, _COLUMNS: json.dumps(names.names)}
+
+
+def _require_main(metadata: Any, version: int, table: TableId) -> None:
+    main = metadata.ref(_MAIN)
+    if (_NOWHERE if main is None else main.snapshotId()) != version:
+        raise Superseded("another writer was faster", table=table)

@@ -96,6 +96,8 @@ class TableMarks:
         if head is None:
             self._tables.make(self._table, COLUMNS)
             head = self._tables.head(self._table)
+            if head is not None and read_mark(head.stamp.note) is not None:
+                raise Superseded("another applier wrote a watermark")
         now = int(self._now() * 1e6)
         mark = replace(mark, written_at=now, cared_at=mark.cared_at or now)
         frame = self._frame([mark])
