@@ -131,9 +131,7 @@ class IcebergTables:
             )
             said = _properties(columns)
             properties = ", ".join(f"{literal(key)} = {literal(said[key])}" for key in said)
-            spark.sql(
-                f"CREATE TABLE {name} ({columns}) USING iceberg TBLPROPERTIES ({properties})"
-            )
+            spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg TBLPROPERTIES ({properties})")
         loaded = self._load(table)
         if loaded.currentSnapshot() is None:
             loaded.newFastAppend().commit()
