@@ -23,8 +23,6 @@ CALLED_FROM_OUTSIDE = {
     "spark_consumers.source.reader: getDefaultReadLimit": "Spark 4.2 and later",
     "spark_consumers.source.reader: latestOffset": "Spark",
     "spark_consumers.source.reader: prepareForTriggerAvailableNow": "Spark 4.2 and later",
-    "gauss_cdc.commands.base: convert": "click, of a type of parameters",
-    "gauss_cdc.commands.verify: convert": "click, of a type of parameters",
     "gauss_cdc.logs: filter": "logging",
     "gauss_cdc.watch: render": "rich, of a column of a progress bar",
     "gauss_cdc.secrets: writelines": "whoever writes to stderr",
