@@ -84,10 +84,10 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
 
     A rename looks like a drop and an add in a relation message.  A column added
     is always the last one and may have any type, so a new name that precedes a
-    known column, or has the type of a dropped one, may be a rename: it is
-    followed as a drop and an add, which loses values, and is a gap.  A key that
-    may have been renamed stops: rows would be found by a column that has no
-    values yet.
+    known column, has the type of a dropped one, or stands where the last column
+    went, may be a rename: it is followed as a drop and an add, which loses
+    values, and is a gap.  A key that may have been renamed stops: rows would be
+    found by a column that has no values yet.  Targets do not judge it again.
     """
     old = {c.name: c for c in before.columns}
     new = {c.name: c for c in after.columns}
@@ -116,9 +116,13 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
             come=",".join(c.name for c in come),
             hint=f"{LOAD_AGAIN}; with `gauss-cdc ddl install` (PostgreSQL) the next one is known",
         )
+    # Its type may have been altered, too; a number that no column had shows an added one.
+    all_numbered = all(c.number for c in before.columns)
+    last_went = any(c in gone for c in before.columns[-1:])
+    at_the_end = last_went and not all(all_numbered and c.number for c in come)
     lossy = None
     again = made_again(before, after)
-    if may_be_renamed:
+    if may_be_renamed or (come and at_the_end):
         lossy = "a column was renamed, or dropped and another added: " + ", ".join(
             f"{', '.join(c.name for c in each)} {how}"
             for each, how in ((gone, "went"), (come, "came"))

@@ -212,7 +212,7 @@ def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Ite
         yield f"ALTER TABLE {_table(moved)} RENAME TO {quote(after.id.name)}"
     table = _table(after.id)
     is_told = _is_told(change)
-    renamed = change.renamed if change.renamed or is_told else _renamed(before, after, change)
+    renamed = change.renamed if change.renamed or is_told else _renamed(before, after, sql)
     again = {name for name, how in change.values.items() if how == "new"}
     old = {renamed.get(c.name, c.name): c for c in before.columns}
     new = {c.name: c for c in after.columns}
@@ -356,41 +356,21 @@ def _type_of(column: Column) -> tuple[int, int]:
     return column.type_oid, column.type_mod
 
 
-def _renamed(before: TableSchema, after: TableSchema, change: SchemaChange) -> dict[str, str]:
-    """Columns that have another name now; refuse what may be a rename or a drop and an add.
+def _renamed(before: TableSchema, after: TableSchema, sql: str | None) -> dict[str, str]:
+    """Columns that the statement's text gives another name.
 
-    Where the change is said to be a loss, it is followed as a drop and an add: the table is
-    marked until it is read again.
+    Where there is none, they are followed as drops and adds: what may have been a rename, the
+    source's half has marked as a gap, and the table is read again.
     """
-    sql = change.sql
     gone = [c for c in before.columns if c.name not in after.names()]
-    come = [c for c in after.columns if c.name not in before.names()]
-    if not gone or not come:
+    come = {c.name for c in after.columns if c.name not in before.names()}
+    if sql is None or not gone or not come:
         return {}
-    if sql is not None:
-        found = {_plain(a): _plain(b) for a, b in _RENAME.findall(sql)}
-        names = {c.name for c in come}
-        renamed = {c.name: found[c.name] for c in gone if found.get(c.name) in names}
-        if found and not renamed:
-            raise NotExpressible(
-                "an ambiguous rename of columns",
-                table=after.id,
-                hint=LOAD_AGAIN,
-            )
-        return renamed
-    if change.lossy is not None:
-        return {}
-    places = {before.names().index(c.name): c for c in gone}
-    for column in come:
-        was = places.get(after.names().index(column.name))
-        if was is not None and was.type_oid == column.type_oid:
-            raise NotExpressible(
-                "a column was renamed, or one dropped and another added: the stream does not say",
-                table=after.id,
-                column=was.name,
-                hint=f"{LOAD_AGAIN}; with `gauss-cdc ddl install` the next one is known",
-            )
-    return {}
+    found = {_plain(a): _plain(b) for a, b in _RENAME.findall(sql)}
+    renamed = {c.name: found[c.name] for c in gone if found.get(c.name) in come}
+    if found and not renamed:
+        raise NotExpressible("an ambiguous rename of columns", table=after.id, hint=LOAD_AGAIN)
+    return renamed
 
 
 def _add(table: TableSchema, column: Column) -> Iterator[str]:

@@ -107,13 +107,6 @@ def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Ite
     old = {change.renamed.get(c.name, c.name): c for c in before.columns}
     gone = [name for name in old if name not in after.names() or name in again]
     come = [c for c in after.columns if c.name not in old or c.name in again]
-    if change.origin is Origin.INFERRED and gone and come and change.lossy is None:
-        raise NotExpressible(
-            "a column was renamed, or one dropped and another added: it is not known which",
-            table=after.id,
-            gone=",".join(gone),
-            come=",".join(c.name for c in come),
-        )
     for was, name in change.renamed.items():
         yield f"{head} RENAME COLUMN {quote(was)} TO {quote(name)}"
     for name in gone:

@@ -251,10 +251,21 @@ def test_what_may_be_the_rename_of_a_key_is_refused() -> None:
         change(table(KEY, OWNER, NOTE), table(Column("holder", TEXT), NOTE))
 
 
-def test_a_drop_and_an_add_of_another_type_at_the_end_are_what_they_seem() -> None:
-    found = change(table(KEY, OWNER, NOTE), table(KEY, OWNER, Column("rate", INT)))
-    assert found is not None
-    assert found.holes == ()
+def test_another_column_where_the_last_one_went_may_be_a_rename_and_another_type() -> None:
+    """A number says what it is; else to take it for an add could lose values unnoticed."""
+    rate = Column("rate", INT)
+    numbered = [replace(c, number=n) for n, c in enumerate((KEY, OWNER, NOTE, rate), 1)]
+    unknown = change(table(KEY, OWNER, NOTE), table(KEY, OWNER, rate))
+    retyped = change(table(KEY, Column("v", VARCHAR, 24)), table(KEY, Column("w", VARCHAR, 54)))
+    in_place = change(table(KEY, OWNER, NOTE), table(KEY, NOTE, rate))
+    known = change(table(*numbered[:3]), table(*numbered[:2], numbered[3]))
+
+    for one in (unknown, retyped):
+        assert one is not None
+        assert [gap.kind for gap in one.holes] == ["suspected"]
+    for one in (in_place, known):
+        assert one is not None
+        assert one.holes == ()
 
 
 # ---------------------------------------------------------------- nullability

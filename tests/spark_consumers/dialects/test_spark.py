@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.control import Moved, Origin, SchemaChange
+from schemas.control import Moved, SchemaChange
 from schemas.tables import Column, TableId
 from schemas.types import BY_OID
 from spark_consumers.dialects.spark import quote, statements, type_name
@@ -47,12 +47,6 @@ def test_every_type_of_the_table_has_a_name_in_spark() -> None:
         ),
         (change(T, with_columns(*T.columns, Column("A", 25))), "differ by case"),
         (change(T, T, moved=Moved("delete", TableId("public", "t"), "(a < 5)")), "condition"),
-        (
-            replace(
-                change(T, with_columns(ID, replace(A, name="z"), N)), origin=Origin.INFERRED
-            ),
-            "not known which",
-        ),
     ],
 )  # fmt: skip
 def test_what_spark_cannot_express_is_refused_by_name(changed: SchemaChange, what: str) -> None:
