@@ -63,8 +63,15 @@ from schemas.control import (
 _HURRY_SECONDS: Final = 0.2  # between two answers to a source that shuts down
 
 
+@dataclass(frozen=True, slots=True)
+class _Marked:
+    """Loads were noted while input waited; None: there is none any more."""
+
+    loads: Mapping[str, str | None]
+
+
 # Buffered in order while a group is being finished: rows use the schema before them.
-Input: TypeAlias = RowsAssembled | Walked | TransactionEnded | SchemaUsed
+Input: TypeAlias = RowsAssembled | Walked | TransactionEnded | SchemaUsed | _Marked
 
 
 class Phase(Enum):
@@ -164,7 +171,15 @@ class Engine:
         return self._loads
 
     def mark_loads(self, loads: Mapping[str, str | None]) -> None:
-        """Note loads that are to come, or (None) that came to nothing: a STATE will say it."""
+        """Note loads that are to come, or (None) that came to nothing: a STATE will say it.
+
+        Input that waits came before: what it says of a table of the same name does not undo this.
+        """
+        if self._waiting:
+            self._waiting.append(_Marked(loads))
+        self._mark(loads)
+
+    def _mark(self, loads: Mapping[str, str | None]) -> None:
         after = dict(self._loads)
         for table, phase in loads.items():
             if phase is None:
@@ -253,6 +268,9 @@ class Engine:
         """Put input into the open group.  Called in SENDING only."""
         if isinstance(happened, SchemaUsed):
             self._current_ids[happened.topic] = happened.schema_id
+            return
+        if isinstance(happened, _Marked):
+            self._mark(happened.loads)
             return
         tally = self._tally
         if isinstance(happened, TransactionEnded):

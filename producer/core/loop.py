@@ -393,8 +393,9 @@ class Loop:
                 note(f"new: {self._advice(table)}")
             return
         for table in (*came.published, *came.unpublished):
-            if str(table) in engine.loads and engine.loads[str(table)] in OPEN:
-                continue
+            is_noted = engine.loads.get(str(table)) in OPEN
+            if is_noted and table in came.published:
+                continue  # a noted one that was made again has left the publication
             rereads.hide(table)
             refused = ""
             if table in came.unpublished:
@@ -407,7 +408,8 @@ class Loop:
                 note(f"new: table {table} is captured, and loaded beside the stream")
                 engine.mark_loads({str(table): PENDING})
                 continue
-            rereads.show(table)
+            if not is_noted:
+                rereads.show(table)
             if refused not in self._refused:
                 note(f"new: {refused}")
             self._refused.add(refused)

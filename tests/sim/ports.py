@@ -210,7 +210,7 @@ class SimSource:
     def look(self, known: Any, *, unless: str) -> Look | None:
         """Nobody changes a table without a record of it here; some are made without one."""
         source = self._source
-        signature = f"{sorted(source.tables)} {sorted(source.published)}"
+        signature = f"{sorted(source.tables)} {sorted(source.published)} {source.made}"
         if "y" not in source.tables or signature == unless:
             return None
         self._visit("looks at the catalog")

@@ -86,6 +86,7 @@ class Faults:
     standby: bool = False  # the server that is read is one: it sends on when it is promoted
     joins: int = 0  # tables that appear and are not published by themselves
     removals: int = 0  # of a table whose load is to come
+    remakes: int = 0  # times that one is dropped, and made again unpublished
     giants: bool = False  # most source transactions are large, and slow to come
     rush: bool = False  # second producers come while the first ones still start
     crash_at: str = ""  # where producers like to crash: what they are about to do
@@ -158,7 +159,7 @@ class Simulation:
             strange["style"] = [*STYLES][seed // 5 % len(STYLES)]
         strange["hides"] = seed % 3 == 1
         strange |= {"adds": int(seed % 5 == 2), "asks": seed % 3, "joins": int(seed % 5 == 3)}
-        strange["removals"] = int(seed % 7 == 6)
+        strange |= {"removals": int(seed % 7 == 6), "remakes": int(seed % 15 == 13)}
         drawn = faults or replace(Faults.drawn(world.rng), **strange)
         self.faults = replace(drawn, **(overrides or {}))
         self.decoded = Decoded()
@@ -320,6 +321,8 @@ class Simulation:
             out.append(Move(0.1, "a table is made", self._join))
         if faults.removals and self._may_remove():
             out.append(Move(1.0, "a table is dropped", self._remove))
+        if faults.remakes and self._may_remake():
+            out.append(Move(1.0, "a table is made again", self._remake))
         if faults.asks and self._has_run:
             out.append(Move(0.1, "somebody asks for a re-read", self._ask))
         if faults.promotions and self._has_run:
@@ -359,6 +362,20 @@ class Simulation:
 
     def _join(self) -> None:
         self.faults.joins -= 1
+        self.source.make_unpublished()
+
+    def _may_remake(self) -> bool:
+        """Say whether y waits for its load, and nobody holds it."""
+        oracle, source = self.oracle, self.source
+        if not oracle.epoch or "y" not in source.published - source.held:
+            return False
+        epoch = oracle.epochs[oracle.epoch]
+        return epoch.loads.get("y") == PENDING and "y" not in epoch.begun
+
+    def _remake(self) -> None:
+        self.faults.remakes -= 1
+        self.source.remove("y")
+        self.source.published.discard("y")
         self.source.make_unpublished()
 
     def _ask(self) -> None:

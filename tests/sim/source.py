@@ -189,6 +189,7 @@ class Source:
         self.snapshots: dict[str, tuple[int, Database]] = {}
         self.captured = {"a", "b", "c", "d", "y"}  # [tables]
         self.published = {"a", "b", "c", "d", "x"}
+        self.made = 0  # times that y was made
         self.held: set[str] = set()  # tables that are protected from DDL
         self.asked: dict[int, tuple[str, int]] = {}  # number -> table, where WAL ended then
         self.requests = 0
@@ -204,6 +205,7 @@ class Source:
 
     def make_unpublished(self) -> None:
         """A table appears that matches [tables], with rows; nobody publishes it by itself."""
+        self.made += 1
         self.tables["y"] = Table([Column("id", TEXT, nullable=False), Column("v", TEXT)])
         for _ in range(self.world.rng.randrange(3)):
             self._insert("y")

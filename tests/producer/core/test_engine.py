@@ -1,5 +1,7 @@
 """Playbooks of the delivery engine: what happened, and what is to be done about it."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from producer.core.events import (
     CommitPart,
     Confirm,
     CutsDurable,
+    Fate,
     Flush,
     InputDrained,
     Limits,
@@ -24,7 +27,17 @@ from producer.core.events import (
 )
 from producer.core.tally import Runs
 from producer.errors import GroupUnusable
-from schemas.control import Commits, DdlPlace, Heartbeat, Hole, Range, State, Topic
+from schemas.control import (
+    PENDING,
+    Commits,
+    DdlPlace,
+    Heartbeat,
+    Hole,
+    LoadPhase,
+    Range,
+    State,
+    Topic,
+)
 from tests.producer.core.play import (
     ACCOUNT,
     AUDIT,
@@ -595,3 +608,15 @@ def named(cut: Commits) -> list[list[tuple[str, int, int]]]:
         out.append(mine)
     assert not any(left), "a range holds offsets of no commit"
     return out
+
+
+def test_a_drop_that_waits_does_not_take_the_note_of_a_table_that_came_after_it() -> None:
+    play, table = Playbook(), "public.account"
+    dropped = replace(ended(2, 0, ddl=(0,)), fates=(Fate(table, None),))
+    play.engine.mark_loads({table: LoadPhase.END})
+    play.feed(rows(1), ended(1, 1), InputDrained(), dropped)
+
+    play.engine.mark_loads({table: PENDING})
+    play.acknowledge((*A0, 10)).durable(3, 4)
+
+    assert dict(play.engine.loads) == {table: PENDING}
