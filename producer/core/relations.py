@@ -178,7 +178,7 @@ class Relations:
         reports_ddl = self._reports_ddl or table_id in self._stated
         if reports_ddl and known is not None and agrees(relation, known):
             return known, None  # as of this very place, which a reading of now is not
-        table = self._named(merge(relation, self._read_catalog(table_id), known))
+        table = self._named(merge(relation, self._reading(relation), known))
         if self._name_table is not None:
             table = replace(table, oid=relation.relation)
         self._known[table_id] = table
@@ -197,6 +197,15 @@ class Relations:
         if followed(known) == followed(table) and not made_again(known, table):
             return table, None
         return table, difference(known, table)
+
+    def _reading(self, relation: Relation) -> TableSchema | None:
+        """Read the table that the stream means, whatever its name is by now."""
+        said = TableId(relation.schema, relation.table)
+        if self._name_table is None:
+            return self._read_catalog(said)
+        now = self._name_table(relation.relation)
+        found = None if now is None else self._read_catalog(now)
+        return found if found is not None and found.oid == relation.relation else None
 
     def _named(self, table: TableSchema) -> TableSchema:
         """Name the types of columns that were dropped since: a target still creates them."""

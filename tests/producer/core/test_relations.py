@@ -373,6 +373,27 @@ def test_a_table_that_was_given_up_too_early_has_a_gap() -> None:
     assert [gap.table for gap in change.holes] == ["public.other"]
 
 
+def test_a_reading_is_of_the_table_that_the_stream_means_not_of_its_name() -> None:
+    """Names were swapped since the row: a table that has its name now has another key."""
+    mine = replace(table(KEY, OWNER, replace(NOTE, nullable=False)), oid=OID, key=("id", "note"))
+    other = replace(table(KEY, OWNER, NOTE), oid=OTHER_OID)
+    by_name = {OTHER: replace(mine, id=OTHER), ID: other}
+
+    def resolved(now: TableId | None) -> TableSchema:
+        known = Relations(
+            {},
+            read_catalog=by_name.get,
+            name_table={OID: now}.get,
+            wanted=lambda _: True,
+            new_tables_are_complete=True,
+        )
+        return known.resolve(said(*mine.columns, identity=ReplicaIdentity.FULL))[0]
+
+    assert (resolved(OTHER).id, resolved(OTHER).key) == (ID, ("id", "note"))
+    assert resolved(ID).key == ()  # renamed once more meanwhile: nothing is guessed
+    assert resolved(None).key == ()
+
+
 def test_a_table_renamed_out_of_what_is_captured_has_a_gap() -> None:
     known = by_oid(replace(ACCOUNT, oid=OID))
 
