@@ -134,6 +134,12 @@ class SlotOrphaned(SourceError):
     exit_code = 23
 
 
+class CsnOrderBroken(SourceError):
+    """A slot in the order of CSNs sent a CSN that is not above the one before it."""
+
+    exit_code = 25
+
+
 class DecodersBusy(SourceError):
     """The server is at its limit of active decoders or of slots."""
 

@@ -44,7 +44,7 @@ LAYERS = {
         (
             *("producer.sources.gauss.stream", "producer.sources.gauss.resolver"),
             *("producer.sources.gauss.buffer", "producer.sources.gauss.held"),
-            "producer.sources.gauss.boundaries",
+            *("producer.sources.gauss.boundaries", "producer.sources.gauss.csn_order"),
             *("producer.sources.gauss.mixed", "producer.sources.gauss.gaps"),
             *("producer.sources.postgres.stream", "producer.sources.postgres.gaps"),
         ),

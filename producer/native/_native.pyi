@@ -84,6 +84,7 @@ class Walker(walk.Walker):
     ) -> Walk: ...
 
 class HeldRecords(held.Held):
+    last_csn: int
     def __init__(
         self, style: str, *, is_batch: bool, by_csn: bool, newest_csn: int, hold_bytes: int
     ) -> None: ...

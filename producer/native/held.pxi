@@ -187,6 +187,7 @@ cdef class HeldRecords:
     cdef Style style
     cdef bint is_batch, by_csn
     cdef uint64_t newest_csn
+    cdef public uint64_t last_csn  # of the newest transaction that was taken, in the order of CSNs
     cdef size_t hold_bytes
     cdef Layouts layouts
     cdef uint8_t *arena

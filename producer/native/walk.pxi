@@ -464,6 +464,10 @@ cdef class Walker:
             return self._close_transaction(of.end_lsn)
         if tx.stage != STAGE_NONE or of.commit_lsn < self.resume:
             return False
+        if held.by_csn:  # Python says what is wrong
+            if of.csn <= held.last_csn:
+                return False
+            held.last_csn = of.csn
         tx.commit_lsn, tx.csn, tx.xid = of.commit_lsn, of.csn, of.xid
         tx.committed_at = of.committed_at
         self._open_transaction()

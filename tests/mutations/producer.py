@@ -19,6 +19,7 @@ _ENGINE: Final = ("tests/producer/core/test_engine.py",)
 _DELIVERY: Final = ("tests/producer/kafka/test_delivery.py",)
 _DDL: Final = ("tests/producer/core/test_ddl_log.py",)
 _LOG: Final = ("tests/producer/core/test_cuts_log.py",)
+_CSNS: Final = ("tests/producer/sources/gauss/test_csn_order.py",)
 _STREAM: Final = ("tests/producer/sources/postgres/test_stream.py",)
 _DEPARSED: Final = ("tests/producer/sources/gauss/ddl/test_deparsed.py",)
 _CATALOG_WATCH: Final = ("tests/producer/core/test_catalog_watch.py",)
@@ -67,6 +68,22 @@ MUTATIONS: Final = (
         "if how := source.lacks(replay.resume, xid):",
         "if how := '':",
         _TAKEOVER,
+    ),
+    Mutation(
+        "csns-fall",
+        "in the order of CSNs each transaction is above the one before it [H47]",
+        "producer/sources/gauss/csn_order.py",
+        "if csn <= passed.last_csn:",
+        "if csn < 0:",
+        _CSNS,
+    ),
+    Mutation(
+        "csn-of-newest",
+        "and the newest commit is confirmed once a later one was received",
+        "producer/sources/gauss/csn_order.py",
+        "if durable < newest:",
+        "if durable <= newest:",
+        _CSNS,
     ),
     Mutation(
         "history-asked-before",

@@ -565,8 +565,11 @@ class Oracle:
             return False
         if self._next(epoch) is not None or slot is None:
             return False
-        if epoch.done and slot["confirmed"] < epoch.done[-1].end_lsn:
-            return False  # WAL is let go in the end
+        # WAL is let go in the end; in the order of CSNs, where nothing follows, but for one commit.
+        by_csn = self._source.decoding is not None and self._source.decoding.by_csn
+        kept = epoch.done[-1:] if not by_csn else epoch.done[-2:-1]
+        if kept and slot["confirmed"] < kept[0].end_lsn:
+            return False
         if not all(self.looks[name] for name in ("ranges", "confirm", "belief")):
             self._source.planned += 1  # nothing was left for the stream: there is more
             return False

@@ -25,6 +25,7 @@ from producer.core.takeover import MadeSlot, Slot
 from producer.core.window import MarkTokens, QuietWindow
 from producer.errors import ConnectionLost, SlotMissing, SourceBusy
 from producer.native import Choice
+from producer.sources.gauss.csn_order import OneBehind
 from producer.sources.postgres import pgoutput
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers.records import Trust
@@ -365,6 +366,8 @@ class SimGaussSource(SimSource):
         assert self._source.decoding is not None
         self._decoding = self._source.decoding
         self._reading = Reading(self._decoding, self._source, native)
+        if self._decoding.by_csn:
+            self.wire = OneBehind(self.wire, self._reading.newest_csn)
         self._tries = 0
 
     @property

@@ -49,6 +49,8 @@ class Held(Sized, Protocol):
     Its length is the number of whole ones' records.
     """
 
+    last_csn: int  # as in `csn_order.Passed`; the walker counts what it takes in that order
+
     def __getitem__(self, at: int, /) -> tuple[int, bytes]:
         """Return position and record."""
 

@@ -56,6 +56,7 @@ from producer.sources.gauss import (
     snapshot as gauss_snapshot,
 )
 from producer.sources.gauss.connection import GaussConnection, Unexplained
+from producer.sources.gauss.csn_order import OneBehind
 from producer.sources.gauss.functions import FunctionStream, ReadingMode
 from producer.sources.gauss.held import Held
 from producer.sources.gauss.options import (
@@ -125,6 +126,7 @@ class GaussSource:
         self._stack = ExitStack()
         self._stack.callback(asking.close)
         self._wire: GaussConnection | None = None
+        self._behind: OneBehind | None = None  # what streams in the order of CSNs
         self._functions: FunctionStream | None = None  # instead of a stream, with interface "sql"
         self._note: Callable[[str], None] = lambda _: None
         self._reading: GaussReading | None = None  # under the slot's snapshot
@@ -152,7 +154,11 @@ class GaussSource:
     @property
     def wire(self) -> Wire:
         """The session that streams, or the functions in its place."""
-        return self._functions or self._replication()
+        return self._functions or self._behind or self._replication()
+
+    def newest_csn(self) -> int:
+        """Return the CSN of the newest transaction that was taken, in the order of CSNs."""
+        return 0 if self._stream is None else self._stream.last_csn
 
     @property
     def encoding(self) -> str:
@@ -309,6 +315,8 @@ class GaussSource:
             self._hang_up()
             raise
         self._is_streaming = True
+        if self.decided.ordered_by == "csn":
+            self._behind = OneBehind(wire, self.newest_csn)
         if self.server.is_primary:
             self.keep_alive(force=True)
         else:
@@ -679,7 +687,7 @@ class GaussSource:
             self._functions = None
         if self._wire is not None:
             self._wire.close()
-            self._wire = None
+            self._wire = self._behind = None
 
     def _end_load(self) -> None:
         """Let go of the slot's snapshot: no table is read under it any more."""

@@ -30,6 +30,7 @@ from producer.sources.gauss.buffer import (
     Spill,
     TransactionBuffer,
 )
+from producer.sources.gauss.csn_order import Passed, Place, advance
 from producer.sources.gauss.ddl import jddl
 from producer.sources.gauss.ddl import pairs as ddl_pairs
 from producer.sources.gauss.decoders.messages import (
@@ -99,8 +100,14 @@ class GaussStream:
         self._wrote, self._holds = wrote, holds
         self._first: ddl_pairs.Waiting | None = None  # a statement that may have more messages
         self._held = held
+        self._passed: Passed = Place() if held is None else held
         self._is_slow = False  # the walker takes nothing
         self._layouts = None if held is None else Layouts(held, style, relations)
+
+    @property
+    def last_csn(self) -> int:
+        """The CSN of the newest transaction that was taken, in the order of CSNs; 0 before."""
+        return self._passed.last_csn
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False
@@ -169,6 +176,7 @@ class GaussStream:
                     may_walk = not self._is_slow
                     yield int(commit.end_lsn), commit
                     continue
+                self._advance(begin)
                 may_walk = not self._is_slow and _may_walk(begin)
                 yield int(begin.commit_lsn), begin
                 if begin.commit_lsn < self._resume:  # delivered: the shapes are later ones
@@ -210,6 +218,7 @@ class GaussStream:
     # ------------------------------------------------------------ a transaction
     def _release(self, transaction: BufferedTransaction) -> Iterator[tuple[int, Message]]:
         begin, commit = self._framed(transaction.begun, transaction.ended)
+        self._advance(begin)
         yield int(begin.commit_lsn), begin
         self._is_counted = not transaction.is_plain
         if begin.commit_lsn >= self._resume:  # else delivered: the shapes are later ones
@@ -220,6 +229,10 @@ class GaussStream:
                 for lost in self._mixed.end(begin.xid, self._wrote, self._holds):
                     yield int(commit.end_lsn), lost
         yield int(commit.end_lsn), commit
+
+    def _advance(self, begin: Begin) -> None:
+        if self._by_csn:
+            advance(self._passed, begin)
 
     def _framed(self, begun: TxBegin, ended: TxCommit) -> tuple[Begin, Commit]:
         """Combine BEGIN and COMMIT."""
