@@ -345,7 +345,7 @@ def _is_linked(
     if not before and base > low:
         before = read(low, base)
     replay = CutReplay.from_nobody()
-    if low > start and (oldest := next((r for _, r in before if not isinstance(r, Foreign)), None)):
+    if low and (oldest := next((r for _, r in before if not isinstance(r, Foreign)), None)):
         replay = CutReplay.behind(oldest.head)
     for at, record in before:
         replay.follow(at, record)

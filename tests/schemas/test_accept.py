@@ -309,6 +309,17 @@ def test_a_copy_of_an_older_epochs_start_is_not_the_tail() -> None:
     assert (found.n, found.seq, found.instance) == (4, 1, "w2")
 
 
+def test_a_forged_start_is_not_the_tail_where_retention_left_none_before_it() -> None:
+    forged = start(92, writer=5, seq=0)
+    log = [(2, from_(0, commits(2, 1))), (4, forged), (6, from_(0, beat(2)))]
+    log += [(8, state(2, seq=1)), (10, from_(8, commits(3, 2)))]
+
+    found = tail(log, low=2)
+
+    assert found is not None
+    assert (found.n, found.seq, found.writer) == (3, 2, 1)
+
+
 def test_a_state_from_that_names_garbage_is_no_beginning() -> None:
     records: list[tuple[int, Record]] = [
         (0, start(1)),

@@ -642,7 +642,10 @@ class Oracle:
             self._broker.starts[CUTS],
             self._broker.high(CUTS),
         )
-        if tail is None or (tail.n, tail.seq, tail.resume) != (self.n, self.seq, self.resume):
+        is_known = not self._begins_strangely()  # else a producer stops there: CutsBroken
+        if is_known and (
+            tail is None or (tail.n, tail.seq, tail.resume) != (self.n, self.seq, self.resume)
+        ):
             self.fail("reader", f"the tail reads as {tail}")
         if not is_thorough:
             return

@@ -27,7 +27,7 @@ class Passed(Protocol):
 
 
 @dataclass(slots=True)
-class Place:
+class Taken:
     """A place of a stream that Python alone takes."""
 
     last_csn: int = 0

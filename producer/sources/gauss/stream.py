@@ -30,7 +30,7 @@ from producer.sources.gauss.buffer import (
     Spill,
     TransactionBuffer,
 )
-from producer.sources.gauss.csn_order import Passed, Place, advance
+from producer.sources.gauss.csn_order import Passed, Taken, advance
 from producer.sources.gauss.ddl import jddl
 from producer.sources.gauss.ddl import pairs as ddl_pairs
 from producer.sources.gauss.decoders.messages import (
@@ -100,7 +100,7 @@ class GaussStream:
         self._wrote, self._holds = wrote, holds
         self._first: ddl_pairs.Waiting | None = None  # a statement that may have more messages
         self._held = held
-        self._passed: Passed = Place() if held is None else held
+        self._passed: Passed = Taken() if held is None else held
         self._is_slow = False  # the walker takes nothing
         self._layouts = None if held is None else Layouts(held, style, relations)
 
