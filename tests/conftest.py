@@ -7,7 +7,12 @@ the first test asks and stop at the end of the run.
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.services_fixtures", "tests.shared_classes", "tests.workers"]
+pytest_plugins = [
+    "tests.machine",
+    "tests.services_fixtures",
+    "tests.shared_classes",
+    "tests.workers",
+]
 
 settings.register_profile("loaded machine", deadline=None)  # slowness is no failure
 settings.load_profile("loaded machine")
