@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 from contextlib import closing
 from typing import Final
 
 from gauss_cdc import target
+from gauss_cdc.backlog import Driven
 from gauss_cdc.config import Config
 from gauss_cdc.session import spark_session, starts_here
 from spark_consumers.ahead import ReadingThread
 from spark_consumers.job import Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.lake_rows import FrameReader
-from spark_consumers.lanes import Lanes, brings_cores
+from spark_consumers.lanes import Lanes
 from spark_consumers.run import Stop, run
 from spark_consumers.security import java_client
 from spark_consumers.stream import Checkpoint, SparkStream, Starting
@@ -51,6 +51,7 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
     )
     schema_of = registry_at(config.registry.url, config.registry.client())
     spark = Starting(lambda: spark_session(config))
+    is_driven = Driven(config, spark)
     native = config.kafka.native != "off"
     cuts = CutReader(client, prefix, schema_of, doubt=_DOUBT, on_alarm=alarm, native=native)
     with (
@@ -64,7 +65,7 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             source=prefix,
             client=spark_client,
             wait=(lambda _: stop(interval)) if is_lake else cuts.wait,
-            behind=0.0 if is_lake or not _is_driven(config) else _BEHIND,
+            behind=_BEHIND if is_driven() and starts_here(config) and not is_lake else 0.0,
         )
         lanes: Lanes | FrameReader
         if is_lake:
@@ -78,7 +79,7 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
                 source=prefix,
                 client=spark_client,
                 loader=kind.loader(setup) if kind.loader is not None else None,
-                backlog=config.spark.backlog,
+                is_driven=is_driven,
                 native=native,
                 sends_secrets=config.spark.executor_secrets == "sent",
                 stop=stop,
@@ -93,12 +94,3 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
                 spreads=lambda ids: spark.is_ready and lanes.spreads(ids),
             )  # fmt: skip
     spark.stop()
-
-
-def _is_driven(config: Config) -> bool:
-    """Say whether Spark's start would take the cores with which the driver works off a backlog."""
-    match config.spark.backlog:
-        case "auto":
-            return starts_here(config) and not brings_cores(os.cpu_count() or 1, local=True)
-        case who:
-            return starts_here(config) and who == "driver"

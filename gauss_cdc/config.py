@@ -292,7 +292,8 @@ class SparkSection(Section):
     """Who takes what waits, loads included: the `driver`, in segments of some thousand rows, or
     `executors`, in large ones. `auto`: executors of a cluster, or of a machine with 8 cores and
     more; on fewer cores the driver is several times faster. A single commit of more than 20,000
-    rows is always theirs, and so is all that goes into a lake."""
+    rows is theirs, unless the driver takes what waits and can hold its rows (32 MiB). All that
+    goes into a lake is theirs."""
 
     executor_secrets: Literal["sent", "own"] = "sent"
     """How executors of a cluster get the target's password: `sent` by Spark, as a file of its

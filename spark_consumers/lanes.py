@@ -6,8 +6,8 @@
                        decodes it and stages it near the target by the sink's loader;
                        the driver holds none of it
 
-How large a segment becomes where much waits follows from who is to take it: executors, if their
-cores are not the driver's own (`brings_cores`).
+Where executors bring no cores of their own (`brings_cores`), the driver takes what waits, and
+tries a larger commit, too, until its rows weigh more than the driver may hold.
 
 A job alone takes longer than the driver needs for some thousand rows (measured:
 2,000 rows 4 ms against 132 ms), so there is nothing between the two lanes.
@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from schemas.control import Range, SchemaChange
 from schemas.topics import Topics
@@ -32,11 +32,11 @@ from spark_consumers.errors import Incomplete, StreamError, TargetDown
 from spark_consumers.executors import RESULT, Job, copy_batches
 from spark_consumers.frames import range_options
 from spark_consumers.jobs import Secrets, collected
-from spark_consumers.jvm import SPARK_ERRORS, cores, is_local, map_in_arrow
+from spark_consumers.jvm import SPARK_ERRORS, cores, map_in_arrow
 from spark_consumers.kafka.read import RangeReader, SchemaOf
 from spark_consumers.model import Rows, Segment
 from spark_consumers.sinks.base import StagedShape, StagingLoader
-from spark_consumers.sizes import driven
+from spark_consumers.sizes import DRIVER_BYTES, driven
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,9 +45,7 @@ _ROWS_A_TASK: Final = 100_000
 _TASKS_A_CORE: Final = 4  # at most, where partitions differ
 _UNEVEN: Final = 1.5  # times its share, that a task may have
 _FEW_CORES: Final = 8  # of one machine, on which the driver's lane is the faster one
-
-# Who takes what waits, besides single commits that are large: `auto` by what cores there are.
-Backlog: TypeAlias = Literal["auto", "driver", "executors"]
+_TRIED: Final = 500_000  # rows of a commit that may weigh less than the driver may hold
 
 
 def _never() -> bool:
@@ -95,13 +93,14 @@ class Lanes:
         client: Mapping[str, Any],
         loader: StagingLoader | None,
         driver_rows: int = 20_000,
-        backlog: Backlog = "auto",
+        is_driven: Callable[[], bool] = _never,
         native: bool = True,
         sends_secrets: bool = True,
         stop: Callable[[], bool] = _never,
     ) -> None:
         """`loader` is the sink's half on executors; without it all rows take the driver.
 
+        `is_driven` says whether the driver is the faster one, at this moment.
         `native`: executors may use the native part.  `sends_secrets`: executors of a cluster get
         what they log in with from here; else they have it.  `stop` cancels a job that runs.
         """
@@ -109,9 +108,8 @@ class Lanes:
         self._secrets = Secrets(loader.secrets if loader else {}, are_sent=sends_secrets)
         self._spark, self._driver, self._schema_of = spark, driver, schema_of
         self._source, self._client, self._loader = source, dict(client), loader
-        self._driver_rows, self._backlog = driver_rows, backlog
+        self._driver_rows, self._is_driven = driver_rows, is_driven
         self._taken: dict[tuple[str, int], bool] = {}
-        self._brings_cores: bool | None = None  # None: not asked yet
 
     def __call__(self, segment: Segment) -> Rows | SparkBulk:
         loader, names = self._loader, Topics(self._source)
@@ -120,6 +118,10 @@ class Lanes:
         topics = {r.topic for r in ranges}
         if loader is None or not ranges or records <= driven(self._driver_rows, len(topics)):
             return self._driver(segment)
+        if records <= _TRIED and self._is_driven():
+            rows = self._driver.up_to(segment, DRIVER_BYTES)
+            if rows is not None:
+                return rows
         schemas: dict[int, dict[str, Any]] = {}
         shapes: list[StagedShape] = []
         places: dict[tuple[str, int], int] = {}
@@ -146,32 +148,25 @@ class Lanes:
     def spreads(self, schema_ids: Mapping[str, tuple[int, ...]]) -> bool:
         """Say whether executors are to take rows of these topics, by these schemas."""
         names = Topics(self._source)
-        return self._is_executors() and all(
-            self._is_taken(topic, schema_id)
-            for topic, ids in schema_ids.items()
-            if topic != names.ddl
-            for schema_id in ids
+        loader = self._loader
+        return (
+            loader is not None
+            and not self._is_driven()
+            and all(
+                self._is_taken(loader, topic, schema_id)
+                for topic, ids in schema_ids.items()
+                if topic != names.ddl
+                for schema_id in ids
+            )
         )
 
-    def _is_executors(self) -> bool:
-        """Say whether what waits is theirs; asked once Spark runs."""
-        if self._loader is None or self._backlog != "auto":
-            return self._loader is not None and self._backlog == "executors"
-        if self._brings_cores is None:
-            spark = self._spark()
-            self._brings_cores = brings_cores(cores(spark), local=is_local(spark))
-        return self._brings_cores
-
-    def _is_taken(self, topic: str, schema_id: int) -> bool:
-        loader = self._loader
+    def _is_taken(self, loader: StagingLoader, topic: str, schema_id: int) -> bool:
         known = self._taken.get((topic, schema_id))
         if known is None:
             schema = self._schema_of(schema_id)
             table = Topics(self._source).table_by(topic, schema)
-            known = (
-                loader is not None
-                and table is not None
-                and loader.takes(StagedShape(table, RowDecoder(schema).columns))
+            known = table is not None and loader.takes(
+                StagedShape(table, RowDecoder(schema).columns)
             )
             self._taken[topic, schema_id] = known
         return known

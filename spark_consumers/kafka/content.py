@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from schemas.control import SchemaChange
 from schemas.errors import LOAD_AGAIN
@@ -25,6 +25,9 @@ from spark_consumers.native import is_packed
 
 if TYPE_CHECKING:
     from spark_consumers.native._native import PackedRows
+
+
+_OBJECTS: Final = 8  # times the bytes of a row in Avro, that Python's objects take
 
 
 class Decoders:
@@ -63,6 +66,12 @@ class Content:
         self._decoders = decoders
         self._rows: dict[tuple[str, bytes], tuple[TableId, RowDecoder, TakenRows]] = {}
         self._ddl: list[SchemaChange] = []
+        self._read_by_python = 0  # bytes of values
+
+    def held(self) -> int:
+        """Bytes of memory that the rows take, about."""
+        packed = (rows.held() for _, _, rows in self._rows.values() if is_packed(rows))
+        return sum(packed) + _OBJECTS * self._read_by_python
 
     def packed(self, topic: str, partition: int, offset: int, value: bytes) -> PackedRows | None:
         """Return the rows for values that begin as this one does; None: Python reads them."""
@@ -76,6 +85,7 @@ class Content:
         if topic == self._decoders.names.ddl:
             self._put_ddl(partition, offset, value)
             return
+        self._read_by_python += len(value)
         _, decoder, rows = self._of(topic, partition, offset, value)
         with _undecodable(topic, partition, offset):
             rows.put(decoder.decode(split(value)[1]))

@@ -34,11 +34,12 @@ from spark_consumers.errors import (
 )
 from spark_consumers.kafka.cluster import Cluster, down
 from spark_consumers.kafka.content import Content, Decoders
-from spark_consumers.kafka.ranges import COMMON, END, SILENCE, choose
+from spark_consumers.kafka.ranges import COMMON, END, SILENCE, NativeFetch, choose
 from spark_consumers.kafka.registry import SchemaOf, registry_at
 from spark_consumers.model import Ledger, Rows, Segment
 
 _STUCK: Final = 10.0  # seconds until another client's open transaction is skipped
+_PART: Final = 10_000  # records after which rows are weighed
 _TOPICS_KNOWN: Final = 60.0  # seconds for which topic ids are cached
 
 
@@ -297,6 +298,25 @@ class RangeReader:
         check_complete(segment, rows)
         return rows
 
+    def up_to(self, segment: Segment, most_bytes: int) -> Rows | None:
+        """As a call; None if the rows take more memory, or may do so because Python reads them."""
+        if not self.is_native:
+            return None
+        is_committed = self.prepare(segment)
+        content = Content(self._decoders)
+        for ranges in _parts(segment.ranges, _PART):
+            self._fetched(ranges, content, is_committed=is_committed)
+            if content.held() > most_bytes:
+                return None
+        rows = content.all()
+        check_complete(segment, rows)
+        return rows
+
+    @property
+    def is_native(self) -> bool:
+        """Say whether rows are read without an object for each."""
+        return isinstance(self._fetch, NativeFetch)
+
     def prepare(self, segment: Segment) -> bool:
         """Check that the ranges may be read; say whether read committed, see `wait_visible`."""
         self.check_identity(segment)
@@ -312,9 +332,12 @@ class RangeReader:
 
     def _read(self, ranges: Sequence[Range], *, is_committed: bool) -> Rows:
         content = Content(self._decoders)
+        self._fetched(ranges, content, is_committed=is_committed)
+        return content.all()
+
+    def _fetched(self, ranges: Sequence[Range], content: Content, *, is_committed: bool) -> None:
         try:
             self._fetch(ranges, content, is_committed=is_committed, stable=self._stable)
-            return content.all()
         except BaseException:
             self._stable.clear()
             raise
@@ -374,6 +397,28 @@ class RangeReader:
                     needed=end,
                 )
         return False
+
+
+def _parts(ranges: Sequence[Range], most: int) -> Iterator[list[Range]]:
+    """Divide ranges into parts of up to so many records.
+
+    >>> [len(part) for part in _parts([Range("t", 0, 0, 25), Range("t", 1, 5, 8)], 10)]
+    [1, 1, 2]
+    """
+    part: list[Range] = []
+    room = most
+    for r in ranges:
+        at = r.start
+        while at < r.end:
+            end = min(r.end, at + room)
+            part.append(Range(r.topic, r.partition, at, end))
+            room -= end - at
+            at = end
+            if not room:
+                yield part
+                part, room = [], most
+    if part:
+        yield part
 
 
 def _ends(ranges: Sequence[Range]) -> dict[tuple[str, int], int]:

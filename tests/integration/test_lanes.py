@@ -4,7 +4,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg2
@@ -16,14 +16,16 @@ from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.control import Commits, LoadPhase
 from schemas.envelope import envelope_schema
 from schemas.tables import Column, TableId, TableSchema
+from spark_consumers import lanes, native
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.errors import ApplyError, Incomplete, NotText, QueryEnded, RowMissing
 from spark_consumers.executors import secrets
 from spark_consumers.job import Applier, Observer, PassOptions
 from spark_consumers.jobs import Secrets, collected
 from spark_consumers.jvm import map_in_arrow
+from spark_consumers.kafka import read
 from spark_consumers.kafka.read import CutReader, RangeReader
-from spark_consumers.lanes import Backlog, Lanes, SparkBulk
+from spark_consumers.lanes import Lanes, SparkBulk
 from spark_consumers.model import Segment
 from spark_consumers.sinks.base import StagedShape
 from spark_consumers.sinks.postgres.bulk import create_stage
@@ -50,7 +52,9 @@ WIDE = typed("wide", *(Column(f"c{n}", 25, -1, "text") for n in range(796)))
 class Copy:
     """A source in Kafka, a target, and what brings one to the other."""
 
-    def __init__(self, kafka: str, prefix: str, url: str, spark, **options: object) -> None:
+    def __init__(
+        self, kafka: str, prefix: str, url: str, spark, *, is_driven=False, **options: object
+    ) -> None:
         self.source, self.url = KafkaFeed(kafka, prefix, A, B, LOG, WIDE), url
         self.cuts = CutReader(self.source.client, prefix, self.source.registry)
         self.driver = RangeReader(self.source.client, prefix, self.source.registry)
@@ -62,6 +66,7 @@ class Copy:
             client=self.source.client,
             loader=CopyLoader(psycopg2.extensions.parse_dsn(url)),
             driver_rows=0,
+            is_driven=lambda: is_driven,
         )
         self.sink = PostgresSink(url, prefix, **options)
         self.segments: list[Segment] = []
@@ -245,28 +250,24 @@ def _commands() -> Iterator[str]:
             yield path.read_text("utf-8", "replace")
 
 
-@pytest.mark.parametrize(
-    ("backlog", "by_executors"), [("auto", False), ("driver", False), ("executors", True)]
-)
-def test_what_waits_is_the_driver_s_where_executors_bring_no_cores(
-    spark, backlog: Backlog, *, by_executors: bool
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_large_commit_is_the_driver_s_where_it_is_faster_and_the_rows_fit(
+    kafka, topic_prefix, new_database: Callable[[], str], spark, monkeypatch, *, fits: bool
 ) -> None:
-    """The session has two cores of one machine; tables that cannot be staged are never theirs."""
-    schemas = {1: envelope_schema("p", A), 2: envelope_schema("p", WIDE)}
-    client = {"bootstrap.servers": "127.0.0.1:9"}  # which nobody asks
-    with closing(RangeReader(client, "p", schemas.__getitem__)) as driver:
-        lanes = Lanes(
-            lambda: spark,
-            driver,
-            schemas.__getitem__,
-            source="p",
-            client=client,
-            loader=CopyLoader({}),
-            backlog=backlog,
-        )
+    copy = Copy(kafka, topic_prefix, new_database(), spark, is_driven=True)
+    monkeypatch.setattr(read, "_PART", 2)
+    monkeypatch.setattr(lanes, "DRIVER_BYTES", 10_000 if fits else 100)
 
-        assert lanes.spreads({"p.public.a": (1,)}) is by_executors
-        assert not lanes.spreads({"p.public.a": (1,), "p.public.wide": (2,)})
+    copy.load(B)
+    copy.load(A, *([str(n), "x" * 50] for n in range(5)))
+    copy.apply([update(A, str(n), "y") for n in range(3)] + [delete(A, "4"), insert(B, "1", "z")])
+
+    assert copy.rows("a") == [(0, "y"), (1, "y"), (2, "y"), (3, "x" * 50)]
+    assert copy.rows("b") == [(1, "z")]
+    assert copy.applier.driver_rows == (10 if fits and native.IS_BUILT else 0)
+    # A commit that fits is tried at any time; more than that is never cut for executors.
+    assert not copy.lanes.spreads({})
+    copy.close()
 
 
 def test_secrets_for_tasks_are_in_a_file_of_their_user(spark) -> None:
