@@ -102,6 +102,7 @@ LAYERS = {
         ("gauss_cdc.sandbox.services",),
         ("gauss_cdc.verify", "gauss_cdc.rereads"),
         ("gauss_cdc.apply", "gauss_cdc.inspect", "gauss_cdc.recordings"),
+        ("gauss_cdc.backlog",),
         ("gauss_cdc.session", "gauss_cdc.target", "gauss_cdc.reports"),
         ("gauss_cdc.wiring", "gauss_cdc.gauss_dbapi"),
         (
