@@ -294,9 +294,7 @@ class RangeReader:
         if not segment.ranges:
             return Rows({})
         is_committed = self.prepare(segment)
-        rows = self._read(segment.ranges, is_committed=is_committed)
-        check_complete(segment, rows)
-        return rows
+        return _checked(segment, self._read(segment.ranges, is_committed=is_committed))
 
     def up_to(self, segment: Segment, most_bytes: int) -> Rows | None:
         """As a call; None if the rows take more memory, or may do so because Python reads them."""
@@ -308,9 +306,7 @@ class RangeReader:
             self._fetched(ranges, content, is_committed=is_committed)
             if content.held() > most_bytes:
                 return None
-        rows = content.all()
-        check_complete(segment, rows)
-        return rows
+        return _checked(segment, content.all())
 
     @property
     def is_native(self) -> bool:
@@ -397,6 +393,11 @@ class RangeReader:
                     needed=end,
                 )
         return False
+
+
+def _checked(segment: Segment, rows: Rows) -> Rows:
+    check_complete(segment, rows)
+    return rows
 
 
 def _parts(ranges: Sequence[Range], most: int) -> Iterator[list[Range]]:

@@ -418,8 +418,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "ordinals-not-checked",
         "3.4: for every commit the ordinals 0 to rows - 1 are complete",
         _READ_FILE,
-        "        check_complete(segment, rows)\n        return rows\n",
-        "        return rows\n",
+        "    check_complete(segment, rows)\n    return rows\n",
+        "    return rows\n",
         _READ,
     ),
     Mutation(
