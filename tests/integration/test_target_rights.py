@@ -11,9 +11,11 @@ import pytest
 from schemas.control import LoadPhase
 from schemas.findings import Level
 from schemas.tables import TableId
-from spark_consumers.errors import TargetRefused
+from spark_consumers.errors import TargetDown, TargetRefused
 from spark_consumers.job import Applier
-from spark_consumers.sinks.postgres.checks import check_rights
+from spark_consumers.sinks.base import Setup
+from spark_consumers.sinks.postgres.checks import PostgresInspector, check_rights
+from spark_consumers.sinks.postgres.products import POSTGRES
 from spark_consumers.sinks.postgres.rights import (
     database_problems,
     load_problems,
@@ -127,6 +129,29 @@ def test_check_says_what_stays_on_where_it_may_not_be_switched_off(
 
     assert (plain.level, warned.level) == (Level.NOTE, Level.WARNING)
     execute(postgres_url, f"REVOKE ALL ON PARAMETER session_replication_role FROM {role}")
+
+
+@pytest.mark.parametrize("question", ["reach", "rights", "tables"])
+def test_a_target_that_goes_while_check_asks_is_our_error(postgres_url: str, question: str) -> None:
+    made: list[Any] = []
+
+    def connect() -> Any:
+        made.append(psycopg2.connect(postgres_url))
+        return made[-1]
+
+    with closing(PostgresInspector(Setup("bank", connect=connect), POSTGRES)) as inspector:
+        asked = {
+            "reach": inspector.reach,
+            "rights": lambda: inspector.rights([HERE], has_ledger=False),
+            "tables": lambda: inspector.tables([], are_loaded=True),
+        }[question]
+        assert inspector.ledger() is None
+        execute(postgres_url, f"SELECT pg_terminate_backend({made[0].info.backend_pid}, 10000)")
+
+        with pytest.raises(TargetDown):
+            list(asked())
+
+        assert inspector.ledger() is None  # over another connection
 
 
 def test_apply_stops_with_the_same_words_when_it_connects_and_when_a_load_begins(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -50,7 +51,7 @@ class PostgresInspector(Inspector):
 
     def reach(self) -> Iterator[Finding]:
         """The server, its database, and the role's rights there."""
-        with self._connected().cursor() as cursor:
+        with self._asking() as cursor:
             cursor.execute("SELECT version(), '' IS NULL")
             said, loses_empty = cursor.fetchone()
             if (found := servers.product_of(said)) is None:
@@ -78,7 +79,7 @@ class PostgresInspector(Inspector):
 
     def rights(self, tables: Sequence[TableId], *, has_ledger: bool) -> Iterator[Finding]:
         """What the role lacks for these tables."""
-        with self._connected().cursor() as cursor:
+        with self._asking() as cursor:
             yield from check_rights(
                 cursor,
                 tables,
@@ -90,7 +91,7 @@ class PostgresInspector(Inspector):
 
     def tables(self, shapes: Sequence[TableSchema], *, are_loaded: bool) -> Iterator[Finding]:
         """Tables that cannot hold the source's, or hold rows before their load."""
-        with self._connected().cursor() as cursor:
+        with self._asking() as cursor:
             if are_loaded:
                 owned = _owned_tables(cursor, self._setup.source)
                 shapes = [shape for shape in shapes if shape.id in owned]
@@ -109,6 +110,17 @@ class PostgresInspector(Inspector):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    @contextmanager
+    def _asking(self) -> Iterator[Any]:
+        """Give a cursor; an error of the driver is raised as ours, and ends the connection."""
+        connection = self._connected()
+        try:
+            with connection.cursor() as cursor:
+                yield cursor
+        except DRIVER_ERRORS as exc:
+            self.close()  # the next question makes another one
+            raise ours(exc) from exc
 
     def _connected(self) -> Any:
         if self._connection is None:
