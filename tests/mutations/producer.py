@@ -25,7 +25,10 @@ _DEPARSED: Final = ("tests/producer/sources/gauss/ddl/test_deparsed.py",)
 _CATALOG_WATCH: Final = ("tests/producer/core/test_catalog_watch.py",)
 _STORAGE: Final = ("tests/integration/test_gauss_storage.py",)
 _MADE_AGAIN: Final = ("tests/producer/core/test_made_again.py",)
-_ASSEMBLE: Final = ("tests/producer/core/test_assemble.py",)
+_ASSEMBLE: Final = (
+    "tests/producer/core/test_assemble.py",
+    "tests/producer/core/test_transactions.py",
+)
 
 _HAND_OVER: Final = ("tests/producer/native/test_hand_over.py",)
 

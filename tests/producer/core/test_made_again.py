@@ -15,7 +15,7 @@ from producer.core.catalog_watch import CatalogWatch, Look, Seen
 from producer.core.events import Happened, TransactionEnded
 from producer.core.relations import Relations
 from schemas.tables import TableId, TableSchema
-from tests.producer.core.test_assemble import (
+from tests.producer.core.assembling import (
     ACCOUNT,
     ACCOUNTS,
     COLUMNS,

@@ -16,7 +16,7 @@ from producer.sources.postgres.triggers.records import Trust
 from schemas.control import Hole, Origin
 from schemas.positions import CommitKey, Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
-from tests.producer.core.test_assemble import (
+from tests.producer.core.assembling import (
     ACCOUNT,
     ACCOUNTS,
     COLUMNS,

@@ -1,0 +1,153 @@
+"""Messages outside of rows, and the topic of transactions: begin, end and what they count."""
+
+from dataclasses import replace
+
+from producer.core.changes import (
+    Logical,
+    Lost,
+)
+from producer.core.events import (
+    TransactionEnded,
+)
+from schemas.positions import Lsn
+from tests.producer.core.assembling import (
+    ACCOUNT,
+    COLUMNS,
+    FRAMES,
+    ID,
+    MESSAGES,
+    RESUME,
+    TOPIC,
+    Play,
+    blocks,
+    change,
+    frames,
+    insert,
+    message,
+    position_of,
+    read,
+    records,
+)
+
+
+def test_messages_are_separate_from_rows_and_have_no_ordinal() -> None:
+    happened = Play(messages=MESSAGES).transaction(
+        insert(1), Logical(True, Lsn(900), "p", b"c"), insert(2)
+    )
+
+    said = message(happened)
+    assert (said["op"], said["message"]) == ("m", {"prefix": "p", "content": b"c"})
+    assert (said["source"]["txId"], said["source"]["lsn"], said["source"]["seq"]) == (700, 900, 41)
+    rows = [r for r in records(happened) if r[0] == TOPIC]
+    assert [position_of(record[4]).ordinal for record in rows] == [0, 1]
+    assert happened[-1].rows == 2  # type: ignore[attr-defined]
+
+
+def test_begin_stands_before_the_first_event_and_end_behind_the_last_with_their_number() -> None:
+    happened = Play(frames=FRAMES).transaction(insert(1), change(1, 2), insert(3))
+
+    begin, end = frames(happened)
+    committed = 946_684_801_000
+    assert begin == {
+        "status": "BEGIN", "id": "700:1000", "event_count": None, "data_collections": None,
+        "ts_ms": committed,
+    }  # fmt: skip
+    assert end == {
+        "status": "END", "id": "700:1000", "event_count": 3, "ts_ms": committed,
+        "data_collections": [{"data_collection": "public.account", "event_count": 3}],
+    }  # fmt: skip
+    assert [r[0] for r in records(happened)] == [FRAMES.topic, TOPIC, TOPIC, TOPIC, FRAMES.topic]
+    assert blocks(happened) == [(1, 1), (2, 2), (3, 3)]
+    rows = [record for record in records(happened) if record[0] == TOPIC]
+    assert [position_of(record[4]).ordinal for record in rows] == [0, 1, 2]
+    assert happened[-1].rows == 3  # type: ignore[attr-defined]
+
+
+def test_a_key_change_is_two_events_and_a_tombstone_is_none() -> None:
+    happened = Play(keyed=True, frames=FRAMES).transaction(change(1, 2))
+
+    assert frames(happened)[1]["event_count"] == 2
+    assert blocks(happened) == [(1, 1), (2, 2)]
+
+
+def test_a_row_that_widens_its_schema_is_counted_once() -> None:
+    strict = replace(ACCOUNT, columns=(COLUMNS[0], replace(COLUMNS[1], nullable=False)))
+    play = Play({ID: strict}, strict, frames=FRAMES)
+
+    happened = play.transaction(insert(1, None), insert(2))
+
+    assert len(play.published) == 2
+    assert frames(happened)[1]["event_count"] == 2
+
+
+def test_messages_are_counted_with_the_rows_and_lonely_ones_are_in_no_transaction() -> None:
+    play = Play(messages=MESSAGES, frames=FRAMES)
+
+    happened = play.transaction(insert(1), Logical(True, Lsn(900), "p", b"c"))
+    lonely = play.feed(Logical(False, Lsn(2000), "p", b"c"))
+
+    assert message(happened)["transaction"]["total_order"] == 2
+    assert [c["data_collection"] for c in frames(happened)[1]["data_collections"]] == [
+        "public.account", "message",
+    ]  # fmt: skip
+    assert frames(lonely) == []
+    assert message(lonely)["transaction"] is None
+
+
+def test_a_transaction_without_events_has_no_begin() -> None:
+    happened = Play(frames=FRAMES).transaction(Lost("public", "account", "seen", "why"))
+
+    assert records(happened) == []
+
+
+def test_without_the_setting_no_row_is_in_a_transaction() -> None:
+    happened = Play().transaction(insert(1))
+
+    assert read(records(happened)[0])["transaction"] is None
+    assert frames(happened) == []
+
+
+def test_a_transaction_of_messages_alone_is_numbered_without_rows() -> None:
+    *_, ended = Play(messages=MESSAGES).transaction(Logical(True, Lsn(1), "p", b""))
+
+    assert isinstance(ended, TransactionEnded)
+    assert (ended.seq, ended.rows) == (41, 0)
+
+
+def test_a_message_outside_of_transactions_is_one_of_its_own_and_comes_once() -> None:
+    play = Play(messages=MESSAGES)
+    happened = play.feed(Logical(False, Lsn(1000), "p", b"c"))
+
+    assert message(happened)["source"]["txId"] is None
+    ended = happened[-1]
+    assert isinstance(ended, TransactionEnded)
+    assert (ended.seq, ended.commit_start, ended.end_lsn) == (41, 999, 1000)
+    assert play.feed(Logical(False, Lsn(RESUME), "p", b"sent again")) == []
+    assert play.transaction(insert(1))[-1].seq == 42  # type: ignore[attr-defined]
+
+
+def test_a_commit_that_begins_where_a_message_ends_was_not_delivered_with_it() -> None:
+    """SELECT pg_logical_emit_message(false, …); COMMIT: both have one position."""
+    play = Play(messages=MESSAGES, transactions={RESUME - 1: 0})
+
+    assert play.feed(Logical(False, Lsn(RESUME), "p", b"sent again")) == []
+    happened = play.transaction(insert(1), start=RESUME)
+
+    assert [position_of(record[4]).seq for record in records(happened)] == [41]
+
+
+def test_a_message_of_any_prefix_is_payload_and_a_large_one_is_left_out() -> None:
+    play = Play(messages=MESSAGES, max_row_bytes=300)
+
+    happened = play.transaction(
+        Logical(True, Lsn(1), "gauss-cdc.ddl", b"{}"),
+        Logical(True, Lsn(1), "p", b"secret" * 100),
+        Logical(True, Lsn(1), "p" * 280, b"secret"),
+        insert(1),
+    )
+
+    prefixes = [r[2] for r in records(happened) if r[0] == MESSAGES.topic]
+    assert len(prefixes) == 1
+    assert happened[-1].rows == 1
+    assert len(play.notes) == 1
+    assert "secret" not in play.notes[0]
