@@ -22,6 +22,7 @@ from spark_consumers.errors import Incomplete, NotExpressible, StreamError
 from spark_consumers.frames import records, typed_changes
 from spark_consumers.kafka.read import RangeReader, SchemaOf
 from spark_consumers.model import Segment
+from spark_consumers.sinks.lakes import changes
 from spark_consumers.sinks.lakes.changes import behind
 from spark_consumers.sinks.lakes.joined import Joined
 from spark_consumers.sinks.step import FIRST, LAST, Place
@@ -31,6 +32,17 @@ if TYPE_CHECKING:
 
 _SAID: Final = 5  # commits that an error names
 _PLACE: Final = ("seq", "ordinal", "op")
+# How many ordinals there are, and how many come again.
+_DISTINCT: Final = (
+    "count(DISTINCT ordinal)",
+    "count_if(op != 't') - count(DISTINCT ordinal) FILTER (WHERE op != 't')",
+)
+# The same where they fit into memory: half of the stages.
+_COLLECTED: Final = (
+    "CAST(size(collect_set(ordinal)) AS BIGINT)",
+    "count_if(op != 't') - size(collect_set(ordinal) FILTER (WHERE op != 't'))",
+)
+_FEW_ROWS: Final = 50_000
 
 
 class FrameReader:
@@ -135,18 +147,19 @@ class FrameRows:
         self._frames: dict[TableId, list[DataFrame]] = {}
         self._spans: dict[tuple[TableId, int], tuple[Place, Place]] = {}  # of frames with rows
         self._counts = Counter[TableId]()
+        self._kinds: dict[tuple[TableId, tuple[str, ...]], changes.Kinds] = {}
 
     @property
     def tables(self) -> Sequence[TableId]:
         return list(self._make)
 
-    def check(self, segment: Segment) -> None:
+    def check(self, segment: Segment, keys: Mapping[str, tuple[str, ...]]) -> None:
         """Count every commit's ordinals; see `cuts.check_complete`."""
         if segment.loads:
             self._check_loads(segment)
             return
         found: Counter[int] = Counter(change.seq for change in self.ddl)
-        for _, seq, rows, again, first, last in self._counted(is_load=False):
+        for _, seq, rows, again, first, last in self._counted(segment, keys):
             found[seq] += rows
             if again:
                 raise _incomplete(segment, "rows are there twice", seq=seq)
@@ -161,7 +174,7 @@ class FrameRows:
 
     def _check_loads(self, segment: Segment) -> None:
         promised, found = chunk_rows(segment), Counter[TableId]()
-        for table, _, rows, *_ in self._counted(is_load=True):
+        for table, _, rows, *_ in self._counted(segment, {}):
             found[table] += rows
         for table in self._make.keys() | promised.keys():
             if found[table] != promised.get(table, 0):
@@ -170,6 +183,9 @@ class FrameRows:
 
     def count(self, table: TableId) -> int:
         return self._counts[table]
+
+    def kinds(self, table: TableId, key: tuple[str, ...]) -> changes.Kinds | None:
+        return self._kinds.get((table, key))
 
     def between(
         self, table: TableId, after: Place, before: Place, shape: Joined | None = None
@@ -210,38 +226,50 @@ class FrameRows:
             self._frames[table] = [frame.persist() for frame in self._make[table]()]
         return self._frames[table]
 
-    def _counted(self, *, is_load: bool) -> Iterator[tuple[TableId, int, int, int, int, int]]:
+    def _counted(
+        self, segment: Segment, keys: Mapping[str, tuple[str, ...]]
+    ) -> Iterator[tuple[TableId, int, int, int, int, int]]:
         """Yield (table, seq, rows, double ones, least ordinal, greatest), by one job.
 
-        A TRUNCATE may stand in several partitions under one ordinal.
+        A TRUNCATE may stand in several partitions under one ordinal.  The same job says of tables
+        that follow rows by a key what their changes are.
         """
         from pyspark.sql import DataFrame  # noqa: PLC0415  only where Spark is
-        from pyspark.sql import functions as f  # noqa: PLC0415
 
         made = [(table, at) for table in self._make for at in range(len(self._of(table)))]
         if not made:
             return
-
-        rows, again = (
-            f.expr("count(DISTINCT ordinal)"),
-            f.expr("count_if(op != 't') - count(DISTINCT ordinal) FILTER (WHERE op != 't')"),
-        )
-        if is_load:
-            rows, again = f.count("*"), f.lit(0)
+        by = {table: self._key(table, keys) for table in self._make}
+        told = any(by.values())
         places = reduce(
             DataFrame.unionByName,
             (
-                self._of(table)[at].select(f.lit(number).alias("made"), *_PLACE)
+                self._of(table)[at].selectExpr(
+                    f"{number} AS made", *_PLACE, *(changes.flags(by[table] or ()) if told else ())
+                )
                 for number, (table, at) in enumerate(made)
             ),
         )
-        counted = places.groupBy("made", "seq").agg(rows, again, f.min("ordinal"), f.max("ordinal"))
-        for number, seq, count, double, low, high in counted.collect():
+        distinct = _DISTINCT if segment.rows > _FEW_ROWS else _COLLECTED
+        counts = ("count(*)", "0L") if segment.loads else distinct
+        ends, more = ("min(ordinal)", "max(ordinal)"), changes.COUNTED if told else ()
+        counted = places.groupBy("made", "seq").agg(*changes.exprs(*counts, *ends, *more))
+        rows = counted.collect()
+        for number, seq, count, double, low, high, *_ in rows:
             first, last = self._spans.get(made[number], (LAST, FIRST))
             span = min(first, (seq, low)), max(last, (seq, high))
             self._spans[made[number]] = span
             self._counts[made[number][0]] += count
             yield made[number][0], seq, count, double, low, high
+        for table, key in by.items():
+            if key is not None:
+                number = made.index((table, 0))
+                self._kinds[table, key] = changes.kinds_of(r[6:] for r in rows if r[0] == number)
+
+    def _key(self, table: TableId, keys: Mapping[str, tuple[str, ...]]) -> tuple[str, ...] | None:
+        """Return a table's key, where it has one and all its rows are in one frame with it."""
+        key, frames = keys.get(str(table)), self._of(table)
+        return key if key and len(frames) == 1 and {*key} <= _columns(frames[0]).keys() else None
 
 
 def _shaped(frames: Iterable[DataFrame], table: TableId, shape: Joined) -> list[DataFrame]:

@@ -21,13 +21,14 @@ from schemas.control import Hole, LoadPhase
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.positions import of_reread
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
-from spark_consumers.errors import Superseded, TargetRefused
+from spark_consumers.errors import Incomplete, Superseded, TargetRefused
 from spark_consumers.lake_rows import FrameRows, TableFrames
 from spark_consumers.lakes import read_at
 from spark_consumers.model import Change, Ledger, Rows, Segment
 from spark_consumers.segments import segments
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.kinds import SINKS
+from spark_consumers.sinks.lakes.changes import kinds
 from spark_consumers.sinks.lakes.core import Apply, Begin, Stamp, TableVersion, Watermark
 from spark_consumers.sinks.lakes.delta import DeltaTables
 from spark_consumers.sinks.lakes.iceberg import IcebergTables
@@ -290,6 +291,7 @@ def test_scd1_has_the_last_state_of_each_key_at_each_watermark(
         [update(A, "5", "k", ..., old="1")],
         [truncate(B), truncate(B), insert(B, "9", "only", None)],
     )
+    _knows_what_changes_are(lake)
     lake.dies.append("rows applied")
     with pytest.raises(KilledError):
         lake.apply()
@@ -361,6 +363,25 @@ def test_scd1_has_the_last_state_of_each_key_at_each_watermark(
     assert min(mark.number for mark in lake.watermarks()) == oldest.number
     assert lake.at(oldest, WIDE, "id", "v", "w") == rows
     assert lake.rows(RENAMED) == [(9, "late", None)]
+
+
+def _knows_what_changes_are(lake: Lake) -> None:
+    """The check counts rows of a segment that waits, few or many, and says what they are."""
+    newest, key = lake.marks().newest(), ("id",)
+    assert newest is not None
+    (segment,) = lake.segments(newest.ledger)
+    for rows in (segment.rows, 1_000_000):
+        one, staged = replace(segment, rows=rows), lake.staged(segment)
+        staged.check(one, {str(table): key for table in staged.tables})
+        for table in staged.tables:
+            changes = staged.between(table, FIRST, LAST)
+            assert changes is not None
+            assert staged.kinds(table, key) == kinds(changes, key)
+        staged.close()
+        twice = FrameRows((), {A.id: lambda rows=changes: [rows.union(rows)]})
+        with pytest.raises(Incomplete, match="rows are there twice"):
+            twice.check(one, {})
+        twice.close()
 
 
 # One of its commits takes seconds: here is only what differs from Iceberg, the versions.

@@ -8,7 +8,7 @@ calls; an answer may be lost.  Only the append of a watermark is conditional.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from schemas.control import SchemaChange
@@ -48,11 +48,15 @@ class LakeStaged:
     def tables(self) -> Sequence[TableId]:
         return sorted(self.rows.changes, key=str)
 
-    def check(self, segment: Segment) -> None:
+    def check(self, segment: Segment, keys: Mapping[str, tuple[str, ...]]) -> None:
+        del keys
         check_complete(segment, self.rows)
 
     def count(self, table: TableId) -> int:
         return len(self.rows.changes[table])
+
+    def kinds(self, table: TableId, key: tuple[str, ...]) -> None:
+        del table, key
 
     def between(
         self, table: TableId, after: rules.Place, before: rules.Place, shape: Joined | None = None

@@ -10,9 +10,9 @@ changes has the columns of `frames.changes_frame`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from schemas.tables import TableId
 from spark_consumers.dialects.spark import literal, quote
@@ -76,25 +76,45 @@ class Net:
     has_kept: bool
 
 
+def flags(key: Sequence[str]) -> list[str]:
+    """Return what `Kinds` counts of each change, as columns."""
+    unnamed = " OR ".join(f"before.{quote(k)} IS NULL" for k in key) or "false"
+    return [
+        "coalesce(size(unsent), 0) > 0 AS is_unsent",
+        f"{_moved(key)} AS is_moved",
+        f"op = 'd' AND (before IS NULL OR {unnamed}) AS is_unnamed",
+    ]
+
+
+# `Kinds` of rows with `flags`.
+COUNTED: Final = (
+    "count(*)",
+    "count_if(op IN ('c', 'r'))",
+    f"max({_PLACE}) FILTER (WHERE op = 't')",
+    "count_if(is_unsent)",
+    "count_if(is_moved)",
+    "count_if(is_moved AND is_unsent)",
+    "count_if(is_unnamed)",
+)
+
+
+def kinds_of(counted: Iterable[Sequence[Any]]) -> Kinds:
+    """Add up rows of COUNTED.
+
+    >>> kinds_of([(3, 1, (7, 2), 0, 1, 0, 0), (1, 0, None, 1, 0, 0, 0)])
+    Kinds(rows=4, inserts=1, truncated=(7, 2), unsent=1, moved=1, moved_unsent=0, unnamed=0)
+    """
+    rows = [*counted]
+    last = max((tuple(row[2]) for row in rows if row[2] is not None), default=None)
+    sums = (sum(row[at] for row in rows) for at in (0, 1, 3, 4, 5, 6))
+    count, inserts, *more = sums
+    return Kinds(count, inserts, last, *more)
+
+
 def kinds(changes: DataFrame, key: Sequence[str]) -> Kinds:
     """Count, by one job."""
-    from pyspark.sql import functions as f  # noqa: PLC0415  only where Spark is
-
-    other = _moved(key)
-    unnamed = " OR ".join(f"before.{quote(k)} IS NULL" for k in key) or "false"
-    unsent = "coalesce(size(unsent), 0) > 0"
-    row = changes.agg(
-        f.count("*"),
-        f.expr("count_if(op IN ('c', 'r'))"),
-        f.expr(f"max({_PLACE}) FILTER (WHERE op = 't')"),
-        f.expr(f"count_if({unsent})"),
-        f.expr(f"count_if({other})"),
-        f.expr(f"count_if({other} AND {unsent})"),
-        f.expr(f"count_if(op = 'd' AND (before IS NULL OR {unnamed}))"),
-    ).first()
-    assert row is not None
-    last = row[2]
-    return Kinds(row[0], row[1], (last[0], last[1]) if last else None, *row[3:])
+    told = changes.selectExpr("op", "seq", "ordinal", *flags(key))
+    return kinds_of(told.agg(*exprs(*COUNTED)).collect())
 
 
 def net(
@@ -105,9 +125,13 @@ def net(
     key: Sequence[str],
     *,
     is_exact: bool,
+    of: Kinds | None = None,
 ) -> Net:
-    """Return the last state of each key; `target` is the table before these changes."""
-    of = kinds(changes, key)
+    """Return the last state of each key; `target` is the table before these changes.
+
+    `of`: what the changes are, where it is known.
+    """
+    of = of or kinds(changes, key)
     check(table, of)
     changes = _since(changes, of)
     # Where a DELETE may have been lost, a key may come that is there, or twice.

@@ -122,6 +122,7 @@ class Apply:
     key: tuple[str, ...]
     is_exact: bool
     count: int = 0  # about: those of the segment
+    kinds: Any = None  # what `SegmentContent.kinds` knows of the rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +202,17 @@ class SegmentContent(Protocol):
     def tables(self) -> Iterable[TableId]:
         """Tables with rows in it."""
 
-    def check(self, segment: Segment) -> None:
-        """Raise Incomplete unless the rows are exactly what the cut promises."""
+    def check(self, segment: Segment, keys: Mapping[str, tuple[str, ...]]) -> None:
+        """Raise Incomplete unless the rows are exactly what the cut promises.
+
+        `keys`: of tables whose changes go by their key, by schema.table.
+        """
 
     def count(self, table: TableId) -> int:
         """How many rows it has of a table, once it was checked."""
+
+    def kinds(self, table: TableId, key: tuple[str, ...]) -> Any | None:
+        """What the check found out of all rows of a table, by this key; None: it did not."""
 
     def between(
         self, table: TableId, after: Place, before: Place, shape: Joined | None = None
@@ -257,7 +264,8 @@ class LakeTransaction:
 
     def check_staged(self, segment: Segment) -> None:
         self._segment = segment
-        self._staged.check(segment)
+        keys = {name: mark.key for name, mark in self._named.items()} if self._needs_key else {}
+        self._staged.check(segment, keys)
 
     def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
         self._alter(change, is_exact=is_exact)
@@ -343,7 +351,9 @@ class LakeTransaction:
                 "the lake does not have a table of the stream", table=table, hint=LOAD_AGAIN
             )
         is_exact = str(table) not in self._inexact
-        work = Apply(rows, named.key, is_exact, self._staged.count(table))
+        is_all = (after, self._upto, shape) == (FIRST, LAST, None)
+        kinds = self._staged.kinds(table, named.key) if is_all else None
+        work = Apply(rows, named.key, is_exact, self._staged.count(table), kinds)
         self._write(table, work, key=named.key)
 
     def _write(self, table: TableId, work: Work, *, key: tuple[str, ...]) -> None:

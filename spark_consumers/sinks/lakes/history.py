@@ -67,9 +67,13 @@ def history(
     key: Sequence[str],
     *,
     is_exact: bool,
+    of: changed.Kinds | None = None,
 ) -> StatesMerge:
-    """Return the states that these changes end and begin; `target` is the table before them."""
-    of = changed.kinds(changes, key)
+    """Return the states that these changes end and begin; `target` is the table before them.
+
+    `of`: what the changes are, where it is known.
+    """
+    of = of or changed.kinds(changes, key)
     changed.check(table, of)
     said = [(name, *changed.said(name)) for name in columns]
     events = changed.events(changes.where("op != 't'"), key, of)

@@ -55,15 +55,15 @@ def errors(what: str, table: TableId) -> Iterator[None]:
 @contextmanager
 def settings(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
     """Set them around one statement: they hold for every write of the session."""
-    before = spark.conf.getAll
+    before = {name: spark.conf.get(name, None) for name in values}
     for name, value in values.items():
         spark.conf.set(name, value)
     try:
         yield
     finally:
-        for name in values:
-            if name in before:
-                spark.conf.set(name, before[name])
+        for name, value_before in before.items():
+            if value_before is not None:
+                spark.conf.set(name, value_before)
             else:
                 spark.conf.unset(name)
 
@@ -162,12 +162,14 @@ def planned(work: Add | Apply, table: TableId, target: DataFrame, mode: str) -> 
     if mode == "scd2":
         if isinstance(work, Add):
             return Append(_fitted(history.loaded(rows, columns), there))
-        states = history.history(rows, target, table, columns, work.key, is_exact=work.is_exact)
+        states = history.history(
+            rows, target, table, columns, work.key, is_exact=work.is_exact, of=work.kinds
+        )
         return Merge(states.frame, states.statement.replace("{source}", _VIEW))
     if isinstance(work, Add):
         cells = [f"after.{quote(name)} AS {quote(name)}" for name in columns]
         return Append(_fitted(rows.selectExpr(*cells, f"exact AS {EXACT}"), there))
-    net = changes.net(rows, target, table, columns, work.key, is_exact=work.is_exact)
+    net = changes.net(rows, target, table, columns, work.key, is_exact=work.is_exact, of=work.kinds)
     if net.has_kept and work.is_exact:
         _require_rows(target, net, work.key, table)
     if net.is_whole:
