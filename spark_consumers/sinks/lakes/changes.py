@@ -141,7 +141,8 @@ def net(
         return Net(frame, is_whole=False, is_plain=True, has_kept=False)
     keyed = events(changes, key, of)
     has_kept = of.unsent > 0
-    keys = [f"_key.{quote(k)}" for k in key]
+    # Columns of their own, not a struct: the join with the table then needs no shuffle of these.
+    keys = [quote(f"key {k}") for k in key]
     cells_said = [said(name) for name in columns]
     followed = None
     if of.moved_unsent:
@@ -149,7 +150,9 @@ def net(
             keyed, target, table, columns, key, said=cells_said, is_exact=is_exact
         )
         keyed = keyed.join(met, "_key", "left_anti")
-    last = keyed.groupBy("_key")
+    last = keyed.groupBy(
+        *exprs(*(f"_key.{quote(k)} AS {name}" for k, name in zip(key, keys, strict=True)))
+    )
     if has_kept:
         state = last.agg(
             *exprs(

@@ -67,7 +67,7 @@ class IcebergTables:
     def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
         with writing.errors("to put a table back", table):
             self._refuse_columns(table, content)
-            self._publish(table, head.id, content, None)
+            self._publish(self._load(table), table, head.id, content, None)
         return TableVersion(content)
 
     def write(
@@ -186,13 +186,14 @@ class IcebergTables:
         said = {f"spark.sql.iceberg.snapshot-property.{_STAMP}": core.stamp_text(stamp)}
         try:
             with writing.errors("a write", table), writing.settings(self._spark(), said):
-                self._load(table).manageSnapshots().createBranch(branch, head.id).commit()
+                loaded = self._load(table)
+                loaded.manageSnapshots().createBranch(branch, head.id).commit()
                 write(branch)
-                new = self._load(table).refs().get(branch).snapshotId()
+                new = _newest(loaded, branch)
                 if new == head.id:  # there was nothing to write
                     self._empty(table, branch)
-                    new = self._load(table).refs().get(branch).snapshotId()
-                self._publish(table, head.id, new, branch)
+                    new = _newest(loaded, branch)
+                self._publish(loaded, table, head.id, new, branch)
         except ApplyError:  # it is tried again: a branch of each attempt would stay
             with suppress(*jvm.SPARK_ERRORS):
                 self._load(table).manageSnapshots().removeBranch(branch).commit()
@@ -289,9 +290,9 @@ class IcebergTables:
         return f"{self.name(table)}.{quote(f'branch_{branch}')}"
 
     # ------------------------------------------------------------ metadata
-    def _publish(self, table: TableId, was: int, new: int, branch: str | None) -> None:
+    def _publish(self, loaded: Any, table: TableId, was: int, new: int, branch: str | None) -> None:
         """Move `main`, and only from where it was."""
-        operations = self._load(table).operations()
+        operations = loaded.operations()
         base = operations.refresh()
         _require_main(base, was, table)
         metadata = jvm.iceberg(self._spark()).TableMetadata.buildFrom(base)
@@ -302,6 +303,11 @@ class IcebergTables:
 
     def _load(self, table: TableId) -> Any:
         return jvm.iceberg_table(self._spark(), self.name(table))
+
+
+def _newest(loaded: Any, branch: str) -> int:
+    loaded.refresh()
+    return int(loaded.refs().get(branch).snapshotId())
 
 
 def _properties(columns: str) -> dict[str, str]:
