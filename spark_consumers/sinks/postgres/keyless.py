@@ -90,7 +90,8 @@ def _finding(plan: Plan, is_null: Sequence[bool], rows: Counter[_Row]) -> str:
     """The statement that deletes rows, which are NULL in the same columns.
 
     Its arguments are their other cells, row by row.  The server decides whether it reads the table
-    once, or an index for each row.
+    once, or an index for each row.  Rows that differ may be the same one in the target's types:
+    then each is found where any is, and as many go as all of them.
     """
     tests: list[str] = []
     kinds: list[str] = []
@@ -107,9 +108,9 @@ def _finding(plan: Plan, is_null: Sequence[bool], rows: Counter[_Row]) -> str:
     names = ", ".join(["at", "often", *(f"c{at}" for at in range(len(kinds)))])
     table = part(plan.name)
     return (
-        f"DELETE FROM {table} d USING (SELECT t.tableoid, t.ctid, r.often, row_number()"
-        f" OVER (PARTITION BY r.at) AS nth FROM (VALUES {values}) r ({names})"
-        f" JOIN {table} t ON {' AND '.join(tests or ['true'])}) x"
+        f"DELETE FROM {table} d USING (SELECT t.tableoid, t.ctid, sum(r.often) AS often,"
+        f" row_number() OVER (PARTITION BY min(r.at)) AS nth FROM (VALUES {values}) r ({names})"
+        f" JOIN {table} t ON {' AND '.join(tests or ['true'])} GROUP BY t.tableoid, t.ctid) x"
         " WHERE x.nth <= x.often AND d.ctid = x.ctid AND d.tableoid = x.tableoid"
     )
 
