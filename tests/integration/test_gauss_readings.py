@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from producer.sources.gauss import readings as gauss_readings
-from producer.sources.gauss.server import Product
+from producer.sources.gauss.server import QUESTION, Product, parse_server
 from producer.sources.postgres.connection import ReplicationConnection
 from schemas.positions import Lsn
 from schemas.tables import ReplicaIdentity, TableId
@@ -88,11 +88,13 @@ def test_who_we_are_is_read(server: PrivateServer, session: ReplicationConnectio
 
 
 def test_facts_are_read_before_a_start(session: ReplicationConnection) -> None:
-    facts = gauss_readings.read_server(session, "ours")
+    server = parse_server(session.query(QUESTION))
+    node = gauss_readings.node_of(session, server)
+    facts = gauss_readings.read_server(session, "ours", server, node)
 
     assert (facts.has_slot, facts.confirmed_csn, facts.is_standby) == (True, None, False)
     assert facts.max_process_memory_kb is None
-    assert gauss_readings.read_server(session, "nobodys").has_slot is False
+    assert gauss_readings.read_server(session, "nobodys", server, node).has_slot is False
 
 
 def test_the_end_of_the_log_moves(server: PrivateServer, session: ReplicationConnection) -> None:

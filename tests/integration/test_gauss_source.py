@@ -19,7 +19,7 @@ from producer.sources.dial import parse_dsn
 from producer.sources.gauss import point as gauss_point
 from producer.sources.gauss import readings as gauss_readings
 from producer.sources.gauss import slots as gauss_slots
-from producer.sources.gauss import source as gauss
+from producer.sources.gauss import tries
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.source import GaussSource, open_session
 from schemas.positions import Lsn
@@ -77,7 +77,7 @@ def taken(source: GaussSource) -> bool:
 def test_a_refusal_that_nothing_explains_is_borne_and_passes(
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gauss, "_TRY_AGAIN", 0.05)
+    monkeypatch.setattr(tries, "_TRY_AGAIN", 0.05)
     ours = slot_made(options, f"{options.slot}_a")
     theirs = slot_made(options, f"{options.slot}_b")
     notes: list[str] = []
@@ -97,8 +97,8 @@ def test_a_refusal_that_nothing_explains_is_borne_and_passes(
 def test_a_refusal_that_never_passes_stops_with_the_way_out(
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gauss, "_TRY_AGAIN", 0.05)
-    monkeypatch.setattr(gauss, "_UNEXPLAINED_SECONDS", 0.3)
+    monkeypatch.setattr(tries, "_TRY_AGAIN", 0.05)
+    monkeypatch.setattr(tries, "_UNEXPLAINED_SECONDS", 0.3)
     ours = slot_made(options, f"{options.slot}_a")
     theirs = slot_made(options, f"{options.slot}_b")
     source = GaussSource.open(ours, lambda _: None)

@@ -1,7 +1,7 @@
 """GaussDB's and openGauss' decoding of the simulated source.
 
 The bytes are those of the emulator's records, which shares nothing with the decoders; how they are
-packed into messages is drawn here.  What reads them is `GaussSource`, whose questions to a
+packed into messages is drawn here.  What reads them is `StreamReader`, whose questions to a
 server are answered by the simulated one.
 
 What these streams do not say is not in them: unsent TOAST values, logical messages, a TRUNCATE in
@@ -29,8 +29,7 @@ from producer.options import Options
 from producer.sources.gauss.options import Vendor
 from producer.sources.gauss.options.effective import effective
 from producer.sources.gauss.resolver import MARKS
-from producer.sources.gauss.server import Product, Server
-from producer.sources.gauss.source import GaussSource
+from producer.sources.gauss.stream_reader import StreamReader
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 from tests.sim.world import World
@@ -268,28 +267,27 @@ def _identity(table: TableSchema, cells: Cells) -> list[Field]:
 
 
 # ---------------------------------------------------------------- who reads it
-class Reading(GaussSource):
+class Reading(StreamReader):
     """What of `GaussSource` reads a stream."""
 
     def __init__(self, decoding: Decoding, source: Source, native: Choice) -> None:
         hold = source.world.rng.choice(HOLD_BYTES)
         exclude = decoding.options.exclude if "x" not in source.captured else ()
-        self._options = replace(decoding.options, native=native, hold_bytes=hold, exclude=exclude)
-        self.decided = decoding.decided
-        product = Product(decoding.options.kind)
-        self.server = Server(product, "7.0.0", is_primary=True, database="bank", encoding="UTF8")
-        self._source = source
-        self._windows = {}
-        self._stream = None
+        options = replace(decoding.options, native=native, hold_bytes=hold, exclude=exclude)
+        super().__init__(options, decoding.decided, "utf-8", Answers(source))
+
+
+class Answers(NamedTuple):
+    """What the simulated server says of its tables."""
+
+    source: Source
 
     def shape(self, table: TableId) -> TableSchema | None:
-        found = self._source.tables.get(table.name)
+        found = self.source.tables.get(table.name)
         return None if found is None else found.schema(table.name)
 
-    def _wrote(self, table: TableId, xid: int) -> bool | None:
+    def wrote(self, _table: TableId, _xid: int) -> bool | None:
         return False  # a statement of the simulated source stands alone in its transaction
 
-    def end(self) -> None:
-        """The process is gone, and its file with it."""
-        if self._stream is not None:
-            self._stream.close()
+    def holds(self, table: TableId, xid: int, rows: int) -> bool:
+        raise AssertionError(table, xid, rows)

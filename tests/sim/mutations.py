@@ -44,8 +44,8 @@ from producer.sources.gauss.boundaries import Boundaries
 from producer.sources.gauss.buffer import TransactionBuffer
 from producer.sources.gauss.decoders.messages import TxCommit
 from producer.sources.gauss.mixed import Mixed
-from producer.sources.gauss.source import GaussSource
 from producer.sources.gauss.stream import GaussStream
+from producer.sources.gauss.stream_reader import StreamReader
 from producer.wire.replication import WalMessage
 from schemas import accept
 from schemas.accept import CutReplay
@@ -347,10 +347,10 @@ _AGAIN: Faulty = {**_LONG, "producer_crashes": 8, "crash_at": "runs (cutting)"}
 # Of streams that are held until their COMMIT.
 _GAUSS: list[Mutation] = [
     Mutation("gauss-keepalive", "a keepalive of parallel decoding moves nothing: it is ahead",
-             replaced(GaussSource, keepalives_move=property(lambda _: True)),
+             replaced(StreamReader, keepalives_move=property(lambda _: True)),
              {"style": "b", "drops": 3, "producer_crashes": 4}),
     Mutation("gauss-keepalive-csn", "nor does one of a slot that is ordered by CSN",
-             replaced(GaussSource, keepalives_move=property(lambda _: True)),
+             replaced(StreamReader, keepalives_move=property(lambda _: True)),
              {"style": "b, by csn"}),
     Mutation("gauss-csn-at-begin", "serial decoding tells the CSN at COMMIT only [H21]",
              edit(stream, "together",

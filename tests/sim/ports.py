@@ -455,7 +455,8 @@ class SimGaussSource(SimSource):
         hidden: set[TableId] | None = None,
         loads: bool = True,
     ) -> None:
-        self._reading.start_reading(known, resume=resume, csn=csn, hidden=hidden, loads=loads)
+        del loads
+        self._reading.start(known, resume=resume, csn=csn, hidden=hidden)
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False
@@ -464,7 +465,7 @@ class SimGaussSource(SimSource):
 
     def leave(self) -> None:
         super().leave()
-        self._reading.end()
+        self._reading.close()
 
 
 def _at_once(_label: str) -> None:

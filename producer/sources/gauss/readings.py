@@ -126,10 +126,11 @@ class Readings:
         )
 
 
-def read_server(session: ReadingSession, slot: str) -> ServerFacts:
+def read_server(
+    session: ReadingSession, slot: str, server: Server, node_of_it: tuple[str, int | None]
+) -> ServerFacts:
     """Read only what the rules of decoding options use, before START_REPLICATION."""
-    server = parse_server(session.query(QUESTION))
-    node, shards = node_of(session, server)
+    node, shards = node_of_it
     found = gauss_slots.find(session, slot)
     readings = Readings(
         server=server,

@@ -25,42 +25,24 @@ from producer.core.takeover import MadeSlot, Slot
 from producer.core.window import NothingThere
 from producer.errors import (
     CdcError,
-    SlotMismatch,
-    SlotMissing,
     SlotTaken,
     SourceError,
 )
 from producer.options import Options
 from producer.sources import patterns, requests
 from producer.sources.base import try_lock
-from producer.sources.decoders import NAMING
-from producer.sources.gauss import (
-    catalog as gauss_catalog,
-)
-from producer.sources.gauss import (
-    evidence as gauss_evidence,
-)
-from producer.sources.gauss import (
-    gaps,
-)
-from producer.sources.gauss import (
-    point as gauss_point,
-)
-from producer.sources.gauss import (
-    readings as gauss_readings,
-)
-from producer.sources.gauss import (
-    slots as gauss_slots,
-)
-from producer.sources.gauss import (
-    snapshot as gauss_snapshot,
-)
+from producer.sources.gauss import catalog as gauss_catalog
+from producer.sources.gauss import evidence as gauss_evidence
+from producer.sources.gauss import gaps
+from producer.sources.gauss import point as gauss_point
+from producer.sources.gauss import readings as gauss_readings
+from producer.sources.gauss import slots as gauss_slots
+from producer.sources.gauss import snapshot as gauss_snapshot
 from producer.sources.gauss.connection import GaussConnection, Unexplained
 from producer.sources.gauss.csn_order import OneBehind
 from producer.sources.gauss.functions import FunctionStream, ReadingMode
-from producer.sources.gauss.held import Held
+from producer.sources.gauss.new_slot import NewSlot
 from producer.sources.gauss.options import (
-    Decoding,
     Effective,
     check_server_rules,
     effective,
@@ -68,13 +50,11 @@ from producer.sources.gauss.options import (
     why_not_full,
 )
 from producer.sources.gauss.recorded import evidence
-from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.server import Server
 from producer.sources.gauss.snapshot import GaussReading
-from producer.sources.gauss.spill import SpillFile
 from producer.sources.gauss.storage import StorageWatch
-from producer.sources.gauss.stream import GaussStream
-from producer.sources.gauss.system_schemas import is_system_schema
+from producer.sources.gauss.stream_reader import StreamReader
+from producer.sources.gauss.tries import Tries
 from producer.sources.rights import problems_of_reading
 from producer.sources.session import Asks
 from producer.wire.replication import WalMessage
@@ -82,15 +62,9 @@ from schemas.control import Identity
 from schemas.encodings import of_cells
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
-from schemas.types.names import oid_of
 
 _WINDOWS: Final = 3  # without a lock, until a table is locked for the moment of one
-_MAKE_WAIT: Final = 0.5  # seconds for a new slot before control returns to the caller
 _RELEASE_SECONDS: Final = 3.0
-# An unexplained refusal usually ends with the decoders of the last stream.
-_UNEXPLAINED_SECONDS: Final = 120.0
-_TRY_AGAIN: Final = 2.0
-_STANDBY_PAUSE: Final = 0.5  # seconds; each attempt costs a login and a walsender
 
 
 class GaussSource:
@@ -118,8 +92,9 @@ class GaussSource:
         self.new_tables_are_complete = self._has_snapshot
         self._windows: dict[TableId, int] = {}  # that were opened for each table
         mode = gaps.decoding_mode(self.decided)
+        self._node = gauss_readings.node_of(asking, server)
         # A coordinator's transaction ids are not those of data nodes, in rows and in the stream.
-        self._has_ids_of_its_own = gauss_readings.node_of(asking, server)[0] == "CN"
+        self._has_ids_of_its_own = self._node[0] == "CN"
         self._storage = StorageWatch(
             of_partitions_only=gaps.sends_truncate(mode), clears=not self._has_ids_of_its_own
         )
@@ -133,11 +108,16 @@ class GaussSource:
         self._load = ExitStack()  # keeps its session open
         self._is_streaming = False
         self._last_status = time.monotonic()
-        self._stream: GaussStream | None = None
-        self._making: gauss_slots.Making[MadeSlot] | None = None  # waits for open transactions
-        self._has_made_slot = False  # and no START is durable yet
-        self._refused_since: float | None = None  # without a reason in the catalog
-        self._try_at = 0.0
+        self._reader = StreamReader(options, self.decided, self.encoding, self)
+        self._new_slot = NewSlot(
+            options,
+            self.decided,
+            asking,
+            replication=self._replication,
+            session=lambda: self._stack.enter_context(self._session()),
+            note=self._tell,
+        )
+        self._tries = Tries(self._tell)
 
     @classmethod
     def open(cls, options: Options, on_tables: Callable[[list[TableId]], None]) -> Self:
@@ -156,10 +136,6 @@ class GaussSource:
         """The session that streams, or the functions in its place."""
         return self._functions or self._behind or self._replication()
 
-    def newest_csn(self) -> int:
-        """Return the CSN of the newest transaction that was taken, in the order of CSNs."""
-        return 0 if self._stream is None else self._stream.last_csn
-
     @property
     def encoding(self) -> str:
         """The database's: a stream is never converted."""
@@ -172,12 +148,8 @@ class GaussSource:
 
     @property
     def keepalives_move(self) -> bool:
-        """Only serial decoding has sent everything before a keepalive's position.
-
-        A parallel keepalive has the reader's position, which is ahead of what was sent.  Calls of
-        functions tell a position only where a window has flushed the log.
-        """
-        return self.decided.mode is not Decoding.PARALLEL and self.decided.ordered_by == "lsn"
+        """Say whether a keepalive's position says that everything before was sent."""
+        return self._reader.keepalives_move
 
     @property
     def rereads(self) -> bool:
@@ -191,6 +163,9 @@ class GaussSource:
 
     # ---- before the stream
 
+    def _tell(self, line: str) -> None:
+        self._note(line)
+
     def prepare(self, note: Callable[[str], None]) -> list[TableId]:
         """Check the options against the server; list the tables captured."""
         server, self._note = self.server, note
@@ -200,7 +175,7 @@ class GaussSource:
         )
         note(f"this decoding mode is {evidence(server, self.decided)}")
         gauss_slots.check_decoders(gauss_slots.slots(self.asking), self._options.slot)
-        facts = gauss_readings.read_server(self.asking, self._options.slot)
+        facts = gauss_readings.read_server(self.asking, self._options.slot, server, self._node)
         for advice in (*self.decided.warnings, *check_server_rules(self.decided, facts)):
             note(str(advice))
         if sentence := why_not_full(self._options.plugin_options):
@@ -294,7 +269,7 @@ class GaussSource:
         self._end_load()
         if self._options.interface == "sql":
             return self._take_by_sql()
-        if time.monotonic() < self._try_at:
+        if not self._tries.is_due():
             return False
         wire = self._replication()
         try:
@@ -305,18 +280,18 @@ class GaussSource:
             )
         except SlotTaken:
             self._hang_up()
-            self._try_at = time.monotonic() + _STANDBY_PAUSE
+            self._tries.taken()
             return False
         except Unexplained as error:
             self._hang_up()
-            self._note_refusal(error)
+            self._tries.refused(error)
             return False
         except SourceError:
             self._hang_up()
             raise
         self._is_streaming = True
         if self.decided.ordered_by == "csn":
-            self._behind = OneBehind(wire, self.newest_csn)
+            self._behind = OneBehind(wire, self._reader.newest_csn)
         if self.server.is_primary:
             self.keep_alive(force=True)
         else:
@@ -326,107 +301,26 @@ class GaussSource:
             wire.send_status(Lsn(slot.confirmed if slot else 0))
         return True
 
-    def _note_refusal(self, error: Unexplained) -> None:
-        """Tolerate an unexplained refusal for a limited time."""
-        now = time.monotonic()
-        if self._refused_since is None:
-            self._refused_since = now
-            self._note(f"tried again for {_UNEXPLAINED_SECONDS:g} s: {error}")
-        if now - self._refused_since >= _UNEXPLAINED_SECONDS:
-            raise SourceError(
-                error.what,
-                hint="the slot exists and is free, but the server refuses to stream from it: "
-                "see its log; other readers may use all its decoders",
-                **error.where,
-                seconds=round(now - self._refused_since),
-            )
-        self._try_at = now + _TRY_AGAIN
-
     def make_slot(self) -> MadeSlot | None:
         """Drop an old slot of ours, create a new one; None while it is in use.
 
         A slot ordered by CSN is created by SQL, which exports no snapshot.
         """
-        options = self._options
-        if self._making is not None:
-            return self._made()
-        found = gauss_slots.find(self.asking, options.slot)
-        if found is not None:
-            is_ours = (found.plugin, found.database) == (options.plugin, self.server.database)
-            if not is_ours and not found.is_orphaned:  # an orphaned slot is useless
-                raise SlotMismatch(
-                    "a slot of this name belongs to another client",
-                    slot=options.slot,
-                    plugin=found.plugin,
-                    database=found.database,
-                    hint="choose another name in [source] slot",
-                )
-            if found.is_active:
-                return None
-        if options.load and self.rereads:  # before anything is dropped or created
+        made = self._new_slot.make(self.server.database, self._check_rights)
+        if made is not None and made.snapshot:
+            self._import(made.snapshot)
+        return made
+
+    def _check_rights(self) -> None:
+        """Raise where tables of a load could not be read: before anything is dropped or created."""
+        if self._options.load and self.rereads:
             rights = gauss_catalog.table_rights(self.asking, self._expanded())
             for problem in problems_of_reading(rights, gauss_catalog.user(self.asking)):
                 raise problem
-        if found is not None:
-            try:
-                gauss_slots.drop(self.asking, options.slot)
-            except SlotTaken:
-                return None
-            except SlotMissing:
-                pass
-        self._making = self._begin_to_make()
-        return self._made()
-
-    def _begin_to_make(self) -> gauss_slots.Making[MadeSlot]:
-        """Create the slot in a session of its own, which waits for open transactions."""
-        options, name, order = self._options, self._options.slot, self.decided.ordered_by
-        if self._has_snapshot:
-            maker = self._replication()
-        else:
-            maker = self._stack.enter_context(self._session())
-
-        def make() -> MadeSlot:
-            if not self._has_snapshot:
-                point = gauss_slots.create_by_sql(maker, name, options.plugin, ordered_by=order)
-                return MadeSlot(int(Lsn.parse(point)), "")
-            made = maker.create_slot(name, options.plugin)
-            return MadeSlot(int(made.consistent_point), made.snapshot or "")
-
-        def note_blockers(found: list[gauss_slots.OpenTransaction]) -> None:
-            for blocker in found:
-                self._note(f"the new slot waits for {blocker}")
-
-        return gauss_slots.Making(
-            make,
-            slot=name,
-            maker=maker.query("SELECT pg_backend_pid()")[0][0] or "",
-            asker=self.asking,
-            on_blocked=note_blockers,
-        )
-
-    def _made(self) -> MadeSlot | None:
-        """Return the slot that is being created; None while it waits."""
-        assert self._making is not None
-        made = self._making.result(_MAKE_WAIT)
-        if made is not None:
-            self._making, self._has_made_slot = None, True
-            if made.snapshot:
-                self._import(made.snapshot)
-        return made
 
     def discard(self, note: Callable[[str], None]) -> None:
         """Drop the slot that is not used: it would keep log."""
-        if not self._has_made_slot:
-            return
-        slot = self._options.slot
-        try:
-            gauss_slots.drop(self.asking, slot)
-            note(f"slot {slot} dropped again: it was not used")
-        except CdcError as error:
-            note(
-                f"slot {slot} was created, remains, and keeps log ({error.what}); to drop it: "
-                "gauss-cdc slot drop --yes"
-            )
+        self._new_slot.discard(note)
 
     def captured(self, made: MadeSlot) -> tuple[str, ...]:
         """List the tables under the slot's snapshot; or those of now, which windows load."""
@@ -485,46 +379,7 @@ class GaussSource:
         Without a load, a slot without a snapshot omits what is older than the slot.
         """
         self.new_tables_are_complete = self._has_snapshot or loads
-        options, form = self._options, self.decided.format
-        chosen = patterns.chooser(options.include, options.exclude)
-        relations = RelationResolver(
-            known,
-            wanted=lambda table: chosen(table) and not is_system_schema(table.schema),
-            read_catalog=self.shape,
-            oid_of=oid_of,
-            skip_unidentified=options.without_identity == "skip-and-record",
-            names_run_together=form.style == "t",
-            hidden=hidden,
-        )
-        mode = gaps.decoding_mode(self.decided)
-        self._stream = GaussStream(
-            NAMING[form.plugin, form.style](form),
-            relations,
-            spill=lambda: SpillFile(options.spill_folder),
-            hold_bytes=options.hold_bytes,
-            by_csn=self.decided.ordered_by == "csn",
-            resume=resume,
-            newest_csn=csn,
-            loses_rows_behind_ddl=mode.is_gaussdb and mode.decodes_ddl,
-            wrote=self._wrote,
-            holds=self._holds,
-            held=self._held(csn),
-            style=form.style,
-        )
-
-    def _held(self, csn: int) -> Held | None:
-        """Make what holds the stream for the native walker, which reads UTF-8 only."""
-        form = self.decided.format
-        if not form.style or self.encoding != "utf-8":
-            return None
-        return native.held(
-            self._options.native,
-            style=form.style,
-            is_batch=form.batch,
-            by_csn=self.decided.ordered_by == "csn",
-            newest_csn=csn,
-            hold_bytes=self._options.hold_bytes,
-        )
+        self._reader.start(known, resume=resume, csn=csn, hidden=hidden)
 
     def point(self, table: TableId, *, if_gone: bool = False) -> Point | None:
         """Make a place between two commits; see `make_point` and `make_window`."""
@@ -553,9 +408,8 @@ class GaussSource:
 
     def adopt(self, table: TableSchema) -> None:
         """Take the shape under which a table was read again."""
-        assert self._stream is not None
         self._windows.pop(table.id, None)
-        self._stream.adopt(table)
+        self._reader.adopt(table)
 
     def publish(self, table: TableId) -> str:  # noqa: ARG002  the protocol's
         """Return "": there is no publication."""
@@ -570,21 +424,17 @@ class GaussSource:
         requests.forget(self.asking, self._options.slot, table, number)
 
     def messages(
-        self,
-        received: Sequence[WalMessage],
-        *,
-        one_by_one: bool = False,
+        self, received: Sequence[WalMessage], *, one_by_one: bool = False
     ) -> Iterator[tuple[int, Message]]:
         """Yield the ended transactions, each in one piece."""
-        assert self._stream is not None
-        return self._stream.messages(received, one_by_one=one_by_one)
+        return self._reader.messages(received, one_by_one=one_by_one)
 
     def shape(self, table: TableId) -> TableSchema | None:
         """Read one table's shape as it is now; None if it is gone."""
         found = gauss_catalog.table_schema_or_none(self.asking, table)
         return None if found is None else gauss_snapshot.without_virtual(found)
 
-    def _wrote(self, table: TableId, xid: int) -> bool | None:
+    def wrote(self, table: TableId, xid: int) -> bool | None:
         """Query whether a transaction wrote rows into a captured table that it created."""
         if not patterns.selects(self._options.include, self._options.exclude, table):
             return False  # not captured: no rows are missing
@@ -592,7 +442,7 @@ class GaussSource:
             return None
         return gauss_evidence.wrote(self.asking, table, xid)
 
-    def _holds(self, table: TableId, xid: int, rows: int) -> bool:
+    def holds(self, table: TableId, xid: int, rows: int) -> bool:
         """Query whether a captured table has exactly `rows` rows of a transaction."""
         if not patterns.selects(self._options.include, self._options.exclude, table):
             return True  # not captured: no rows are missing
@@ -640,16 +490,13 @@ class GaussSource:
 
     def close(self) -> None:
         """Release slot and lock; a slot that is still being created is dropped."""
-        if self._making is not None:
-            with suppress(CdcError):  # the first error counts
-                self._making.give_up()
+        self._new_slot.give_up()
         was_streaming = self._is_streaming
         self._hang_up()
         if was_streaming:
             self._wait_for_walsender()
         self._load.close()
-        if self._stream is not None:
-            self._stream.close()
+        self._reader.close()
         self._stack.close()
 
     def _wait_for_walsender(self) -> None:
