@@ -117,7 +117,9 @@ def test_keyless_rows_that_a_coarser_target_makes_the_same(target: Target) -> No
     rows = [[f"1.23{n}", f"{day}1.{n}+00"] for n in (1, 2, 2, 3)]
     load(target, keyless, *rows, ["1.24", f"{day}1+00"], ["1.231", None])
     target.run("ALTER TABLE keyless ALTER n TYPE numeric(12,2), ALTER at TYPE timestamp(0)")
-    target.applier = Applier(target.feed.read_cuts, target.read_rows, target.new_sink())
+    target.sink.close()
+    target.sink = target.new_sink()
+    target.applier = Applier(target.feed.read_cuts, target.read_rows, target.sink)
 
     target.apply(
         *(Row(keyless, "d", row) for row in rows[:3]), Row(keyless, "d", ["1.234", None]),
