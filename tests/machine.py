@@ -1,12 +1,13 @@
 """What a run takes of the machine: where it writes, and how often it looks for garbage.
 
 Files of tests live for seconds, and each database of PostgreSQL is 300 of them.  On a disk their
-making and removal is a tenth of the run's CPU (ext4 passes over inodes that were just freed, one
-by one), so they lie in memory where there is enough of it.  TMPDIR decides where it is set.
+making and removal is a tenth of the CPU of tests with services (ext4 passes over inodes that were
+just freed, one by one), so they lie in memory where there is enough of it.  TMPDIR decides where
+it is set.
 
-A worker holds three million objects once every test is collected.  Python would look through all
-of them again and again: half of the CPU of a collection.  What is there after it stays till the
-end, and is looked at no more.
+A worker holds 424,000 objects once every test is collected.  Python would look through them again
+and again: a third of the CPU of the collection.  What is there after it stays till the end, and is
+looked at no more.
 """
 
 import gc
