@@ -73,6 +73,14 @@ MUTATIONS: Final = (
         _TAKEOVER,
     ),
     Mutation(
+        "replay-not-waited",
+        "a point lies behind what the primary wrote: its replay is waited for [H46]",
+        "producer/sources/postgres/primary.py",
+        "while (at := catalog.log_end(self._reading)) < goal:",
+        "while (at := goal) < goal:",
+        _ASKED,
+    ),
+    Mutation(
         "csns-fall",
         "in the order of CSNs each transaction is above the one before it [H47]",
         "producer/sources/gauss/csn_order.py",
