@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from typing import Literal
 
 import psycopg2
 import pytest
@@ -17,6 +18,7 @@ from gauss_cdc.sandbox.services import Addresses
 from producer.errors import SourceSwitched
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
+from producer.sources.postgres.connection import reach
 from producer.sources.postgres.standbys import check_standbys
 from schemas.findings import Level
 from tests.e2e.gauss_facade import PASSWORD, USER, Front, facade
@@ -113,6 +115,24 @@ def test_the_stream_goes_on_at_the_promoted_standby(
         ((sums,),) = pair.standby.ask("SELECT count(*) FROM entry")
         assert isinstance(sums, int)
         assert sums > 0
+        passes_the_old_primary(pair, path)
+
+
+def passes_the_old_primary(pair: Pair, path: Path) -> None:
+    """It is up again, is named first, writes, and has the slot still."""
+    pair.primary.start()
+    pair.primary.ask("INSERT INTO entry VALUES (1, 1000)")
+    kept = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{path.options.slot}'"
+    assert pair.primary.ask(kept) == [(1,)]
+    roles: tuple[Literal["primary", "any"], ...] = ("primary", "any")
+    for role in roles:
+        source = replace(path.options.source, role=role, slot=path.options.slot)
+        assert reach(source).port == pair.standby.port
+    path.options = replace(path.options, source=source)
+    path.start()
+    pair.standby.ask("INSERT INTO entry VALUES (2, 1)")
+    same(pair, path)
+    path.stop()
 
 
 def test_a_lost_tail_stops_by_name_and_is_mended_on_demand(

@@ -87,10 +87,15 @@ class ReplicationConnection(ServerConnection):
             raise RoleDiffers("the server is a standby", hint=NAME_PRIMARY)
         return int(name[:8], 16)
 
-    def standing(self, slot: str) -> tuple[bool, bool]:
-        """Say whether the server is a standby, and whether it has a slot that can be read there."""
+    def standing(self, slot: str) -> tuple[bool, bool, int]:
+        """Say whether the server is a standby, and whether it has a slot that can be read there.
+
+        Third is the timeline that a primary writes; 0: it is a standby.
+        """
         ((is_standby, has_slot),) = self.query(_STANDING.format(slot=constant(slot)))
-        return is_standby == "t", has_slot == "t"
+        if is_standby == "t":
+            return True, has_slot == "t", 0
+        return False, has_slot == "t", self.timeline_as_primary()
 
     def timeline_history(self, timeline: int) -> tuple[TimelineSwitch, ...]:
         """Read the history of `timeline`: former timelines and where each ended."""
@@ -277,15 +282,28 @@ def reach(arguments: ConnectionArguments) -> ConnectionArguments:
 def _reach_reader(arguments: ConnectionArguments) -> ConnectionArguments:
     """Return the arguments of the server that has the slot, else of the first of the role.
 
-    A slot stays on its server, also when that is promoted.
+    A slot stays on its server, also when that is promoted.  An old primary is not read, though it
+    may have the slot still.
     """
 
-    def attempt(at: ConnectionArguments) -> tuple[bool, bool, ConnectionArguments]:
+    def attempt(at: ConnectionArguments) -> tuple[bool, bool, int, ConnectionArguments]:
         with ReplicationConnection.open(at, replication=False) as session:
             return *session.standing(arguments.slot), at
 
     candidates = hosts.targets(replace(arguments, hosts=()), arguments.hosts)
-    found = hosts.all_that_open(candidates, attempt)
+    answers = hosts.all_that_open(candidates, attempt)
+    newest = max(timeline for _, _, timeline, _ in answers)
+    found = [
+        (is_standby, has_slot, at)
+        for is_standby, has_slot, timeline, at in answers
+        if is_standby or timeline == newest
+    ]
+    if len(found) < len(answers):
+        _log.warning(
+            "several servers are primaries, the newest timeline counts hosts=%s timeline=%d",
+            ",".join(f"{at.host}:{at.port}" for *_, at in answers),
+            newest,
+        )
     fit = [one for one in found if one[0] or arguments.role == "any"]
     if not fit:
         moved = [f"{at.host}:{at.port}" for _, has_slot, at in found if has_slot]
@@ -296,7 +314,7 @@ def _reach_reader(arguments: ConnectionArguments) -> ConnectionArguments:
             if moved
             else 'start a standby, or leave out role = "standby"',
         )
-    if len(found) < len(candidates) and not any(has_slot for _, has_slot, _ in fit):
+    if len(answers) < len(candidates) and not any(has_slot for _, has_slot, _ in fit):
         raise ConnectionLost(
             "no server that answers has the slot, and not all of them answer",
             slot=arguments.slot,
