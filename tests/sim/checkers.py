@@ -266,7 +266,8 @@ class Oracle:
             return
         points = [point for point, _ in self._source.snapshots.values()]
         demand(f"resume is none of {points}", ok=head.resume in points)
-        epoch = Epoch(head.epoch, wal, states, timeline, head.resume, at, {"x", "y"})
+        hidden = {"x", "y", *(source.tables.keys() - source.published)}
+        epoch = Epoch(head.epoch, wal, states, timeline, head.resume, at, hidden)
         epoch.told.append({})
         self.epoch, self.seq = head.epoch, 0
         self.epochs[self.epoch] = epoch

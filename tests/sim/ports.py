@@ -212,7 +212,8 @@ class SimSource:
         """Nobody changes a table without a record of it here; some are made without one."""
         source = self._source
         signature = f"{sorted(source.tables)} {sorted(source.published)} {source.made}"
-        if "y" not in source.tables or signature == unless:
+        is_whole = "y" not in source.tables and "c" in source.published
+        if is_whole or signature == unless:
             return None
         self._visit("looks at the catalog")
         there = [name for name in source.tables if self._wants(table_id(name))]

@@ -86,6 +86,7 @@ class Faults:
     standby: bool = False  # the server that is read is one: it sends on when it is promoted
     joins: int = 0  # tables that appear and are not published by themselves
     removals: int = 0  # of a table whose load is to come
+    renewals: int = 0  # of such a table, which is made again at once
     remakes: int = 0  # times that one is dropped, and made again unpublished
     giants: bool = False  # most source transactions are large, and slow to come
     rush: bool = False  # second producers come while the first ones still start
@@ -321,6 +322,8 @@ class Simulation:
             out.append(Move(0.1, "a table is made", self._join))
         if faults.removals and self._may_remove():
             out.append(Move(1.0, "a table is dropped", self._remove))
+        if faults.renewals and self._may_remove():
+            out.append(Move(1.0, "a table is dropped and made again", self._renew))
         if faults.remakes and self._may_remake():
             out.append(Move(1.0, "a table is made again", self._remake))
         if faults.asks and self._has_run:
@@ -359,6 +362,10 @@ class Simulation:
     def _remove(self) -> None:
         self.faults.removals -= 1
         self.source.remove("c")
+
+    def _renew(self) -> None:
+        self.faults.renewals -= 1
+        self.source.make_again("c", is_published=self.world.seed % 2 > 0)
 
     def _join(self) -> None:
         self.faults.joins -= 1

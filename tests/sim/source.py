@@ -217,6 +217,17 @@ class Source:
         del self.tables[name]
         self.states[-1] = copy.deepcopy(self.tables)
 
+    def make_again(self, name: str, *, is_published: bool) -> None:
+        """Drop a table and make another one of its name, with rows that nobody sends."""
+        self.remove(name)
+        self.commit_nothing()
+        self.tables[name] = Table([Column(c, TEXT, nullable=c != "id") for c in ("v", "w")])
+        for _ in range(self.world.rng.randrange(3)):
+            self._insert(name)
+        self.states[-1] = copy.deepcopy(self.tables)
+        if not is_published:
+            self.published.discard(name)
+
     def connect(self, name: str) -> Connection:
         """A new session."""
         connection = Connection(self, name)

@@ -116,3 +116,9 @@ def test_a_standby_that_is_read_is_promoted_and_sends_on():
 def test_a_load_survives_an_acknowledgement_without_an_offset():
     for seed in range(60):
         judge(Simulation(seed, overrides={"lost_offsets": 2}).run())
+
+
+def test_a_table_that_is_made_again_before_its_load_is_loaded_as_the_new_one():
+    renewed = {"renewals": 2, "adds": 1, "asks": 3, "producer_crashes": 9, "removals": 0}
+    for seed in range(40):
+        judge(Simulation(seed, overrides={**renewed, "style": PGOUTPUT}).run())
