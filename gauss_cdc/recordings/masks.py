@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+import struct
 from enum import Enum
 from itertools import chain, count
 from typing import Final
@@ -29,6 +30,11 @@ _LOWER: Final = bytes(range(ord("a"), ord("z") + 1))
 _UPPER: Final = _LOWER.upper()
 _HEX_DIGITS: Final = b"0123456789abcdef"
 _HIGH: Final = bytes(range(0xA1, 0xFF))
+# What may stand for each byte of ASCII: itself, if it is no digit or letter.
+_ASCII: Final = tuple(
+    next((some for some in (_DIGITS, _LOWER, _UPPER) if byte in some), bytes((byte,)))
+    for byte in range(0x80)
+)
 
 
 class MaskKind(Enum):
@@ -72,7 +78,7 @@ class Masks:
         seed = b"%s:%d:" % (kind.value.encode(), attempt)
         # Two bytes for each unit of at least one byte.
         noise = hashlib.shake_256(self._secret + seed + raw).digest(2 * len(raw))
-        picks = (noise[n] << 8 | noise[n + 1] for n in range(0, len(noise), 2))
+        picks = iter(struct.unpack(f">{len(raw)}H", noise))
         if kind is MaskKind.BOOL and raw in {b"t", b"f"}:
             return b"t" if next(picks) % 2 else b"f"
         if kind is MaskKind.BITS:
@@ -84,6 +90,11 @@ class Masks:
         if kind is MaskKind.TEXT and _HEX.fullmatch(raw):
             return raw[:2] + bytes(
                 _HEX_DIGITS[pick % 16] for _, pick in zip(raw[2:], picks, strict=False)
+            )
+        if raw.isascii():  # nearly all values: without a call for each byte
+            return bytes(
+                (letters := _ASCII[byte])[pick % len(letters)]
+                for byte, pick in zip(raw, picks, strict=True)
             )
         try:
             text = raw.decode(self._encoding)
@@ -99,12 +110,8 @@ class Masks:
         return alphabet[pick % len(alphabet)] if alphabet else raw
 
     def _byte(self, byte: int, pick: int) -> int:
-        for alphabet in (_DIGITS, _LOWER, _UPPER):
-            if byte in alphabet:
-                return alphabet[pick % len(alphabet)]
-        if byte >= 0x80:
-            return self._high[pick % len(self._high)]
-        return byte
+        letters = _ASCII[byte] if byte < 0x80 else self._high
+        return letters[pick % len(letters)]
 
 
 def _digit(byte: int, pick: int, before: int, after: int) -> int:
