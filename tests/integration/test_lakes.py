@@ -28,7 +28,7 @@ from spark_consumers.model import Change, Ledger, Rows, Segment
 from spark_consumers.segments import segments
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.kinds import SINKS
-from spark_consumers.sinks.lakes.changes import kinds
+from spark_consumers.sinks.lakes.changes import kinds, net
 from spark_consumers.sinks.lakes.core import Apply, Begin, Stamp, TableVersion, Watermark
 from spark_consumers.sinks.lakes.delta import DeltaTables
 from spark_consumers.sinks.lakes.iceberg import IcebergTables
@@ -212,6 +212,22 @@ def test_plans_of_few_rows_are_not_compiled_in_a_step_of_many_either(spark: Spar
     assert [said(10, 0, 10), said(10, large, 10)] == [(False, True), (True, False)]
     assert [said(100_000, 0, 10), said(100_000, 0, 90_000)] == [(False, True), (True, True)]
     assert spark.conf.get(name) == "true"
+
+
+def test_a_column_may_have_any_name_beside_the_key_s(spark: SparkSession) -> None:
+    row = "STRUCT<id: INT, `key id`: STRING, `new id`: STRING>"
+    texts = "CAST(NULL AS MAP<STRING, STRING>)"
+    frame = spark.sql(
+        f"SELECT 1L AS seq, 0L AS ordinal, 'u' AS op, CAST(NULL AS {row}) AS before,"
+        f" CAST(struct(1, 'x', NULL) AS {row}) AS after, array('new id') AS unsent,"
+        f" {texts} AS exact, {texts} AS before_exact, CAST(NULL AS ARRAY<STRING>) AS before_columns"
+    )
+
+    found = net(frame, frame, A.id, ["id", "key id", "new id"], ["id"], is_exact=True)
+
+    assert [tuple(state) for state in found.frame.collect()] == [
+        (1, "x", None, None, False, ["new id"])
+    ]
 
 
 class KilledError(Exception):

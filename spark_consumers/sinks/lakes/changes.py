@@ -143,6 +143,7 @@ def net(
     has_kept = of.unsent > 0
     # Columns of their own, not a struct: the join with the table then needs no shuffle of these.
     keys = [quote(f"key {k}") for k in key]
+    news = {c: quote(f"new {c}") for c in columns}  # no column's name is one of a key
     cells_said = [said(name) for name in columns]
     followed = None
     if of.moved_unsent:
@@ -157,15 +158,15 @@ def net(
         state = last.agg(
             *exprs(
                 f"max_by(_gone, {_PLACE}) AS {GONE}",
-                *(f"max_by({cell}, {_PLACE}) FILTER (WHERE {sent}) AS {quote(name)}"
+                *(f"max_by({cell}, {_PLACE}) FILTER (WHERE {sent}) AS {news[name]}"
                   for name, (cell, sent) in zip(columns, cells_said, strict=True)),
             )
         )  # fmt: skip
-        texts = ", ".join(f"struct({literal(c)} AS k, {quote(c)}.t AS t)" for c in columns)
-        kept = ", ".join(f"if({quote(c)} IS NULL, {literal(c)}, NULL)" for c in columns)
+        texts = ", ".join(f"struct({literal(c)} AS k, {new}.t AS t)" for c, new in news.items())
+        kept = ", ".join(f"if({new} IS NULL, {literal(c)}, NULL)" for c, new in news.items())
         frame = state.selectExpr(
-            *(f"{keys[key.index(c)] if c in key else quote(c) + '.v'} AS {quote(c)}"
-              for c in columns),
+            *(f"{keys[key.index(c)] if c in key else new + '.v'} AS {quote(c)}"
+              for c, new in news.items()),
             f"map_from_entries(filter(array({texts}), e -> e.t IS NOT NULL)) AS {EXACT}",
             GONE,
             f"if({GONE}, array(), array_compact(array({kept}))) AS {KEPT}",
