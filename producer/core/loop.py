@@ -150,6 +150,7 @@ class Loop:
         self._give_up_left()
         self._tick()
         try:
+            self._watch_catalog()  # before a re-read holds the next one up: looks are compared
             while self._stopped is None:
                 if not self._read_again():
                     self._read()

@@ -369,7 +369,7 @@ class SimGaussSource(SimSource):
         self._reading = Reading(self._decoding, self._source, native)
         if self._decoding.by_csn:
             self.wire = OneBehind(self.wire, self._reading.newest_csn)
-        self._tries = 0
+        self._tries, self._has_looked = 0, False
 
     @property
     def keepalives_move(self) -> bool:
@@ -393,6 +393,8 @@ class SimGaussSource(SimSource):
 
     def point(self, table: TableId, *, if_gone: bool = False) -> Point | None:
         """As of the slot's making; a commit behind it shows that the stream came there."""
+        if not self._has_looked:
+            raise AssertionError("what happens up to this point is compared with no look")
         if self._decoding.by_windows:
             return self._window(table, if_gone=if_gone)
         found = super().point(table, if_gone=if_gone)
@@ -445,7 +447,8 @@ class SimGaussSource(SimSource):
         self._reading.adopt(table)
 
     def look(self, known: Any, *, unless: str) -> Look | None:
-        """The stream or its gaps report changes."""
+        """The stream or its gaps report changes, but for what looks are compared for."""
+        self._has_looked = True
 
     def start_reading(
         self,
