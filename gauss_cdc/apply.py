@@ -24,7 +24,8 @@ _log = logging.getLogger("gauss_cdc.apply")
 
 # Rows of a segment: where the target keeps up, and where much waits (spark_consumers/sizes.py).
 _FEW_ROWS: Final = 5_000
-_MANY_ROWS: Final = 200_000
+_MANY_ROWS: Final = 200_000  # by executors
+_DRIVER_ROWS: Final = 50_000  # by the driver, where it is to take what waits
 _LAKE_ROWS: Final = 1_000_000  # a lake's step costs by table
 _BEHIND: Final = 10.0  # seconds in which most backlogs of a restart are worked off
 _DOUBT: Final = 30.0  # seconds: several heartbeats of a running `run`
@@ -86,7 +87,8 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             )
         sizes = (_LAKE_ROWS, _LAKE_ROWS) if is_lake else (_FEW_ROWS, _MANY_ROWS)
         strict = config.target.strict and not is_lake
-        options = PassOptions(*sizes, strict=strict, ddl_apart=not is_lake)
+        driver_rows = _DRIVER_ROWS if is_driven() and rows.is_native and not is_lake else 0
+        options = PassOptions(*sizes, driver_rows, strict=strict, ddl_apart=not is_lake)
         with closing(lanes):
             run(
                 kind.sink(setup), cuts, lanes, stream,

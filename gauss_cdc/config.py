@@ -289,10 +289,10 @@ class SparkSection(Section):
     """Does nothing any more: `apply` never waits for a micro-batch. Leave it out."""
 
     backlog: Literal["auto", "driver", "executors"] = "auto"
-    """Who takes what waits, loads included: the `driver`, in segments of some thousand rows, or
+    """Who takes what waits, loads included: the `driver`, in segments of up to 50,000 rows, or
     `executors`, in large ones. `auto`: executors of a cluster, or of a machine with 8 cores and
     more; on fewer cores the driver is several times faster. A single commit of more than 20,000
-    rows is theirs, unless the driver takes what waits and can hold its rows (32 MiB). All that
+    rows is theirs, unless the driver takes what waits and can hold its rows (64 MiB). All that
     goes into a lake is theirs."""
 
     executor_secrets: Literal["sent", "own"] = "sent"

@@ -31,6 +31,7 @@ class PassOptions:
 
     max_rows: int = 5_000
     most_rows: int = 0  # where much waits, and executors take it; 0: always `max_rows`
+    driver_rows: int = 0  # where much waits, and the driver takes it; 0: 2 x `max_rows`
     strict: bool = False  # one source transaction = one target transaction
     ddl_apart: bool = True  # a commit with schema changes is a step of its own
     attempts: int = 5  # passes without progress before a RETRY error is raised
@@ -107,7 +108,9 @@ class Applier:
         executors can take at this moment.
         """
         self._begin = begin
-        self._sizes = Sizes(options.max_rows, options.most_rows, spreads=spreads)
+        self._sizes = Sizes(
+            options.max_rows, options.most_rows, driver=options.driver_rows, spreads=spreads
+        )
         self._read_cuts, self._read_rows, self._sink = read_cuts, read_rows, sink
         self._options = options
         self._observer, self._pause = observer, pause

@@ -45,7 +45,7 @@ _ROWS_A_TASK: Final = 100_000
 _TASKS_A_CORE: Final = 4  # at most, where partitions differ
 _UNEVEN: Final = 1.5  # times its share, that a task may have
 _FEW_CORES: Final = 8  # of one machine, on which the driver's lane is the faster one
-_TRIED: Final = 500_000  # rows of a commit that may weigh less than the driver may hold
+_TRIED: Final = 500_000  # rows that may weigh less than the driver may hold
 
 
 def _never() -> bool:
@@ -119,7 +119,7 @@ class Lanes:
         if loader is None or not ranges or records <= driven(self._driver_rows, len(topics)):
             return self._driver(segment)
         if records <= _TRIED and self._is_driven():
-            rows = self._driver.up_to(segment, DRIVER_BYTES)
+            rows = self._driver.up_to(segment, 2 * DRIVER_BYTES)
             if rows is not None:
                 return rows
         schemas: dict[int, dict[str, Any]] = {}

@@ -2,7 +2,8 @@
 
     rows that wait in cuts      by executors     by the driver
     up to 4 x `few`             `few`            `few`
-    more                        `many`           2 x `few`, and more of more than 100 tables
+    more                        `many`           2 x `few`, and more of more than 100 tables;
+                                                 `driver`, where it is to take what waits
 
 A step has statements for each table, so the rows of many tables are taken together: 500 tables
 cost 8 CPU-s per million rows, and 108 by executors, whose staging tables are the server's work
@@ -49,9 +50,14 @@ def nowhere(_: Mapping[str, tuple[int, ...]]) -> bool:
 class Sizes:
     """The rule, and what it learns of rows."""
 
-    def __init__(self, few: int, many: int = 0, *, spreads: Spreads = nowhere) -> None:
-        """`many`: rows for executors where much waits; 0: always `few`."""
-        self._few, self._many, self._spreads = few, many, spreads
+    def __init__(
+        self, few: int, many: int = 0, *, driver: int = 0, spreads: Spreads = nowhere
+    ) -> None:
+        """`many`: rows for executors where much waits; 0: always `few`.
+
+        `driver`: rows for the driver there, once it is known what rows weigh; 0: 2 x `few`.
+        """
+        self._few, self._many, self._driver, self._spreads = few, many, driver, spreads
         self.row_bytes = 0.0  # that the driver holds of a row; 0: not known
 
     @property
@@ -68,11 +74,14 @@ class Sizes:
         if is_large and tables <= _SPREAD_TABLES and self._spreads(schema_ids):
             return spread
         rows = driven(2 * self._few, tables) if is_behind else self._few
+        if is_behind and self.row_bytes:
+            rows = max(rows, self._driver)
         return min(rows, self._rows_in(DRIVER_BYTES))
 
     def may_be_held(self, rows: int, tables: int) -> bool:
         """Say whether the driver may hold so many rows at once, of several segments."""
-        return rows <= min(driven(_BEHIND * self._few, tables), self._rows_in(2 * DRIVER_BYTES))
+        most = max(driven(_BEHIND * self._few, tables), 2 * self._driver)
+        return rows <= min(most, self._rows_in(2 * DRIVER_BYTES))
 
     def learn(self, rows: Rows) -> None:
         """Weigh what was read: larger rows count at once, smaller ones as they go on coming."""

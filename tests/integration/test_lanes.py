@@ -256,7 +256,7 @@ def test_a_large_commit_is_the_driver_s_where_it_is_faster_and_the_rows_fit(
 ) -> None:
     copy = Copy(kafka, topic_prefix, new_database(), spark, is_driven=True)
     monkeypatch.setattr(read, "_PART", 2)
-    monkeypatch.setattr(lanes, "DRIVER_BYTES", 10_000 if fits else 100)
+    monkeypatch.setattr(lanes, "DRIVER_BYTES", 10_000 if fits else 50)
 
     copy.load(B)
     copy.load(A, *([str(n), "x" * 50] for n in range(5)))

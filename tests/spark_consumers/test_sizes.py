@@ -32,6 +32,20 @@ def test_rows_by_lag(waiting: int, by_executors: int, by_the_driver: int) -> Non
     assert Sizes(5_000, spreads=everywhere).limit(waiting, IDS) == 5_000
 
 
+def test_the_driver_that_takes_what_waits_takes_more_once_it_knows_what_rows_weigh() -> None:
+    sizes = Sizes(5_000, 200_000, driver=50_000)
+    assert (sizes.limit(10**6, IDS), sizes.limit(20_000, IDS)) == (10_000, 5_000)
+    assert sizes.may_be_held(100_000, 5)
+    assert not sizes.may_be_held(100_001, 5)
+
+    sizes.learn(rows_of(10))
+    assert (sizes.limit(10**6, IDS), sizes.limit(20_000, IDS)) == (50_000, 5_000)
+
+    sizes.learn(rows_of(10_000))
+    assert sizes.limit(10**6, IDS) == int(DRIVER_BYTES / sizes.row_bytes)
+    assert not sizes.may_be_held(10_000, 5)
+
+
 def test_rows_of_many_tables_are_taken_together_by_the_driver() -> None:
     sizes = Sizes(5_000, 200_000, spreads=everywhere)
 
