@@ -738,8 +738,8 @@ MUTATIONS: list[Mutation] = [
     Mutation("checkpoint", "cuts are read from the ledger's place [H11]",
              replaced(CutReader, __call__=_from_checkpoint), {"restores": 2, "steps": 500}),
     Mutation("staged-over-ddl", "nothing is staged while a step alters tables",
-             edit(Ahead, "_brought", ("or self._alters or", "or")), {"transactions": 14},
-             first_seed=913),
+             edit(Ahead, "_brought", ("or self._alters or", "or")),
+             {"transactions": 25, "steps": 700}),
     # ------------------------------------------------------------ second lines of defence
     Mutation("2nd-no-lso", "the LSO is waited for", replaced(takeover, _wait_for_lso=_never_waits),
              {"strangers": 0}, "init_transactions waits for the markers of its own id"),
