@@ -230,7 +230,7 @@ def apply(config: Path, warm: int, last: int) -> Applied:
                 raise SystemExit(log.read_text("utf-8")[-3000:])
             time.sleep(_LOOK)
         seconds, spent = time.monotonic() - began, session_cpu(child.pid) - used
-        jvm = max(resident(pid) for pid in members(child.pid) if pid != child.pid)
+        jvm = max((resident(pid) for pid in members(child.pid) if pid != child.pid), default=0)
         if first >= last > warm:
             raise SystemExit("one step took all transactions: measure more rows")
         share = (last - first) / (last - warm)
