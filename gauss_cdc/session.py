@@ -75,8 +75,12 @@ def spark_session(config: Config) -> SparkSession:
 
 def starts_here(config: Config) -> bool:
     """Say whether the start of a JVM of ours is still to take this machine's cores."""
-    is_ours = _SUBMITTED not in os.environ and not jvm.is_launched()
-    return is_ours and config.spark.master.split("[", maxsplit=1)[0] == "local"
+    return _is_to_launch() and jvm.names_local(config.spark.master)
+
+
+def _is_to_launch() -> bool:
+    """Say whether nobody has started a JVM: not we before, nor `spark-submit`."""
+    return _SUBMITTED not in os.environ and not jvm.is_launched()
 
 
 def _session(config: Config) -> SparkSession:
@@ -93,7 +97,7 @@ def _session(config: Config) -> SparkSession:
 
 def _start(config: Config) -> None:
     """Start Spark; under `spark-submit` its JVM runs already, and has its settings."""
-    if _SUBMITTED not in os.environ and not jvm.is_launched():  # else: again
+    if _is_to_launch():
         _launch(_at_start(config))
 
     def complete(conf: SparkConf) -> None:

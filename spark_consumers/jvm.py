@@ -112,7 +112,16 @@ def _java_frame(frame: Any) -> Any:
 # ---------------------------------------------------------------- the application
 def is_local(spark: SparkSession) -> bool:
     """Say whether tasks run in this machine's JVM."""
-    return str(spark.sparkContext.master).split("[", maxsplit=1)[0] == "local"
+    return names_local(str(spark.sparkContext.master))
+
+
+def names_local(master: str) -> bool:
+    """Say whether a master is this machine's JVM; `local-cluster` has executors of its own.
+
+    >>> names_local("local"), names_local("local[*]"), names_local("local-cluster[2,1,1024]")
+    (True, True, False)
+    """
+    return master.split("[", maxsplit=1)[0] == "local"
 
 
 def application(spark: SparkSession) -> str:
