@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Self
 
@@ -271,12 +271,16 @@ def reach(arguments: ConnectionArguments) -> ConnectionArguments:
     found = hosts.all_that_open(candidates, attempt)
     timeline, newest = max(found, key=lambda one: one[0])
     if len(found) > 1:
-        _log.warning(
-            "several servers are primaries, the newest timeline counts hosts=%s timeline=%d",
-            ",".join(f"{at.host}:{at.port}" for _, at in found),
-            timeline,
-        )
+        _warn_of_several([at for _, at in found], timeline)
     return newest
+
+
+def _warn_of_several(primaries: Sequence[ConnectionArguments], timeline: int) -> None:
+    _log.warning(
+        "several servers are primaries, the newest timeline counts hosts=%s timeline=%d",
+        ",".join(f"{at.host}:{at.port}" for at in primaries),
+        timeline,
+    )
 
 
 def _reach_reader(arguments: ConnectionArguments) -> ConnectionArguments:
@@ -299,11 +303,7 @@ def _reach_reader(arguments: ConnectionArguments) -> ConnectionArguments:
         if is_standby or timeline == newest
     ]
     if len(found) < len(answers):
-        _log.warning(
-            "several servers are primaries, the newest timeline counts hosts=%s timeline=%d",
-            ",".join(f"{at.host}:{at.port}" for *_, at in answers),
-            newest,
-        )
+        _warn_of_several([at for is_standby, *_, at in answers if not is_standby], newest)
     fit = [one for one in found if one[0] or arguments.role == "any"]
     if not fit:
         moved = [f"{at.host}:{at.port}" for _, has_slot, at in found if has_slot]
