@@ -6,11 +6,14 @@ that no worker is left with one at the end.  Files with services wait more than 
 between them stand some without, which compute; the others of these fill the end.
 """
 
+from collections import OrderedDict
+from contextlib import suppress
 from itertools import chain
 from typing import Any, Final
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 SERVED: Final = ("tests/e2e/", "tests/integration/")
 BETWEEN: Final = 0.5  # of the files without services, beside those with
@@ -43,6 +46,39 @@ LONG: Final = (
 
 class ByFile(LoadScopeScheduling):
     """Files by the order of the collection, those with Spark as one."""
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Hand out what a worker that crashed left, and return the test in which it crashed.
+
+        xdist 3.8 would run that test again, and hand out the files that the worker had ended, too:
+        a worker that gets one has nothing to run, never reports, and the run never ends.
+        """
+        work = self.assigned_work.pop(node)
+        left = [tests for tests in work.values() if not all(tests.values())]
+        if not left:
+            return None
+        crashed = next(test for test, ended in left[0].items() if not ended)
+        left[0][crashed] = True
+        open_work = {scope: tests for scope, tests in work.items() if not all(tests.values())}
+        self.workqueue = OrderedDict(open_work | self.workqueue)
+        for other in self.nodes:
+            self._reschedule(other)
+        return crashed
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Give more work to a worker that knows its tests; one that replaces another may not.
+
+        A worker runs a test once it knows the next one, or that there is none.
+        """
+        if node not in self.registered_collections:
+            return
+        super()._reschedule(node)
+        while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        with suppress(OSError):  # it has just died: `remove_node` will hand this out again
+            super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]

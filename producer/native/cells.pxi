@@ -114,9 +114,10 @@ cdef inline uint8_t *put_bytes(uint8_t *out, const void *source, size_t size) no
 
 cdef inline int add_bytes(Buffer *buffer, const void *source, size_t size) except -1:
     """Append bytes as they are."""
-    make_room(buffer, size)
-    memcpy(buffer.start + buffer.used, source, size)
-    buffer.used += size
+    if size:  # a buffer that was never written has no place
+        make_room(buffer, size)
+        memcpy(buffer.start + buffer.used, source, size)
+        buffer.used += size
     return 0
 
 
