@@ -173,3 +173,23 @@ def test_a_place_is_waited_for_longer_where_transactions_overlap(
     point = source.point(TABLE)
     assert point is not None
     point.close()
+
+
+def test_a_table_made_again_while_its_point_was_waited_for_is_not_read_unpublished(
+    postgres_url: str, loading: tuple[PostgresSource, MadeSlot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its later rows would not be sent, and a known table is not published by itself."""
+    source, _ = loading
+    source.identity()
+    monkeypatch.setattr(source, "_patience", 60.0)
+    waits = "SELECT FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"
+    with ThreadPoolExecutor(1) as pool, closing(psycopg2.connect(postgres_url)) as other:
+        with other.cursor() as cursor:
+            cursor.execute("INSERT INTO p VALUES (1)")
+            point = pool.submit(source.point, TABLE)
+            assert poll(lambda: cursor.execute(waits) or cursor.rowcount, 60)
+        execute(postgres_url, "DROP TABLE t; CREATE TABLE t (id int PRIMARY KEY)")
+        other.commit()
+
+        with pytest.raises(TableChanging, match="made again"):
+            point.result(60)

@@ -83,9 +83,11 @@ def make_point(
                 raise _waits(found, primary.delay, patience)
         session = stack.enter_context(snapshot.imported(options.source, made.snapshot or ""))
         at = int(made.consistent_point)
+        if (table in captured(session, options).tables) is not is_there:
+            # One that was dropped and made again has left the publication.
+            how = "was made again, and is not published yet" if is_there else "is there again"
+            raise TableChanging(f"a table {how}", table=table)
         if not is_there:
-            if table in captured(session, options).tables:
-                raise TableChanging("a table that was gone is there again", table=table)
             return PostgresPoint(at, NothingThere(), stack.pop_all())
         snapshot.hold(session, connection, [table])
         reading = SnapshotReading(session, options.source, options.load_workers)
