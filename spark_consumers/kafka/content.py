@@ -6,6 +6,7 @@ their frame, which names the writer's schema.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -69,8 +70,16 @@ class Content:
         self._read_by_python = 0  # bytes of values
 
     def held(self) -> int:
-        """Bytes of memory that the rows take, about."""
-        packed = (rows.held() for _, _, rows in self._rows.values() if is_packed(rows))
+        """Bytes of memory that the rows take in the end, about.
+
+        Rows of a table that were written with two schemas become objects (`all`).
+        """
+        schemas = Counter(table for table, _, _ in self._rows.values())
+        packed = (
+            rows.held() * (_OBJECTS if schemas[table] > 1 else 1)
+            for table, _, rows in self._rows.values()
+            if is_packed(rows)
+        )
         return sum(packed) + _OBJECTS * self._read_by_python
 
     def packed(self, topic: str, partition: int, offset: int, value: bytes) -> PackedRows | None:

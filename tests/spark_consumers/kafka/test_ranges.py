@@ -95,6 +95,19 @@ def one(fetch: Fetch, ranges: Sequence[Range], stable: dict[Any, int]) -> Rows |
         return error
 
 
+def held(*tables: TableSchema) -> int:
+    """What 100 rows of each of these schemas weigh together."""
+    content = Content(Decoders(NAMES, schema_of, native=True))
+    for table in tables:
+        content.take(NAMES.table(table.id), [(0, n, row(table, n)) for n in range(100)])
+    return content.held()
+
+
+def test_a_table_with_two_schemas_weighs_what_its_rows_take_as_objects() -> None:
+    assert held(A, B) == held(A) + held(B)
+    assert held(A, WIDE) > 4 * (held(A) + held(WIDE))
+
+
 @pytest.fixture
 def log() -> Iterator[Log]:
     made = Log()
