@@ -20,7 +20,7 @@ from producer.options import Options
 from producer.pipeline import run
 from producer.sources.dial import parse_dsn
 
-PATIENCE = 30.0  # seconds that a test waits for what must happen
+PATIENCE = 120.0  # seconds that a test waits for what must happen
 
 
 @dataclass

@@ -6,7 +6,7 @@ from gauss_cdc.sandbox.services.process import poll
 from spark_consumers.errors import KafkaDown
 from spark_consumers.kafka.cluster import Cluster
 
-PATIENCE = 60  # seconds; a client that keeps an old leader epoch is refused for ever
+PATIENCE = 120  # seconds; a client that keeps an old leader epoch is refused for ever
 
 
 def answers(cluster, place) -> bool:

@@ -403,7 +403,7 @@ def test_records_of_cuts_that_were_deleted(place: Place) -> None:
     place.deliver_once()
     cuts = place.options.topics.cuts
     for future in place.admin.delete_records([TopicPartition(cuts, 0, -1)]).values():
-        future.result(timeout=10)
+        future.result(timeout=60)
 
     stops(place.run(), CutsBroken, 35)
 
@@ -481,7 +481,7 @@ def alter(place: Place, topic: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     for future in place.admin.incremental_alter_configs([resource]).values():
-        future.result(timeout=10)
+        future.result(timeout=60)
 
 
 def put(place: Place, method: str, path: str, body: dict[str, str]) -> None:
@@ -491,5 +491,5 @@ def put(place: Place, method: str, path: str, body: dict[str, str]) -> None:
         {"Content-Type": "application/json"},
         method=method,
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status == 200

@@ -15,7 +15,7 @@ from producer.sources.dial import ConnectionArguments
 from tests.producer.wire.transcripts import Conversation
 
 PASSWORD = "Cdc_Test@123"
-_LIMIT = 20.0  # seconds for a client to say what is expected of it
+_LIMIT = 120.0  # seconds for a client to say what is expected of it
 
 
 @dataclass
