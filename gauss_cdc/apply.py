@@ -84,6 +84,7 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
                 native=native,
                 sends_secrets=config.spark.executor_secrets == "sent",
                 stop=stop,
+                on_idle=_log.warning,
             )
         sizes = (_LAKE_ROWS, _LAKE_ROWS) if is_lake else (_FEW_ROWS, _MANY_ROWS)
         strict = config.target.strict and not is_lake

@@ -9,8 +9,10 @@ import json
 import shutil
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,18 +23,39 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 _LOOK: Final = 0.2  # seconds between two looks at `stop`
+_IDLE: Final = 15.0  # seconds without a task: the master has none, or others have its cores
+_AGAIN: Final = 60.0  # seconds until that is said again
+_UNTAKEN: Final = (
+    "no executor takes the job; are all cores of the cluster in use, or its workers gone?"
+)
+
+
+def _nobody(_: str) -> None:
+    return None
 
 
 def collected(
-    spark: SparkSession, frame: DataFrame, *, description: str, stop: Callable[[], bool]
+    spark: SparkSession,
+    frame: DataFrame,
+    *,
+    description: str,
+    stop: Callable[[], bool],
+    on_idle: Callable[[str], None] = _nobody,
 ) -> list[Row]:
-    """Run a job under a description of its own; it is cancelled when `stop` says so."""
+    """Run a job under a description of its own; it is cancelled when `stop` says so.
+
+    `on_idle` takes a line about a job that gets no core: Spark waits for one for ever.
+    """
     tag, done = f"gauss-cdc-{uuid.uuid4().hex}", threading.Event()
 
     def watch() -> None:
+        idle = Idle(lambda: jvm.has_tasks(spark, tag))
         while not done.wait(_LOOK):
-            if stop():
-                jvm.cancel_jobs(spark, tag)  # again: it may come before the job has begun
+            with suppress(*jvm.GONE_ERRORS):  # which the job raises as well
+                if stop():
+                    jvm.cancel_jobs(spark, tag)  # again: it may come before the job has begun
+                elif idle.is_to_be_said():
+                    on_idle(f"{description}: {_UNTAKEN}")
 
     watcher = threading.Thread(target=watch, name="a job's stop", daemon=True)
     with jvm.described(spark, description, tag):
@@ -42,6 +65,29 @@ def collected(
         finally:
             done.set()
             watcher.join()
+
+
+class Idle:
+    """Says when it is time to say that a job has no task."""
+
+    def __init__(
+        self, has_tasks: Callable[[], bool], now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._has_tasks, self._now = has_tasks, now
+        self._said_at, self._next = now() + _IDLE, now() + _IDLE / 3
+
+    def is_to_be_said(self) -> bool:
+        """Look now and then; a task that was seen begins the time anew."""
+        now = self._now()
+        if now < self._next:
+            return False
+        self._next = now + _IDLE / 3
+        if self._has_tasks():
+            self._said_at = now + _IDLE
+        elif now >= self._said_at:
+            self._said_at = now + _AGAIN
+            return True
+        return False
 
 
 class Secrets:

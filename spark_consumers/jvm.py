@@ -78,6 +78,21 @@ def cancel_jobs(spark: SparkSession, tag: str) -> None:
     spark.sparkContext.cancelJobsWithTag(tag)
 
 
+def has_tasks(spark: SparkSession, tag: str) -> bool:
+    """Say whether a task of the jobs with the tag runs, or none of their stages has begun."""
+    context: Any = spark.sparkContext
+    tracker = context._jsc.sc().statusTracker()  # noqa: SLF001  PySpark's knows no tags
+    jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForTag(tag)]
+    stages = [
+        tracker.getStageInfo(number)
+        for job in jobs
+        if job.isDefined()
+        for number in job.get().stageIds()
+    ]
+    running = [stage.get().numActiveTasks() for stage in stages if stage.isDefined()]
+    return not running or any(running)
+
+
 @contextmanager
 def described(spark: SparkSession, description: str, tag: str) -> Iterator[None]:
     """Jobs of the block, in this thread, have a description and one more tag."""

@@ -97,14 +97,16 @@ class Lanes:
         native: bool = True,
         sends_secrets: bool = True,
         stop: Callable[[], bool] = _never,
+        on_idle: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`loader` is the sink's half on executors; without it all rows take the driver.
 
         `is_driven` says whether the driver is the faster one, at this moment.
         `native`: executors may use the native part.  `sends_secrets`: executors of a cluster get
         what they log in with from here; else they have it.  `stop` cancels a job that runs.
+        `on_idle` takes a line about one that gets no core.
         """
-        self._native, self._stop = native, stop
+        self._native, self._stop, self._on_idle = native, stop, on_idle
         self._secrets = Secrets(loader.secrets if loader else {}, are_sent=sends_secrets)
         self._spark, self._driver, self._schema_of = spark, driver, schema_of
         self._source, self._client, self._loader = source, dict(client), loader
@@ -141,7 +143,7 @@ class Lanes:
         ddl = self._driver.read_ddl(segment, is_committed=is_committed)
         return SparkBulk(
             self._spark, shapes, ddl, ranges, self._client, loader, self._secrets, places, schemas,
-            is_committed=is_committed, native=self._native, stop=self._stop,
+            is_committed=is_committed, native=self._native, stop=self._stop, on_idle=self._on_idle,
             description=_description(self._source, segment, ranges),
         )  # fmt: skip
 
@@ -202,6 +204,7 @@ class SparkBulk:
     is_committed: bool = field(kw_only=True)
     native: bool = field(kw_only=True)
     stop: Callable[[], bool] = field(kw_only=True)
+    on_idle: Callable[[str], None] = field(kw_only=True)
     description: str = field(kw_only=True)
     driver_rows: int = field(default=0, kw_only=True)
 
@@ -219,7 +222,9 @@ class SparkBulk:
             shared = shared_by(self._partitions(), tasks, most=_TASKS_A_CORE * cores(spark))
             rows = frame.select("topic", "partition", "offset", "value").coalesce(shared)
             staged = map_in_arrow(rows, partial(copy_batches, job), RESULT)
-            done = collected(spark, staged, description=self.description, stop=self.stop)
+            done = collected(
+                spark, staged, description=self.description, stop=self.stop, on_idle=self.on_idle
+            )
         except SPARK_ERRORS as error:
             # Open, expired and lost ranges raise the same class: the next attempt's checks
             # ask the offsets themselves.

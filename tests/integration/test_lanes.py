@@ -3,6 +3,7 @@
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,11 +13,12 @@ import psycopg2.extensions
 import pytest
 from py4j.protocol import Py4JError
 
+from gauss_cdc.sandbox.services.process import poll
 from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.control import Commits, LoadPhase
 from schemas.envelope import envelope_schema
 from schemas.tables import Column, TableId, TableSchema
-from spark_consumers import lanes, native
+from spark_consumers import jobs, lanes, native
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.errors import ApplyError, Incomplete, NotText, QueryEnded, RowMissing
 from spark_consumers.executors import secrets
@@ -294,6 +296,36 @@ def test_a_job_that_runs_is_cancelled_by_a_stop(spark) -> None:
     with pytest.raises(Py4JError, match="CANCELLED"):
         collected(spark, frame, description="forever", stop=lambda: True)
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
+
+
+def test_a_job_that_gets_no_core_is_said(spark, monkeypatch) -> None:
+    """Another job has them all; Spark waits for ever, and says so below its log level."""
+    monkeypatch.setattr(jobs, "_IDLE", 1.5)
+    said: list[str] = []
+    is_over = threading.Event()
+
+    def of_second(line: str) -> bool:
+        return line.startswith("second: no executor takes the job")
+
+    def forever(batches):
+        threading.Event().wait()
+        yield from batches
+
+    def collect(name: str, stop: Callable[[], bool]) -> None:
+        frame = map_in_arrow(spark.range(0, 8, 1, 8), forever, "id long")
+        with suppress(Py4JError):
+            collected(spark, frame, description=name, stop=stop, on_idle=said.append)
+
+    holder = threading.Thread(target=collect, args=("first", is_over.is_set))
+    holder.start()
+    tracker = spark.sparkContext.statusTracker()
+    assert poll(tracker.getActiveStageIds, 60)
+    end = time.monotonic() + 60
+    collect("second", lambda: any(map(of_second, said)) or time.monotonic() > end)
+    is_over.set()
+    holder.join()
+
+    assert any(map(of_second, said))
 
 
 def test_rows_are_applied_at_all_times_and_a_query_reports_to_spark(
