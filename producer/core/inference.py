@@ -160,7 +160,12 @@ _WIDER: Final = {_INT2: {_INT4, _INT8}, _INT4: {_INT8}, _VARCHAR: {_TEXT}, _TEXT
 
 
 def _keeps_values(old: Column, new: Column) -> bool:
-    """Say whether a column's older values are the same under its new type."""
+    """Say whether a column's older values are the same under its new type.
+
+    A shorter varchar is where USING cuts values off.
+    """
+    if new.type_oid == _VARCHAR and new.type_mod != -1:
+        return old.type_oid == _VARCHAR and -1 < old.type_mod <= new.type_mod
     if old.type_oid == new.type_oid:
         return old.type_mod == new.type_mod or old.type_oid == _VARCHAR
     return new.type_oid in _WIDER.get(old.type_oid, ())

@@ -38,6 +38,7 @@ _WIDER: Final = {
     "bigint": ("numeric",),
     "real": ("double precision",),
     "character varying": ("character varying", "text"),
+    "text": ("character varying",),
     "numeric": ("numeric",),
     "bit varying": ("bit varying",),
 }

@@ -216,6 +216,11 @@ def test_values_of_older_rows_are_suspected_where_the_stream_does_not_have_them(
         ((BIGINT, -1), (INT, -1), False),
         ((VARCHAR, 24), (VARCHAR, 54), True),
         ((VARCHAR, 24), (TEXT, -1), True),
+        ((VARCHAR, 24), (VARCHAR, -1), True),
+        ((TEXT, -1), (VARCHAR, -1), True),
+        ((TEXT, -1), (VARCHAR, 24), False),  # USING left(v, 20), say
+        ((VARCHAR, 54), (VARCHAR, 24), False),
+        ((VARCHAR, -1), (VARCHAR, 24), False),
         ((NUMERIC, 1000), (NUMERIC, 1002), False),
         ((TEXT, -1), (INT, -1), False),
     ],

@@ -126,6 +126,13 @@ def test_a_type_changes_only_where_values_stay(
             statements(change)
 
 
+def test_text_becomes_varchar_though_nothing_was_marked() -> None:
+    """The source's half takes values to stay where no length is given."""
+    change = alter(T, with_columns(T.columns[0], Column("a", 1043, -1, "character varying")))
+
+    assert HEAD + 'ALTER COLUMN "a" TYPE character varying' in statements(change)
+
+
 def test_an_inferred_type_change_keeps_what_reads_as_the_new_type() -> None:
     """The table is marked as not exact by then; to stop would hold up all the others."""
     column = Column("b", 99, 5, "integer")
