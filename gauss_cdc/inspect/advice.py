@@ -42,5 +42,8 @@ def _of_captured(config: Config, tables: list[str]) -> str:
         return f"a load makes every table equal: {LOAD_AGAIN}"
     asking = f"`gauss-cdc snapshot --table {tables[0]}`"
     if config.source.repair == "auto":
-        return f"`run` reads a table with gaps again by itself; {asking} asks for it"
+        return (
+            f"`run` reads a table with gaps again by itself; {asking} asks for it. One that was"
+            " renamed to what [tables] does not name is read no more under its old name"
+        )
     return f"{asking} makes it equal while the stream goes on"
