@@ -43,7 +43,7 @@ def _of_captured(config: Config, tables: list[str]) -> str:
     asking = f"`gauss-cdc snapshot --table {tables[0]}`"
     if config.source.repair == "auto":
         return (
-            f"`run` reads a table with gaps again by itself; {asking} asks for it. One that was"
-            " renamed to what [tables] does not name is read no more under its old name"
+            "`run` reads a table with gaps again by itself, unless it was renamed to what [tables]"
+            f" does not name; {asking} asks for it"
         )
     return f"{asking} makes it equal while the stream goes on"
