@@ -30,17 +30,13 @@ _UNTAKEN: Final = (
 )
 
 
-def _nobody(_: str) -> None:
-    return None
-
-
 def collected(
     spark: SparkSession,
     frame: DataFrame,
     *,
     description: str,
     stop: Callable[[], bool],
-    on_idle: Callable[[str], None] = _nobody,
+    on_idle: Callable[[str], None] = lambda _: None,
 ) -> list[Row]:
     """Run a job under a description of its own; it is cancelled when `stop` says so.
 
