@@ -35,6 +35,7 @@ from schemas.control import (
     Cut,
     Head,
     Heartbeat,
+    Looked,
     NewerFormat,
     Range,
     Start,
@@ -97,6 +98,7 @@ class CutReplay:
     instance: str | None = None  # None: none yet
     state: State | None = None  # newest accepted START or STATE
     loads: dict[str, str] = field(default_factory=dict)  # schema.table -> phase, of this epoch
+    looked: Looked | None = None  # the source's catalog as it was compared with the stream last
     # seq -> (commit_start, xid)
     known: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     ends: dict[tuple[str, int], int] = field(default_factory=dict)  # partition -> end of our rows
@@ -185,11 +187,12 @@ class CutReplay:
             case TableLoad():
                 self._counted(offset, head)
                 self.loads[str(cut.table)] = cut.phase.value
+                if cut.looked is not None and self.looked is not None:
+                    self.looked = self.looked.with_table(cut.looked)
                 self._reach(cut.ranges)
             case State():
                 self._repeated(offset, head)
-                self.state = cut
-                self.loads = dict(cut.loads)
+                self._take_state(cut)
             case Heartbeat():
                 self._repeated(offset, head)
             case _:
@@ -207,9 +210,12 @@ class CutReplay:
 
     def _begin(self, cut: State) -> Cut:
         self._stand(cut.head)
-        self.state = cut
-        self.loads = dict(cut.loads)
+        self._take_state(cut)
         return cut
+
+    def _take_state(self, cut: State) -> None:
+        self.state, self.looked = cut, cut.looked
+        self.loads = dict(cut.loads)
 
     def _take_over(self, offset: int, cut: Start) -> Cut:
         head = cut.head

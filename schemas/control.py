@@ -8,7 +8,7 @@ meaning: the docs in the .avsc files, and docs/protocol.md, chapter 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias, assert_never
@@ -153,6 +153,26 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
+class Looked:
+    """The source's catalog as it was compared with the stream last; texts of the producer's own."""
+
+    horizon: int  # transactions with a lower id had ended
+    publication: str
+    tables: Mapping[str, str]  # oid -> version
+
+    def is_as(self, other: Looked | None) -> bool:
+        """Say whether nothing changed between two looks."""
+        return other is not None and (self.publication, self.tables) == (
+            other.publication,
+            other.tables,
+        )
+
+    def with_table(self, at: Looked) -> Looked:
+        """Take a table as it was at the place where it was read, behind this look."""
+        return replace(self, tables={**self.tables, **at.tables})
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """The fields of START again, without a takeover, so that no reader walks far back."""
 
@@ -164,6 +184,7 @@ class State:
     loads: Mapping[str, str] = field(
         default_factory=dict
     )  # schema.table -> PENDING | BEGIN | CHUNK | END | LEFT | GAP
+    looked: Looked | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +239,7 @@ class TableLoad:
     as_of: int = 0
     schema_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     lossy: str | None = None  # END: rows are missing, and why
+    looked: Looked | None = None  # BEGIN: the table's part, at its place
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +343,7 @@ def cut_to_avro(cut: Cut) -> dict[str, Any]:
                 "cluster_id": cut.cluster_id,
                 "topics": {name: asdict(topic) for name, topic in cut.topics.items()},
                 "loads": dict(cut.loads),
+                "looked": cut.looked and asdict(cut.looked),
             }
             if isinstance(cut, Start):
                 out |= {
@@ -344,6 +367,7 @@ def cut_to_avro(cut: Cut) -> dict[str, Any]:
                 "ranges": [r._asdict() for r in cut.ranges],
                 "schema_ids": {topic: list(ids) for topic, ids in cut.schema_ids.items()},
                 "lossy": cut.lossy,
+                "looked": cut.looked and asdict(cut.looked),
             }
         case Heartbeat():
             pass
@@ -377,6 +401,7 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
                 raw["cluster_id"],
                 {name: Topic(**topic) for name, topic in raw["topics"].items()},
                 dict(raw["loads"] or {}),
+                looked=_looked(raw),
             )
             if kind == "STATE":
                 return state
@@ -390,6 +415,7 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
                 Prev(**raw["prev"]) if raw["prev"] else None,
                 raw["continues"],
                 raw["reason"],
+                looked=state.looked,
             )
         case "COMMITS":
             entries = tuple(entry_from_avro(entry) for entry in raw["commits"])
@@ -405,11 +431,17 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
                 raw["as_of"],
                 _ids(raw),
                 raw.get("lossy"),
+                _looked(raw),
             )
         case "HEARTBEAT":
             return Heartbeat(head)
         case kind:
             raise ValueError(f"unknown kind of cut: {kind!r}")
+
+
+def _looked(raw: Mapping[str, Any]) -> Looked | None:
+    found = raw.get("looked")
+    return Looked(**found) if found else None
 
 
 def change_to_avro(change: SchemaChange) -> dict[str, Any]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from schemas.control import Cut, Start, State
 from schemas.errors import Verdict
 from spark_consumers.ahead import Ahead, Begin, InTurn, ReadRows
-from spark_consumers.errors import ApplyError, Fenced, Incomplete
-from spark_consumers.ledger import starts_anew, stated
+from spark_consumers.errors import ApplyError, Fenced, Incomplete, RowMissing
+from spark_consumers.ledger import LACKS_ROW, remarked, starts_anew, state_of, stated
 from spark_consumers.model import Ledger, Rows, Segment
 from spark_consumers.segments import segments
 from spark_consumers.sinks.base import Bulk, Sink
@@ -116,6 +116,8 @@ class Applier:
         self._observer, self._pause = observer, pause
         self._ledger: Ledger | None = None
         self._stated: State | None = None  # the newest that was read
+        self._lacking: set[str] = set()  # tables of which the target lacks a row ...
+        self._lacking_at = (0, 0, 0)  # ... behind this place
         self.steps = self.commits = self.rows = self.driver_rows = 0
 
     @property
@@ -141,9 +143,11 @@ class Applier:
             try:
                 return self._pass(stop)
             except ApplyError as error:
-                self._ledger = None
+                place, self._ledger = _place(self._ledger), None
                 if isinstance(error, Fenced):
                     raise
+                if isinstance(error, RowMissing) and self._mark(error, place):
+                    continue
                 if error.verdict is not Verdict.RETRY:
                     if not self._begin_anew(error, stop):
                         raise
@@ -169,6 +173,20 @@ class Applier:
             if not self._some(self._ledger, stop):
                 return self._ledger
 
+    def _mark(self, error: RowMissing, place: tuple[int, int, int]) -> bool:
+        """Mark a table that lacks a row behind a place: from the step there on it is not exact.
+
+        Changes that the source did not send, or another client of the target, may be the reason.
+        Other tables go on.  False: it is marked, and that did not help.
+        """
+        table = str(error.where.get("table", ""))
+        known = self._lacking if place == self._lacking_at else set()
+        if not table or table in known:
+            return False
+        self._lacking, self._lacking_at = {*known, table}, place
+        self._observer.on_attempt(error)
+        return True
+
     def _begin_anew(self, stuck: ApplyError, stop: Callable[[], bool]) -> bool:
         """Leave out what cannot be applied, where an epoch behind it loads everything again.
 
@@ -191,7 +209,7 @@ class Applier:
         """Apply segments until the cuts end; True if a new plan is needed."""
         self._observer.on_step("read cuts")
         plan = segments(
-            self._with_topics(ledger),
+            self._with_marks(self._with_topics(ledger)),
             self._noting(self._read_cuts(ledger)),
             sizes=self._sizes,
             strict=self._options.strict,
@@ -210,10 +228,18 @@ class Applier:
 
         It is read once, and changes nothing by itself: the next step carries it [H43].
         """
-        cut, place = self._stated, (ledger.epoch, ledger.n, ledger.seq)
+        cut, place = self._stated, _place(ledger)
         if cut is None or place != (cut.head.epoch, cut.head.n, cut.head.last_seq):
             return ledger
         return stated(ledger, cut)
+
+    def _with_marks(self, ledger: Ledger) -> Ledger:
+        """Return the ledger with the marks of tables that lack a row; the next step has them."""
+        if not self._lacking or _place(ledger) != self._lacking_at:
+            return ledger
+        marks = {t: remarked(ledger.inexact.get(t), LACKS_ROW) for t in self._lacking}
+        inexact = {**ledger.inexact, **marks}
+        return replace(ledger, inexact=inexact, state=state_of(inexact))
 
     def _apply(self, plan: Iterable[Segment], stop: Callable[[], bool]) -> bool:
         """Apply a plan; True if it does not hold any more.  What was read ahead ends with it."""
@@ -251,3 +277,7 @@ class Applier:
                     segment, self._ledger, self.steps, self.commits, self.rows, self.driver_rows
                 )
             )
+
+
+def _place(ledger: Ledger | None) -> tuple[int, int, int]:
+    return (0, 0, 0) if ledger is None else (ledger.epoch, ledger.n, ledger.seq)

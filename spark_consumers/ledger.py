@@ -24,6 +24,7 @@ from spark_consumers.model import Ledger
 EXACT = "EXACT"
 LOADING = "LOADING"
 SWITCHED = "suspected: the source lost commits that were delivered, or the slot"
+LACKS_ROW = "seen: the target lacked a row that changed"
 NOT_LOADED = "not loaded"  # why a table is not exact that an epoch begins without
 _UNDER_WAY = "loading"
 _SHOWS = "; readers see commit "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
@@ -14,8 +14,9 @@ from gauss_cdc import target, wiring
 from gauss_cdc.config import Config, ConfigError
 from gauss_cdc.inspect.advice import way_out
 from gauss_cdc.inspect.loads import LoadStanding, loads_under_way, waiting_lines
-from producer.core.catalog_watch import Described, Finding, differences
+from producer.core.catalog_differences import Described, Finding, differences
 from producer.core.ddl_log import known_tables
+from producer.core.look import Before, Look
 from producer.errors import CdcError, ConnectionLost, RegistryError
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
@@ -33,7 +34,7 @@ from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.requests import AskedAgain
 from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
-from schemas.control import TableLoad, are_loading
+from schemas.control import Looked, TableLoad, are_loading
 from schemas.errors import Verdict
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
@@ -73,6 +74,7 @@ class CutsStanding:
     loads: dict[str, str]  # schema.table -> phase, of the tables that this epoch loads
     written_at: int  # µs since 1970
     state_at: int = 0  # µs since 1970, of the newest START or STATE
+    looked: Looked | None = None  # the source's catalog as `run` compared it last
     alarms: int = 0  # records since the writer's newest STATE that are not ours
     alarm: str = ""  # the newest of them, or one that does not follow
     under_way: tuple[LoadStanding, ...] = ()  # loads, as far as their records show
@@ -150,6 +152,7 @@ class ReplicationStatus:
             "down": {place: str(error) for place, error in self.down.items()},
         }
         if self.cuts is not None:
+            del out["cuts"]["looked"]
             out["cuts"]["under_way"] = [load.as_json() for load in self.cuts.under_way]
         for section, name in (
             ("source", "wal_end"),
@@ -338,6 +341,7 @@ class Endpoints:
             dict(replay.loads),
             written_at,
             replay.state.head.written_at if replay.state is not None else written_at,
+            replay.looked,
             alarms=replay.alarms,
             alarm=str(replay.suspect or replay.alarm),
             under_way=loads_under_way(
@@ -400,7 +404,7 @@ class Endpoints:
             if "source" not in down:
                 requested = pool.submit(asked, "source", self._requests).result() or []
             if "source" not in down and source.kind == "postgres":
-                asking = pool.submit(asked, "source", self._not_captured)
+                asking = pool.submit(asked, "source", partial(self._of_catalog, cuts))
                 notes += asking.result() or []
         ledger = at_target.result() if at_target is not None else None
         if ledger is not None and (advice := way_out(self._config, ledger)):
@@ -438,9 +442,10 @@ class Endpoints:
                 on_look(standing)
                 if goal.is_reached(standing):
                     left = self._unexplained(standing, on_note) if compares else ""
-                    if not left:
+                    if not left and (not compares or goal.holds(standing)):
                         return standing
-                    if left != noted:
+                    compares = compares and bool(left)  # what was found is in these records
+                    if left and left != noted:
                         on_note(f"`run` has not reported yet what the catalog shows: {left}")
                         noted = left
             except (CdcError, ApplyError) as error:
@@ -466,11 +471,13 @@ class Endpoints:
         try:
             connection = self.source_connection()
             is_told = ddl_triggers.state(connection).enabled
-            look = catalog_look.look(connection, options, known, unless="")
+            looked = None if standing.cuts is None else standing.cuts.looked
+            before = None if looked is None else Before.of(looked)
+            look = catalog_look.look(connection, options, known, unless="", before=before)
         except ConnectionLost as error:  # waited for by its position, which may be unknown
             on_note(f"the source's catalog was not compared: {error}")
             return ""
-        if look is None:
+        if not isinstance(look, Look):
             return "a table is being altered"
         found = differences(
             known,
@@ -482,7 +489,7 @@ class Endpoints:
         left = [
             f for f in found if str(f.table) not in at.inexact and not _comes_with_a_row(f, known)
         ]
-        return "; ".join(map(str, left))
+        return "; ".join([*map(str, left), *since(before, look, known, at.inexact)])
 
     def known_tables(self, at: Ledger) -> dict[TableId, TableSchema]:
         """Tables of the stream, as the commit has them that a target holds."""
@@ -500,18 +507,20 @@ class Endpoints:
     def _requests(self) -> list[AskedAgain]:
         return requests.requests(self.source_session(), self._config.source.slot)
 
-    def _not_captured(self) -> list[str]:
-        """Tables that match [tables] and are in no publication of ours, as the catalog is now."""
+    def _of_catalog(self, cuts: CutsStanding | None) -> list[str]:
+        """Say what the source's catalog shows now, and `run` has not compared or cannot mend."""
         options = wiring.producer_options(self._config)
-        look = catalog_look.look(self.source_connection(), options, {}, unless="")
+        before = None if cuts is None or cuts.looked is None else Before.of(cuts.looked)
+        look = catalog_look.look(self.source_connection(), options, {}, unless="", before=before)
         if (
-            look is None
+            not isinstance(look, Look)
             or publications.publication(self.source_connection(), options.publication) is None
         ):
             return []
-        return catalog_look.how_captured(
+        notes = catalog_look.how_captured(
             self.source_connection(), options, look.missing, is_ours=look.is_ours
         )
+        return [*notes, *(f"{what}; `run` has not compared it yet" for what in since(before, look))]
 
     def _ddl(self) -> CutsReader:
         if self._ddl_reader is None:
@@ -527,6 +536,28 @@ def _comes_with_a_row(finding: Finding, known: Mapping[TableId, TableSchema]) ->
         return False
     relation, table = finding.relation, known[finding.table]
     return table.oid in {0, relation.relation} and table.id == (relation.schema, relation.table)
+
+
+def since(
+    before: Before | None,
+    look: Look,
+    known: Mapping[TableId, TableSchema] | None = None,
+    inexact: Container[str] = (),
+) -> Iterator[str]:
+    """Name tables of which `run` has not judged yet what happened since its last look.
+
+    `known`: with their names in the stream, if not as they are now.
+    """
+    if before is None:
+        return
+    if before.publication != look.publication:
+        yield "the publication was altered"
+        return
+    names = {table.oid: table.id for table in (known or {}).values()}
+    for seen in look.tables.values():
+        table = seen.id if known is None else names.get(seen.oid)
+        if table is not None and seen.doubts and str(table) not in inexact:
+            yield f"{table} has changed in the catalog"
 
 
 @dataclass(slots=True)
@@ -545,8 +576,13 @@ class Goal:
             self._proof = None  # a new epoch may load again: its end is waited for
         if self._proof is None and cuts.resume >= self.lsn and not cuts.is_loading:
             self._proof = cuts.epoch, cuts.n
-        return (
-            self._proof is not None
-            and target is not None
-            and (target.epoch, target.n) >= self._proof
-        )
+        return self._proof is not None and self._is_past(target, self._proof)
+
+    def holds(self, standing: ReplicationStatus) -> bool:
+        """Say whether the target holds every record that was read; if not, wait for them."""
+        assert standing.cuts is not None
+        self._proof = standing.cuts.epoch, standing.cuts.n
+        return self._is_past(standing.target, self._proof)
+
+    def _is_past(self, target: Ledger | None, proof: tuple[int, int]) -> bool:
+        return target is not None and (target.epoch, target.n) >= proof

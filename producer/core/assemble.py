@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from producer.core.bindings import Bindings
-from producer.core.catalog_watch import Altered, Described, Dropped, Finding, Unseen
+from producer.core.catalog_differences import Altered, Described, Dropped, Finding, Unseen
 from producer.core.changes import (
     Begin,
     Commit,
@@ -189,9 +189,10 @@ class Assembler:
 
     def _truncate(self, relations: tuple[int, ...], lsn: int) -> None:
         self._rows.truncate(relations, lsn)
-        if not self._transactions.is_skipped:
-            found = map(self._relations.look_up, relations)
-            self._relations.emptied.update(TableId(each.schema, each.table) for each in found)
+        begin = self._transactions.begin
+        if begin is not None and not self._transactions.is_skipped:
+            for relation in relations:
+                self._relations.empty(relation, begin.xid)
 
     def _walk(self, stretch: Stretch) -> None:
         """Let the native walker take what it can."""

@@ -56,6 +56,7 @@ from schemas.control import (
     Head,
     Heartbeat,
     Identity,
+    Looked,
     State,
     Topic,
 )
@@ -70,8 +71,15 @@ class _Marked:
     loads: Mapping[str, str | None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """The catalog was compared while input waited, in which the findings may be."""
+
+    looked: Looked
+
+
 # Buffered in order while a group is being finished: rows use the schema before them.
-Input: TypeAlias = RowsAssembled | Walked | TransactionEnded | SchemaUsed | _Marked
+Input: TypeAlias = RowsAssembled | Walked | TransactionEnded | SchemaUsed | _Marked | _Compared
 
 
 class Phase(Enum):
@@ -94,6 +102,7 @@ class WriterState:
     cluster_id: str
     topics: Mapping[str, Topic]
     loads: Mapping[str, str]
+    looked: Looked | None = None
 
 
 class Engine:
@@ -109,6 +118,7 @@ class Engine:
         self._topics = dict(writer_state.topics)
         self._state_from = writer_state.state_from
         self._loads = dict(writer_state.loads)
+        self._looked = writer_state.looked
         self.loads_version = 0  # of `loads`: it grows with each change
         self._state_due = False
         self._records_since_state = 0
@@ -194,6 +204,20 @@ class Engine:
         self._loads, self._state_due = loads, True
         self.loads_version += 1
 
+    def mark_looked(self, looked: Looked) -> None:
+        """Note what the catalog was when it was compared last: a STATE will say it.
+
+        Not before what was found is in Kafka, or a crash between the two would lose it [H49].
+        """
+        if self._phase is not Phase.SENDING or self._waiting:
+            self._waiting.append(_Compared(looked))
+        else:
+            self._compared(looked)
+
+    def _compared(self, looked: Looked) -> None:
+        self._state_due = self._state_due or not looked.is_as(self._looked)
+        self._looked = looked
+
     def lend(self) -> WriterState:
         """Give the numbers away while nothing is open: records of a load are written with them."""
         assert self.is_settled
@@ -203,6 +227,7 @@ class Engine:
             state_from=self._state_from,
             topics=dict(self._topics),
             loads=dict(self._loads),
+            looked=self._looked,
         )
 
     def take_back(self, writer_state: WriterState) -> None:
@@ -271,6 +296,9 @@ class Engine:
             return
         if isinstance(happened, _Marked):
             self._mark(happened.loads)
+            return
+        if isinstance(happened, _Compared):
+            self._compared(happened.looked)
             return
         tally = self._tally
         if isinstance(happened, TransactionEnded):
@@ -447,6 +475,7 @@ class Engine:
             writer_state.cluster_id,
             dict(self._topics),
             dict(self._loads),
+            looked=self._looked,
         )
 
     def _head(self, n: int, seq: int, resume: int) -> Head:

@@ -30,7 +30,7 @@ from producer.core.records.encode import TransactionConstants
 from producer.core.router import Binding, table_key
 from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
 from producer.errors import RowTooLarge
-from schemas.control import AGAIN, EXACT, Head, LoadPhase, Origin, SchemaChange, TableLoad
+from schemas.control import AGAIN, EXACT, Head, LoadPhase, Looked, Origin, SchemaChange, TableLoad
 from schemas.positions import CommitKey, of_reread
 from schemas.tables import TableId, TableSchema
 
@@ -108,8 +108,11 @@ class Loader:
             self._table(reading, schema, is_first=schema is found[0], is_last=schema is found[-1])
         return self._end(), shapes
 
-    def again(self, reading: Reading, table: TableSchema) -> WriterState:
+    def again(self, reading: Reading, table: TableSchema, looked: Looked | None) -> WriterState:
         """Read one table again; return the writer's state after it.
+
+        `looked`: the table in the catalog at its point.  It is durable with BEGIN: what happens
+        behind the point, and before the next look, is compared with it also after a crash [H49].
 
         All commits before its point are durable, or had no rows to deliver: a table that was
         hidden may have had some, which the snapshot shows.  So reading the source goes on at the
@@ -117,7 +120,7 @@ class Loader:
         """
         self._head = replace(self._head, resume=max(self._head.resume, self._at))
         self._ordinal, self._mode = of_reread(self._head.n), AGAIN
-        self._table(reading, table, is_first=True, is_last=True, is_again=True)
+        self._table(reading, table, is_first=True, is_last=True, is_again=True, looked=looked)
         return self._end()
 
     def _end(self) -> WriterState:
@@ -133,6 +136,7 @@ class Loader:
         is_first: bool,
         is_last: bool,
         is_again: bool = False,
+        looked: Looked | None = None,
     ) -> None:
         observer = self._observer
         observer.on_step("load: BEGIN")
@@ -154,7 +158,7 @@ class Loader:
             snapshot="true",
         )
         emptied = self._emptied(binding, tx) if is_again else ()
-        self._step(table.id, LoadPhase.BEGIN, shape.finish(), unnamed=emptied)
+        self._step(table.id, LoadPhase.BEGIN, shape.finish(), unnamed=emptied, looked=looked)
         expected = reading.estimated_rows(table.id)
         first = replace(tx, snapshot="first" if is_first else "first_in_data_collection")
         last = replace(tx, snapshot="last" if is_last else "last_in_data_collection")
@@ -288,6 +292,7 @@ class Loader:
         unnamed: Records = (),
         ids: Mapping[str, tuple[int, ...]] | None = None,
         lossy: str | None = None,
+        looked: Looked | None = None,
     ) -> None:
         """Number a step; it is written with those around it."""
         self._loads[str(table)] = phase.value
@@ -302,6 +307,7 @@ class Loader:
             as_of=self._at,
             schema_ids=ids or {},
             lossy=lossy,
+            looked=looked,
         )
         self._steps.append(LoadStep(cut, records, places, unnamed))
         self._head = head

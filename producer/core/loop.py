@@ -13,7 +13,8 @@ from itertools import chain
 from typing import Final, assert_never
 
 from producer.core.assemble import Assembler
-from producer.core.catalog_watch import CatalogWatch, Newcomers, Unseen
+from producer.core.catalog_differences import Unseen
+from producer.core.catalog_watch import CatalogWatch, Newcomers
 from producer.core.changes import Begin, Lost, Message, Stretch, Undecoded
 from producer.core.cuts_log import CutsLog
 from producer.core.engine import Engine
@@ -38,6 +39,7 @@ from producer.core.events import (
     Walked,
     WriteCuts,
 )
+from producer.core.look import Look, Unchanged
 from producer.core.ports import (
     Blocking,
     Clock,
@@ -311,11 +313,13 @@ class Loop:
             engine.mark_loads({str(gone): None})
             return True
         self._observer.on_step("run: a table is read again")
+        looked = rereads.looked
         writer_state, table = rereads.read(engine.lend())
         engine.take_back(writer_state)
         self._assembler.adopt(table)
         self._source.adopt(table)
-        self._catalog.read_again(table.id)
+        self._catalog.read_again(table.id, looked)
+        self._note_looked()
         return True
 
     def _follow_gaps(self) -> None:
@@ -354,10 +358,14 @@ class Loop:
             began = self._clock.now()
             if began < self._look_due:
                 return
-            look = self._source.look(relations.known, unless=catalog.signature)
+            look = self._source.look(
+                relations.known, unless=catalog.signature, before=catalog.before
+            )
             now = self._clock.now()
             self._look_due = now + max(self._options.look_seconds, _LOOK_SHARE * (now - began))
-            if look is None:
+            if isinstance(look, Unchanged):
+                catalog.take_unchanged(look)
+            if not isinstance(look, Look):
                 return
             for table in catalog.take(look, relations.known):
                 self._observer.on_note(f"new: {self._advice(table)}")
@@ -365,21 +373,25 @@ class Loop:
             return
         if self._at < catalog.due_at:
             return
-        emptied = frozenset(relations.emptied)
-        relations.emptied.clear()
         found = catalog.judge(
             self._at,
             relations.known,
             reports_ddl=relations.reports_ddl,
-            emptied=emptied,
+            told=relations.take_told(),
             is_marked=lambda table: self._engine.loads.get(str(table)) in {GAP, *OPEN},
         )
         for finding in found:
             self._observer.on_note(f"the catalog shows what the stream did not: {finding}")
         if found:
             self._step_all(self._assembler.explain(found, self._at))
+        self._note_looked()
+        if found:
             self._step(InputDrained())
         self._take_in(catalog.newcomers(relations.known))
+
+    def _note_looked(self) -> None:
+        if (looked := self._catalog.looked) is not None:
+            self._engine.mark_looked(looked)
 
     def _take_in(self, came: Newcomers) -> None:
         """Capture tables that came without a statement: hidden first, then published, then read.

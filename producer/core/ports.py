@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from producer.core import takeover
-from producer.core.catalog_watch import Look
 from producer.core.changes import Cells, Message
 from producer.core.events import (
     Acknowledged,
@@ -22,6 +21,7 @@ from producer.core.events import (
     PartDurable,
     Records,
 )
+from producer.core.look import Before, Look, Unchanged
 from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import TransactionWriter
 from producer.core.router import Binding
@@ -144,6 +144,10 @@ class Point(Protocol):
     def reading(self) -> Reading:
         """The snapshot."""
 
+    @property
+    def looked(self) -> Before | None:
+        """The table's row of the catalog as the snapshot shows it; None: it is not compared."""
+
     def close(self) -> None:
         """Let go of the snapshot."""
 
@@ -237,10 +241,13 @@ class Source(takeover.Source, Protocol):
     def shape(self, table: TableId) -> TableSchema | None:
         """Read one table's shape as it is now; None if it is gone."""
 
-    def look(self, known: Mapping[TableId, TableSchema], *, unless: str) -> Look | None:
+    def look(
+        self, known: Mapping[TableId, TableSchema], *, unless: str, before: Before | None
+    ) -> Look | Unchanged | None:
         """Read the catalog, to compare it with what the stream has described.
 
-        None: not now, not here, or all is as it was when the look had the signature `unless`.
+        None: not now, or not here.  `unless`: the signature of a look that need not be repeated.
+        `before`: the look before, with which tables are compared, too.
         """
 
     def type_name(self, type_oid: int, modifier: int) -> str:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from producer.core.changes import Relation
 from producer.core.inference import agrees, difference, followed, made_again, merge
+from producer.core.look import Told
 from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.errors import DecodeError
 from schemas.control import Hole
@@ -55,7 +56,7 @@ class Relations:
         self._described: dict[int, Relation] = {}
         self._reports_ddl = reports_ddl
         self._stated: set[TableId] = set()  # tables whose shape is a statement's
-        self.emptied: set[TableId] = set()  # that the stream truncated; the reader clears it
+        self._told = Told()
 
     @property
     def known(self) -> dict[TableId, TableSchema]:
@@ -78,8 +79,19 @@ class Relations:
         if not is_on:
             self._stated.clear()
 
+    def take_told(self) -> Told:
+        """Return what the stream said of tables since the call before."""
+        told, self._told = self._told, Told()
+        return told
+
+    def empty(self, relation_id: int, xid: int) -> None:
+        """Take a TRUNCATE of a table, by a transaction."""
+        found = self.look_up(relation_id)
+        self._told.empty(TableId(found.schema, found.table), xid)
+
     def apply(self, statement: StatementChanges) -> None:
         """Take a statement's changes: shapes are the statement's own from here on."""
+        self._told.state(statement)
         for change in statement.changes:
             if change.before is not None:
                 self._stated.discard(change.before.id)

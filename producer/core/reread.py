@@ -28,6 +28,7 @@ from typing import Final
 
 from producer.core.changes import Begin, Logical, Message, Relation
 from producer.core.engine import WriterState
+from producer.core.look import Before
 from producer.core.ports import Blocking, Clock, Point, Source
 from producer.core.window import UNSEEN, QuietWindow
 from producer.errors import CdcError, SourceBusy
@@ -174,6 +175,11 @@ class Rereads:
         return self._point is not None
 
     @property
+    def looked(self) -> Before | None:
+        """The table in the catalog at the point; None: no point, or it is not compared."""
+        return None if self._point is None else self._point.looked
+
+    @property
     def is_standing(self) -> bool:
         """Say whether the stream has come to the point."""
         return self._is_standing
@@ -275,10 +281,10 @@ class Rereads:
         if self._shape is not None or table in self._hidden:
             return None
         phase = self._open.get(table)
-        self._done(table)
-        if phase is None or (phase != GAP and table not in known):
+        if table not in known and phase != GAP:
+            self._done(table)
             return table
-        self._open[table] = phase  # it is not captured now: renamed, or to be captured again
+        self.let_go()  # it is not captured now: renamed, or to be captured again
         self._not_before[table] = now + 10 * self._look_seconds
         self._line_up()
         return None

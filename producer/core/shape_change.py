@@ -41,3 +41,5 @@ class StatementChanges:
     sql: str | None = None
     jddl: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    # Storage files that it replaced: oid of the relation, file before, file after.
+    files: tuple[tuple[int, int, int], ...] = ()

@@ -48,7 +48,7 @@ from producer.errors import (
     Unsupported,
 )
 from schemas.accept import CutReplay
-from schemas.control import GAP, PENDING, Head, LoadPhase, Prev, Start
+from schemas.control import GAP, PENDING, Head, LoadPhase, Looked, Prev, Start
 from schemas.errors import LOAD_AGAIN, Verdict
 from schemas.positions import Lsn
 from schemas.topics import Topics
@@ -129,6 +129,9 @@ class Source(Looking, Protocol):
         Listed before the slot, a table made and filled in between would be in neither the
         load nor the stream.
         """
+
+    def looked(self, made: MadeSlot) -> Looked | None:
+        """Return what the slot's snapshot shows of the catalog; None: it is not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +238,7 @@ def _go_on(
     start = _start(source, log, request, replay)
     yield Step("write START")
     offset = log.write_start(start, restate(start) if start.continues else ())
-    known = dict(replay.known.values())
+    known = {start: xid for start, xid in replay.known.values() if xid}  # not our own
     state = _writer_state(start, offset)
     return TakeoverResult(state, known, csn=replay.csn, continues=bool(start.continues))
 
@@ -269,10 +272,16 @@ def _start(source: Source, log: Log, request: TakeoverRequest, replay: CutReplay
         place,
         -1,
     )
-    start = Start(
-        head, request.identity, request.fingerprint, request.cluster_id, topics, dict(replay.loads)
-    )
     assert replay.state is not None
+    start = Start(
+        head,
+        request.identity,
+        request.fingerprint,
+        request.cluster_id,
+        topics,
+        dict(replay.loads),
+        looked=replay.looked,
+    )
     was = replay.state.identity.timeline
     at = source.switch_point(was)
     if was == request.identity.timeline or at is None:
@@ -411,6 +420,7 @@ def _begin_epoch(
         prev,
         None if prev is None else False,
         reason,
+        looked=source.looked(made),
     )
     yield Step("write START")
     offset = log.write_start(start)
@@ -512,4 +522,5 @@ def _writer_state(start: Start, offset: int) -> WriterState:
         start.cluster_id,
         start.topics,
         start.loads,
+        start.looked,
     )

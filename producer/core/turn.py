@@ -203,7 +203,8 @@ class Turn:
 
     def _again(self, state: WriterState, point: Point, table: TableSchema) -> WriterState:
         """Read one table again, at a place of the stream."""
-        return self._loader(state, point.at).again(point.reading, table)
+        looked = None if point.looked is None else point.looked.looked()
+        return self._loader(state, point.at).again(point.reading, table, looked)
 
     def _renamed(
         self,
@@ -260,6 +261,7 @@ class Turn:
         catalog = CatalogWatch(
             wanted=lambda table: self.wants(table) and table not in hidden,
             publication=options.publication,
+            looked=writer_state.looked,
         )
         relations = Relations(
             known,

@@ -88,6 +88,7 @@ class QuietWindow:
     is_quiet: bool = True
     passed: int = 0  # transactions that the stream showed since
     left_out: str = ""  # a mark that the stream has passed and did not show: this is no point
+    looked: None = None  # the catalog is not compared
     _position: int = 0  # of the open transaction
     _is_within: bool = False
 

@@ -7,13 +7,15 @@ from contextlib import closing
 import psycopg2
 import pytest
 
-from producer.core.catalog_watch import differences
+from producer.core.catalog_differences import differences
+from producer.core.look import Before, Cause, Look, Unchanged
 from producer.options import Options
 from producer.sources.dial import parse_dsn
 from producer.sources.patterns import chooser
 from producer.sources.postgres import catalog
-from producer.sources.postgres.catalog_look import look
+from producer.sources.postgres.catalog_look import baseline, look
 from schemas.tables import TableId
+from tests.e2e.path import ask
 from tests.services_fixtures import execute
 
 T = TableId("public", "t")
@@ -42,7 +44,7 @@ def test_a_look_finds_what_a_reading_found_before(options: Options, session) -> 
     assert seen is not None
     wanted = chooser(options.include, options.exclude)
     assert not [*differences(known, seen, wanted=wanted, publication="p")]
-    assert look(session, options, known, unless=seen.signature) is None
+    assert isinstance(look(session, options, known, unless=seen.signature), Unchanged)
     assert session.info.transaction_status == psycopg2.extensions.TRANSACTION_STATUS_IDLE
 
 
@@ -88,22 +90,187 @@ def test_tables_that_come_and_go_meanwhile_stop_nothing(
     assert any(seen)
 
 
-def test_a_table_that_leaves_a_publication_and_comes_back_has_another_entry(
-    options: Options, session, postgres_url: str
+SETUP = """
+CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE SCHEMA aside;
+CREATE TABLE m (id int PRIMARY KEY, v int, mood mood);
+CREATE TABLE r (id int, v int, PRIMARY KEY (id)) PARTITION BY RANGE (id);
+CREATE TABLE r_1 PARTITION OF r FOR VALUES FROM (0) TO (10);
+CREATE TABLE r_2 PARTITION OF r FOR VALUES FROM (10) TO (20);
+CREATE TABLE loose (id int PRIMARY KEY, v int);
+INSERT INTO m SELECT n, n, 'ok' FROM generate_series(1, 9) n;
+INSERT INTO r SELECT n, n FROM generate_series(1, 19) n;
+INSERT INTO loose VALUES (21, 21);
+DROP PUBLICATION p
+"""
+ALL, LISTED, SPACES = "FOR ALL TABLES", "FOR TABLE m, r", "FOR TABLES IN SCHEMA public"
+UNLOGGED = "ALTER TABLE {0} SET UNLOGGED; UPDATE {0} SET v = v + 1; ALTER TABLE {0} SET LOGGED"
+
+
+class Looks:
+    """Looks at the tables m and r, one after the other."""
+
+    def __init__(self, options: Options, session, url: str, publication: str) -> None:
+        self.options, self.session, self.url = options, session, url
+        execute(url, SETUP)
+        execute(url, f"CREATE PUBLICATION p {publication} WITH (publish_via_partition_root)")
+        self.known = {
+            table: catalog.table_schemas(session, [table])[0]
+            for table in (TableId("public", "m"), TableId("public", "r"))
+        }
+        self.before = baseline(session, options, list(self.known))
+
+    def look(self) -> Look:
+        found = look(self.session, self.options, self.known, unless="", before=self.before)
+        assert isinstance(found, Look)
+        return found
+
+    def doubted(self, statements: str, *, together: bool = False) -> set[tuple[str, Cause]]:
+        """Run statements, `together`: in one transaction; return what the next look doubts."""
+        for statement in [statements] if together else statements.split(";"):
+            execute(self.url, statement)
+        found = self.look()
+        assert found.publication == self.before.publication
+        return {(seen.id.name, doubt.cause) for seen in found.tables.values()
+                for doubt in seen.doubts}  # fmt: skip
+
+
+@pytest.fixture
+def looks(options: Options, session, postgres_url: str):
+    return lambda publication: Looks(options, session, postgres_url, publication)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "VACUUM FULL m; VACUUM FULL r; CLUSTER m USING m_pkey",
+        "VACUUM FULL pg_publication; VACUUM FULL pg_publication_rel; VACUUM FULL pg_enum",
+        "VACUUM FREEZE pg_publication; VACUUM FREEZE pg_class; VACUUM FREEZE m; VACUUM FULL m",
+        "REINDEX TABLE m; ANALYZE m; ALTER TABLE m SET (fillfactor = 50)",
+        "ALTER TABLE m ADD c int DEFAULT 5; ALTER TABLE m DROP c",
+        "ALTER TYPE mood ADD VALUE 'glad'; ALTER TYPE mood ADD VALUE 'so so' BEFORE 'ok'",
+        "CREATE TABLE r_3 PARTITION OF r FOR VALUES FROM (20) TO (30); INSERT INTO r VALUES (25)",
+        "CREATE TABLE other (id int); CREATE PUBLICATION q FOR TABLE other; DROP PUBLICATION q",
+        "GRANT SELECT ON m TO PUBLIC; CREATE INDEX ON m (v); COMMENT ON TABLE m IS 'm'",
+    ],
+)
+@pytest.mark.parametrize("publication", [ALL, LISTED, SPACES])
+def test_what_hides_nothing_is_no_doubt(looks, statements: str, publication: str) -> None:
+    assert looks(publication).doubted(statements) == set()
+
+
+@pytest.mark.parametrize(
+    ("publication", "statements", "doubts"),
+    [
+        (LISTED, "ALTER PUBLICATION p SET TABLE m, r", set()),
+        (LISTED, "ALTER PUBLICATION p ADD TABLE loose", set()),
+        (LISTED, "ALTER PUBLICATION p DROP TABLE m; ALTER PUBLICATION p ADD TABLE m",
+         {("m", Cause.ENTRIES)}),
+        (LISTED, ("ALTER PUBLICATION p SET TABLE m WHERE (id > 5), r;"
+         " ALTER PUBLICATION p SET TABLE m, r"), {("m", Cause.ENTRIES)}),
+        (LISTED, "ALTER PUBLICATION p SET TABLE m (id), r; ALTER PUBLICATION p SET TABLE m, r",
+         {("m", Cause.ENTRIES)}),
+        (LISTED, "ALTER TABLE m RENAME TO n; ALTER TABLE n RENAME TO m", set()),
+        (SPACES, ("ALTER PUBLICATION p DROP TABLES IN SCHEMA public;"
+         " ALTER PUBLICATION p ADD TABLES IN SCHEMA public"),
+         {("m", Cause.ENTRIES), ("r", Cause.ENTRIES)}),
+        (SPACES, "ALTER TABLE m SET SCHEMA aside; ALTER TABLE aside.m SET SCHEMA public",
+         {("m", Cause.NAME)}),
+        (ALL, "ALTER TYPE mood RENAME VALUE 'ok' TO 'x'; ALTER TYPE mood RENAME VALUE 'x' TO 'ok'",
+         {("m", Cause.LABELS)}),
+        (ALL, UNLOGGED.format("m"), {("m", Cause.FILES)}),
+        (ALL, UNLOGGED.format("r_1"), {("r", Cause.FILES)}),
+        (ALL, "ALTER TABLE m ALTER v TYPE int USING v + 1000", {("m", Cause.FILES)}),
+        (ALL, ("ALTER TABLE m ALTER v TYPE text USING v + 1;"
+         " ALTER TABLE m ALTER v TYPE int USING v::int + 1; INSERT INTO m VALUES (99)"),
+         {("m", Cause.FILES)}),
+        (ALL, "TRUNCATE m; INSERT INTO m VALUES (1)", {("m", Cause.FILES)}),
+        (ALL, "TRUNCATE r_1", {("r", Cause.FILES)}),
+        (ALL, ("ALTER TABLE r DETACH PARTITION r_1; INSERT INTO r_1 VALUES (0);"
+         " ALTER TABLE r ATTACH PARTITION r_1 FOR VALUES FROM (0) TO (10)"),
+         {("r", Cause.PARTS)}),
+        (ALL, "ALTER TABLE r ATTACH PARTITION loose FOR VALUES FROM (20) TO (30)",
+         {("r", Cause.PARTS)}),
+        (ALL, "DROP TABLE r_2", {("r", Cause.PARTS)}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("together", [True, False])
+def test_what_was_there_and_back_between_two_looks_is_doubted(
+    looks, publication: str, statements: str, doubts: set[tuple[str, Cause]], together: bool
 ) -> None:
-    execute(postgres_url, "DROP PUBLICATION p")
-    execute(postgres_url, "CREATE PUBLICATION p FOR TABLE t")
-    known = {T: catalog.table_schemas(session, [T])[0]}
+    first = looks(publication)
+    assert first.doubted(statements, together=together) == doubts
 
-    def entry() -> tuple[int, str]:
-        seen = look(session, options, known, unless="")
-        assert seen is not None
-        return seen.tables[known[T].oid].membership, seen.signature
+    again = first.look()  # by what a record of cuts says, as after a restart
+    first.before = Before.of(first.before.looked())
+    assert {(seen.id, seen.doubts) for seen in first.look().tables.values()} == {
+        (seen.id, seen.doubts) for seen in again.tables.values()
+    }
+    asked = (seen for seen in again.tables.values() if seen.shape is not None)
+    first.before = Before.at(again.horizon, again.publication, asked)
+    assert first.doubted("SELECT") == set()
 
-    first = entry()
-    execute(postgres_url, "ALTER PUBLICATION p SET TABLE t")
-    assert entry() == first
-    execute(postgres_url, "ALTER PUBLICATION p DROP TABLE t")
-    execute(postgres_url, "ALTER PUBLICATION p ADD TABLE t")
-    assert entry()[0] != first[0]
-    assert entry()[1] != first[1]
+
+@pytest.mark.parametrize(
+    ("statement", "opposite"),
+    [
+        ("SET (publish = 'insert')", "SET (publish = 'insert, update, delete, truncate')"),
+        ("OWNER TO other", "OWNER TO CURRENT_USER"),
+        ("RENAME TO q", "RENAME TO p"),
+        ("SET (publish_via_partition_root = false)", "SET (publish_via_partition_root)"),
+    ],
+)
+def test_an_altered_publication_has_another_version(looks, statement: str, opposite: str) -> None:
+    first = looks(ALL)
+    execute(first.url, "DO 'BEGIN CREATE ROLE other SUPERUSER; EXCEPTION WHEN others THEN END'")
+    execute(
+        first.url,
+        f"BEGIN; ALTER PUBLICATION p {statement};"
+        f" ALTER PUBLICATION {'q' if 'RENAME' in statement else 'p'} {opposite}; COMMIT",
+    )
+    assert first.look().publication != first.before.publication
+
+
+def test_rows_of_one_transaction_tell_a_truncate_from_what_follows_it(looks) -> None:
+    first = looks(ALL)
+
+    def rewritten(statements: str) -> list[tuple[bool, bool]]:
+        execute(first.url, f"BEGIN; {statements}; COMMIT")
+        found = first.look()
+        (seen,) = (seen for seen in found.tables.values() if seen.id.name == "m")
+        (xid,) = ask(first.url, "SELECT xmin::text::int FROM pg_class WHERE oid = 'm'::regclass")[0]
+        first.before = Before.at(found.horizon, found.publication, [seen])
+        return [
+            (each.xid == xid, each.is_emptied) for doubt in seen.doubts for each in doubt.rewritten
+        ]
+
+    assert rewritten("TRUNCATE m; INSERT INTO m VALUES (1, 1)") == [(True, True)]
+    assert rewritten("TRUNCATE m") == [(True, True)]
+    assert rewritten(
+        "TRUNCATE m; INSERT INTO m VALUES (1, 1); ALTER TABLE m ALTER v TYPE int USING v + 1"
+    ) == [(True, False)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "partly"),
+    [
+        ("SET (publish = 'insert, update')", "publishes only insert, update"),
+        ("SET TABLE m WHERE (id > 5), r", "has a WHERE for it"),
+        ("SET TABLE m (id, v), r", "has a column list for it"),
+    ],
+)
+def test_a_table_that_is_published_partly_is_not_captured(
+    looks, statement: str, partly: str
+) -> None:
+    first = looks(LISTED)
+    execute(first.url, f"ALTER PUBLICATION p {statement}")
+    found = first.look()
+    seen = {seen.id.name: seen for seen in found.tables.values()}["m"]
+    assert (seen.is_published, seen.partly) == (False, partly)
+    assert seen.id not in found.missing
+    findings = [*differences(first.known, found, wanted={seen.id}.__contains__, publication="p")]
+    assert [str(each) for each in findings] == [
+        (
+            f"public.m is not published whole: publication p {partly}; it is read again once"
+            " that is taken back"
+        )
+    ]

@@ -700,8 +700,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "ledger-believed",
         "3.6: after an unknown outcome the ledger is read again",
         _JOB_FILE,
-        "            except ApplyError as error:\n                self._ledger = None\n",
-        "            except ApplyError as error:\n",
+        "place, self._ledger = _place(self._ledger), None",
+        "place = _place(self._ledger)",
         _JOB,
     ),
     Mutation(

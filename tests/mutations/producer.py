@@ -434,6 +434,14 @@ MUTATIONS: Final = (
         _CATALOG_WATCH,
     ),
     Mutation(
+        "looked-not-noted",
+        "a changed catalog is noted at once: `wait` compares with it [H49]",
+        _ENGINE_FILE,
+        "not looked.is_as(self._looked)",
+        "False",
+        _ENGINE,
+    ),
+    Mutation(
         "cleared-by-any-row",
         "only a row that was there at the look before clears a table of suspicion",
         "producer/sources/gauss/storage.py",

@@ -16,6 +16,7 @@ from schemas.control import (
     Heartbeat,
     Identity,
     LoadPhase,
+    Looked,
     Prev,
     Range,
     Start,
@@ -92,6 +93,19 @@ def test_commits_move_n_seq_and_resume_and_say_where_our_rows_end() -> None:
     assert (replay.n, replay.seq, replay.resume) == (3, 3, 35)
     assert replay.known == {3: (30, 703)}
     assert replay.ends == {("bank.public.a", 0): 30}
+
+
+def test_what_was_looked_at_is_that_of_a_state_and_of_tables_that_began_behind_it() -> None:
+    first = Looked(5, "1:2", {"16": "a", "17": "b"})
+    of_table = Looked(9, "1:2", {"17": "c"})
+    begin = replace(load(2, LoadPhase.BEGIN), looked=of_table)
+    replay = replayed(replace(start(1), looked=first), begin, load(3, LoadPhase.END))
+    assert replay.looked == Looked(5, "1:2", {"16": "a", "17": "c"})
+
+    replay = replayed(replace(start(1), looked=first), begin, state(2))
+    assert replay.looked is None, "a STATE says it anew"
+    replay = replayed(start(1), begin)
+    assert replay.looked is None, "nothing was compared"
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from schemas.control import (
     Hole,
     Identity,
     LoadPhase,
+    Looked,
     Moved,
     Origin,
     Prev,
@@ -62,6 +63,8 @@ CUTS: list[Cut] = [
     TableLoad(HEAD, TableId("public", "t"), LoadPhase.CHUNK, "EXACT", (Range("x", 1, 0, 2),), 2, 9,
               {"x": (4,)}),
     TableLoad(HEAD, TableId("public", "t"), LoadPhase.BEGIN),
+    TableLoad(HEAD, TableId("public", "t"), LoadPhase.BEGIN, looked=Looked(7, "1", {"16": "3"})),
+    State(HEAD, IDENTITY, "hash", "cluster", TOPICS, {}, looked=Looked(1 << 40, "", {})),
     Heartbeat(HEAD),
 ]  # fmt: skip
 TABLE = TableSchema(

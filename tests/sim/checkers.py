@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from producer.core.changes import Delete, Logical, Truncate, Undecoded
+from producer.core.look import TableVersion
 from producer.core.loop import Progress
 from producer.core.unfit import WHY
 from schemas.accept import CutGap, CutIdentity, CutReplay, reloads, replay_tail
@@ -33,14 +34,23 @@ from schemas.control import (
     TableLoad,
 )
 from schemas.tables import UNCHANGED
-from spark_consumers.ledger import NOT_LOADED, is_unloaded, shown
+from spark_consumers.ledger import LACKS_ROW, NOT_LOADED, is_unloaded, shown
 from spark_consumers.model import Ledger
 from tests.sim import target as targets
 from tests.sim.broker import Broker, Transaction
 from tests.sim.gauss import MarkRow, Stated
 from tests.sim.ports import CUTS, PARTITIONS, TOPICS
 from tests.sim.registry import Decoded, Value, lone_message
-from tests.sim.source import EVERYTHING, LARGE, Database, Source, is_unfit, table_id
+from tests.sim.source import (
+    EVERYTHING,
+    LARGE,
+    NAMES,
+    Database,
+    Silent,
+    Source,
+    is_unfit,
+    table_id,
+)
 from tests.sim.source import Transaction as SourceTransaction
 from tests.sim.world import World
 
@@ -75,6 +85,11 @@ class Epoch:
         """How many transactions committed before a point."""
         return sum(t.commit_start < point for t in self.wal)
 
+    def own(self, position: int) -> SourceTransaction:
+        """Make a stand-in for a transaction of the producer's own at a position."""
+        at = position, position, position
+        return SourceTransaction(self.at - 1, 0, *at, [], [], set(), is_own=True)
+
     def state_at(self, point: int) -> Database:
         """The source's tables as of all commits before `point`."""
         return self.states[self.before(point)]
@@ -96,6 +111,9 @@ class Oracle:
         self._written = [0, 0]  # transactions and rows, by the newest writer
         self._exchanged: dict[str, set[int]] = {}  # table -> n of each END
         self._topics: dict[str, str] = {}  # name -> id, by the newest START or STATE
+        self._looked: dict[str, str] = {}  # the catalog as it was compared last
+        self._compared: dict[Silent, int] = {}  # n at which a change is known
+        self._now_compared: set[Silent] = set()
         self._state_from = self._state_before = -1
         broker.on_decided = self.decided
         source.on_confirmed = self.confirmed
@@ -124,7 +142,8 @@ class Oracle:
     def answered(self, name: str, end: int) -> None:
         """A request was answered: the table was read to its end behind the place of the request."""
         source = self._source
-        if name not in source.captured & source.published & source.tables.keys():
+        captured = source.captured & source.published & source.tables.keys()
+        if name not in captured or source.asked_of.get((name, end), 0) != source.entries[name]:
             return
         epoch = self.epochs[self.epoch]
         read = [n for n, table, point, _ in epoch.again if table == name and point >= end]
@@ -149,6 +168,9 @@ class Oracle:
         for offset, cut in all_of[known:]:
             self.records.append((offset, cut))
             self._record(offset, cut)
+        for change in self._now_compared:  # with all that was found
+            self._compared.setdefault(change, self.n)
+        self._now_compared.clear()
 
     def _record(self, offset: int, cut: Cut) -> None:
         head = cut.head
@@ -181,6 +203,7 @@ class Oracle:
         if isinstance(cut, Start | State):
             self._topics = {name: topic.id for name, topic in cut.topics.items()}
             self._loads(cut)
+            self._look_at(cut)
         for place in getattr(cut, "ranges", ()):
             there = self._broker.topic_ids[place.topic]
             demand(f"topics do not have {place.topic}", ok=self._topics.get(place.topic) == there)
@@ -201,6 +224,45 @@ class Oracle:
     def _next(self, epoch: Epoch) -> SourceTransaction | None:
         """What is to be delivered next."""
         return next((t for t in epoch.wal[epoch.at :] if t.survives(epoch.hidden)), None)
+
+    def _look_at(self, cut: State) -> None:
+        """What changed silently before a look is known once the look is durable."""
+        looked = cut.looked
+        if looked is None:
+            return
+        self._looked = dict(looked.tables)
+        for change in self._source.silent:
+            number = next(str(n) for n, name in NAMES.items() if name == change.table)
+            version = looked.tables.get(number)
+            if version is None or _is_behind(version, change):
+                self._now_compared.add(change)
+
+    def is_compared(self) -> bool:
+        """Say whether the newest look shows the catalog as it is, or is compared with none."""
+        source = self._source
+        return not source.hushed and all(
+            _facts(self._looked[str(number)]) == (source.entries[name], source.files[name])
+            for number, name in NAMES.items()
+            if str(number) in self._looked
+        )
+
+    def _is_read(self, change: Silent, n: int) -> bool:
+        """Say whether a table was read again behind a silent change, up to a record."""
+        epoch = self.epochs[self.epoch]
+        return any(
+            name == change.table and at <= n and epoch.before(point) >= change.at
+            for at, name, point, _ in epoch.again
+        )
+
+    def _is_hidden_change(self, name: str, index: int, n: int) -> bool:
+        """Say whether a target may lack something that no look could show until then."""
+        return any(
+            change.table == name
+            and change.at <= index
+            and not self._is_read(change, n)
+            and n < self._compared.get(change, n + 1)
+            for change in self._source.silent
+        )
 
     def has_moved(self) -> bool:
         """Say whether the newest epoch is of a former timeline."""
@@ -308,6 +370,9 @@ class Oracle:
             self.looks["ranges"] += 1
             if entry.seq != self.seq + 1:
                 self.fail("chain", f"offset {offset}: seq {entry.seq} after {self.seq}")
+            if not entry.xid and entry.holes and not entry.counts:
+                self._own(offset, entry)
+                continue
             if (wanted := self._next(epoch)) is None:
                 self.fail("chain", f"offset {offset}: nothing was committed as seq {entry.seq}")
                 return
@@ -333,6 +398,25 @@ class Oracle:
             epoch.told.append(dict(epoch.shapes))
         if cursor != [r.end for r in cut.ranges]:
             self.fail("ranges", f"offset {offset}: counts do not fill the ranges")
+
+    def _own(self, offset: int, entry: CommitEntry) -> None:
+        """What the catalog showed, at a place between two commits."""
+        epoch, at = self.epochs[self.epoch], entry.commit_start
+        coming = self._next(epoch)
+        behind = epoch.done[-1].commit_start if epoch.done else epoch.point
+        if not behind <= at <= (coming.commit_start if coming is not None else at):
+            self.fail("chain", f"offset {offset}: a look at {at}, behind {behind}")
+        epoch.at = max(epoch.at, epoch.before(at))
+        silent = {f"public.{change.table}" for change in self._source.silent}
+        altered = {f"public.{name}" for name in (*self._source.entries, *self._source.files)}
+        if wrong := {hole.table for hole in entry.holes} - silent - altered:
+            self.fail("holes", f"offset {offset}: nothing happened to {wrong}")
+        self.seq = entry.seq
+        epoch.done.append(epoch.own(at))
+        epoch.told.append(dict(epoch.shapes))
+        self._noted(entry, f"a look at {at}")
+        self._written[0] += 1
+        self.looks["look"] += 1
 
     def _rows(self, entry: CommitEntry, wanted: SourceTransaction, values: list[Any]) -> None:
         """The ranges hold exactly this transaction: what, in which order, numbered how."""
@@ -466,7 +550,8 @@ class Oracle:
         coming = self._next(epoch)
         if coming is not None and coming.commit_start < cut.as_of:
             self.fail("point", f"offset {offset}: {name} as of {cut.as_of}, before T{coming.index}")
-        if epoch.done and epoch.done[-1].commit_start >= cut.as_of:
+        newest = epoch.done[-1] if epoch.done else None
+        if newest is not None and newest.commit_start >= cut.as_of + newest.is_own:
             behind = epoch.done[-1].index
             self.fail("point", f"offset {offset}: {name} as of {cut.as_of}, behind T{behind}")
         if name in epoch.begun:  # plain readers may have rows of it
@@ -538,13 +623,17 @@ class Oracle:
         ledger = database.ledger
         epoch = self.epochs[ledger.epoch]
         told, state = dict(epoch.told[ledger.seq]), dict(state)
-        reached = epoch.done[ledger.seq - 1].commit_start if ledger.seq else epoch.point
+        newest = epoch.done[ledger.seq - 1] if ledger.seq else None
+        reached = newest.commit_start - newest.is_own if newest is not None else epoch.point
         for n, name, point, columns in epoch.again:
             if n <= ledger.n and (point > reached or not ledger.seq):
                 state[name], told[name] = epoch.state_at(point)[name], columns
         contents = {id_.name: table for id_, table in database.tables.items()}
         for name, table in state.items():
             unseen = name in epoch.hidden or ledger.n < epoch.begun.get(name, 0)
+            index = newest.index + 1 if newest is not None else epoch.before(reached)
+            if self._is_hidden_change(name, index, ledger.n):
+                continue
             if unseen or f"public.{name}" in ledger.inexact:
                 continue
             there = contents[name].content() if name in contents else []
@@ -560,11 +649,13 @@ class Oracle:
         epoch, slot = self.epochs[self.epoch], self._source.slot
         if epoch.timeline != self._source.timeline:
             return False
-        if set(epoch.loads.values()) - {LoadPhase.END} or epoch.loading or self._source.asked:
+        source = self._source
+        asked = {name for name, _ in source.asked.values()} & source.published
+        if set(epoch.loads.values()) - {LoadPhase.END} or epoch.loading or asked:
             return False
         if epoch.hidden & self._source.captured & self._source.tables.keys():
             return False
-        if self._next(epoch) is not None or slot is None:
+        if self._next(epoch) is not None or slot is None or not self.is_compared():
             return False
         # WAL is let go in the end; in the order of CSNs, where nothing follows, but for one commit.
         by_csn = self._source.decoding is not None and self._source.decoding.by_csn
@@ -593,7 +684,11 @@ class Oracle:
             self.fail("end", "EXACT with inexact tables")
         self._equal(self._source.states[-1], target.now, "the end")
         known = self.epochs[self.epoch].holes
-        if wrong := set(target.now.ledger.inexact) - known:
+        # A row may have been missed before a TRUNCATE, which left nothing to be found.
+        silent = {f"public.{change.table}" for change in self._source.silent}
+        marks = target.now.ledger.inexact
+        known |= {table for table in silent if marks.get(table) == LACKS_ROW}
+        if wrong := set(marks) - known:
             self.fail("end", f"{wrong} are inexact for ever: {target.now.ledger.inexact}")
         if (mine := counted.get(self.instance)) is not None:
             said = mine.commits, mine.rows
@@ -751,6 +846,19 @@ def _follow(rows: dict[str, dict[str, Any]], change: Value) -> None:
     kept = {name: value for name, value in old.items() if cells.get(name) is UNCHANGED}
     new = {n: c.decode() for n, c in cells.items() if c is not None and c is not UNCHANGED}
     rows[key] = kept | new
+
+
+def _facts(text: str) -> tuple[int, int]:
+    """How often a table's publication was altered, and its rows were written elsewhere."""
+    version = TableVersion.parse(text)
+    file = (int(version.files) - 1) // 1000 if version.files else 0
+    return int(version.entries.partition(":")[2]), file
+
+
+def _is_behind(text: str, change: Silent) -> bool:
+    """Say whether a table's version is of a time behind a silent change."""
+    entry, file = _facts(text)
+    return entry > change.entry or (entry == change.entry and file >= change.file > 0)
 
 
 def _place(value: Any) -> tuple[int, int, int, int] | None:

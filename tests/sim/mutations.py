@@ -26,11 +26,13 @@ import pytest
 from producer.core import cuts_log, ddl_log, load, promotion, takeover, turn
 from producer.core.assemble import Assembler
 from producer.core.bindings import Bindings
+from producer.core.catalog_watch import CatalogWatch
 from producer.core.cuts_log import CutsLog
 from producer.core.engine import Engine
 from producer.core.events import Command, Confirm, Happened, PositionReached
 from producer.core.history import OneHistory
 from producer.core.logical_messages import LogicalMessages
+from producer.core.look import Told
 from producer.core.loop import Loop
 from producer.core.reread import Rereads
 from producer.core.row_writer import RowWriter
@@ -416,6 +418,13 @@ _MAKE = """    yield Step("make slot")
         yield Step("make slot", _MAKING)
 """
 
+_ALTERED: Final = {
+    "hushes": 6,
+    "rewrites": 4,
+    "transactions": 25,
+    "steps": 700,
+    "producer_crashes": 6,
+}
 MUTATIONS: list[Mutation] = [
     # ------------------------------------------------------------ producer: run
     Mutation("idle-confirm", "an idle position is confirmed in a durable HEARTBEAT only [H1]",
@@ -615,6 +624,21 @@ MUTATIONS: list[Mutation] = [
     Mutation("gap-not-read", "and is read again",
              edit(Rereads, "follow", ("{GAP, *OPEN} if self._repairs else OPEN", "OPEN")),
              {"lossy": True, "transactions": 14}, first_seed=6),
+    Mutation("undone-unseen", "what was altered and put back between two looks is a gap [H49]",
+             edit(CatalogWatch, "_since", ("for doubt in seen.doubts:", "for doubt in ():")),
+             _ALTERED),
+    Mutation("looked-early", "what a look found is durable before the look is",
+             edit(Engine, "mark_looked",
+                  ("self._phase is not Phase.SENDING or self._waiting", "False")), _ALTERED),
+    Mutation("looked-forgotten", "the first look of a run is compared with the last one before",
+             edit(turn.Turn, "_loop", ("looked=writer_state.looked,", "")), _ALTERED),
+    Mutation("left-version", "one that is not published keeps what it is compared with",
+             edit(CatalogWatch, "_next", ("{**kept, **now.versions}", "now.versions")), _ALTERED),
+    Mutation("emptied-for-all", "a TRUNCATE explains the file that it made, and no other",
+             edit(Told, "explains", ("each.is_emptied and each.xid in emptied", "emptied")),
+             _ALTERED),
+    Mutation("row-missing-stops", "a table that lacks a row is marked, and others go on",
+             edit(Applier, "_mark", ("return True", "return False")), _ALTERED),
     Mutation("point-passed", "no commit behind a point is taken before the re-read",
              edit(Rereads, "stops", ("commit_lsn >= point.at", "False")), {"asks": 3},
              first_seed=8),
@@ -757,6 +781,9 @@ MUTATIONS: list[Mutation] = [
              together(_NOT_FENCED, replaced(SimSink, stage=_unstaged)),
              {"second_appliers": 2},
              "the comparison under the lock refuses a late attempt"),
+    Mutation("2nd-said", "what is mended, and comes again, is found again",
+             edit(CatalogWatch, "read_again", ("if finding.table != table", "")), _ALTERED,
+             "one that comes back has another entry in the publication"),
     Mutation("2nd-wait", "readers wait for the LSO", _NOT_WAITED,
              reason="the counts refuse what is not all there yet"),
 ]  # fmt: skip

@@ -9,13 +9,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from producer.core.catalog_watch import Look, Seen
+from producer.core.catalog_facts import Facts, Leaf
 from producer.core.changes import Message
 from producer.core.copy_lines import CopyLines
 from producer.core.events import Limits, TopicsChanged
 from producer.core.history import OneHistory
+from producer.core.look import Before, Cause, Look, Seen, Unchanged
 from producer.core.ports import Point, Stored, Tuning
 from producer.core.records.encode import key_columns
 from producer.core.records.messages import MessageWriter
@@ -30,7 +32,7 @@ from producer.sources.postgres import pgoutput
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import Received, WalMessage
-from schemas.control import Cut, SchemaChange, Topic
+from schemas.control import Cut, Looked, SchemaChange, Topic
 from schemas.envelope import EnvelopeOptions
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
@@ -144,6 +146,7 @@ class SimSource:
         self._source = connection.source
         self.wire = wire
         self.tables: list[TableId] = []
+        self._first: Looked | None = None  # of a slot that was made
 
     def start_reading(
         self,
@@ -176,12 +179,15 @@ class SimSource:
         source = self._source
         if source.world.chance(0.2):
             raise SourceBusy("a place waits for open transactions")
-        there = {n: t for n, t in source.tables.items() if n in source.published}
+        whole = source.published - source.hushed
+        there = {n: t for n, t in source.tables.items() if n in whole}
         if table.name not in there and not if_gone:
             return None
         source.held.add(table.name)
         reading = SimReading(copy.deepcopy(there))
-        return SimPoint(source.wal_end, reading, lambda: source.held.discard(table.name))
+        is_compared = table.name in there and source.decoding is None
+        looked = self._looked([table.name]) if is_compared else None
+        return SimPoint(source.wal_end, reading, lambda: source.held.discard(table.name), looked)
 
     def requests(self) -> dict[TableId, int]:
         """What somebody asks for, and the newest number of a request for it."""
@@ -208,19 +214,22 @@ class SimSource:
         """The process is gone."""
         self._source.held.clear()
 
-    def look(self, known: Any, *, unless: str) -> Look | None:
-        """Nobody changes a table without a record of it here; some are made without one."""
+    def look(self, known: Any, *, unless: str, before: Before | None) -> Look | Unchanged | None:
+        """Tables that were made, or changed without a record of it."""
         source = self._source
-        signature = f"{sorted(source.tables)} {sorted(source.published)} {source.made}"
-        is_whole = "y" not in source.tables and "c" in source.published
-        if is_whole or signature == unless:
-            return None
+        signature = (
+            f"{sorted(source.tables)} {sorted(source.published)} {source.made}"
+            f" {sorted(source.entries.items())} {sorted(source.files.items())}"
+        )
+        horizon = 700 * source.timeline + len(source.wal)
+        if signature == unless:
+            return Unchanged(horizon)
         self._visit("looks at the catalog")
         there = [name for name in source.tables if self._wants(table_id(name))]
         return Look(
             source.wal_end,
             {
-                number: Seen(table_id(name), number, False, True, is_published=True)
+                number: self._seen(number, name, before, is_asked=table_id(name) in known)
                 for number, name in NAMES.items()
                 if name in source.tables
             },
@@ -232,6 +241,53 @@ class SimSource:
                 if name in source.published and table_id(name) not in known
             ),
             is_ours=True,
+            horizon=horizon,
+        )
+
+    def looked(self, made: MadeSlot) -> Looked | None:
+        """The catalog as the slot's snapshot shows it."""
+        del made
+        return self._first
+
+    def _looked(self, names: list[str]) -> Before:
+        numbers = {name: number for number, name in NAMES.items()}
+        seen = [self._seen(numbers[name], name, None, is_asked=True) for name in names]
+        return Before.at(700 * self._source.timeline + len(self._source.wal), "", seen)
+
+    def _seen(self, number: int, name: str, before: Before | None, *, is_asked: bool) -> Seen:
+        """What the catalog says of a table, and of the look before."""
+        is_asked = is_asked or (before is not None and number in before.versions)
+        source = self._source
+        entries, file = source.entries[name], source.files[name]
+        facts = Facts(
+            number,
+            is_root=False,
+            entries=f"{number}:{entries}",
+            leaves={number: Leaf(1000 * file + number)},
+        )
+        xid, is_emptied = source.written.get(name, (0, False))
+        is_old = before is not None and xid < before.horizon  # a row of it shows that
+        doubts = [] if before is None else facts.doubts(before.versions.get(number), before.files)
+        return Seen(
+            table_id(name),
+            number,
+            is_partitioned=False,
+            is_logged=True,
+            is_published=name not in source.hushed,
+            partly="has a WHERE for it" if name in source.hushed else "",
+            version=facts.version() if is_asked else None,
+            files=facts.files,
+            doubts=tuple(
+                replace(
+                    doubt,
+                    rewritten=tuple(
+                        replace(each, xid=xid, is_emptied=is_emptied) for each in doubt.rewritten
+                    ),
+                )
+                for doubt in doubts
+                if is_asked
+                if not (doubt.cause is Cause.FILES and is_old)
+            ),
         )
 
     def publish(self, table: TableId) -> str:
@@ -288,6 +344,8 @@ class SimSource:
 
     def make_slot(self) -> MadeSlot | None:
         self._visit("looks for an old slot")
+        if self._source.hushed:
+            return None  # no epoch begins while a table is published partly
         if self._source.slot is not None:
             self._park("drops the old slot")
             if self._source.owner is not None:
@@ -300,6 +358,9 @@ class SimSource:
             snapshot = self.wire.history.made(self._source.make_slot)
         else:
             snapshot = self._source.make_slot()
+        if self._source.decoding is None:
+            names = [n for n in self._source.tables if self._wants(table_id(n))]
+            self._first = self._looked([n for n in names if n in self._source.published]).looked()
         return MadeSlot(self._source.snapshots[snapshot][0], snapshot)
 
     def captured(self, made: MadeSlot) -> tuple[str, ...]:
@@ -346,6 +407,7 @@ class SimPoint(NamedTuple):
     at: int
     reading: SimReading
     let_go: Callable[[], object]  # of the table's lock
+    looked: Before | None
 
     def close(self) -> None:
         """Nobody waits for it any more."""
@@ -446,7 +508,7 @@ class SimGaussSource(SimSource):
         self._tries = 0
         self._reading.adopt(table)
 
-    def look(self, known: Any, *, unless: str) -> Look | None:
+    def look(self, known: Any, *, unless: str, before: Before | None) -> Look | None:
         """The stream or its gaps report changes, but for what looks are compared for."""
         self._has_looked = True
 

@@ -88,6 +88,8 @@ class Faults:
     removals: int = 0  # of a table whose load is to come
     renewals: int = 0  # of such a table, which is made again at once
     remakes: int = 0  # times that one is dropped, and made again unpublished
+    hushes: int = 0  # times that the publication leaves a table out, and takes that back
+    rewrites: int = 0  # times that rows are computed anew, or put into another file
     giants: bool = False  # most source transactions are large, and slow to come
     rush: bool = False  # second producers come while the first ones still start
     crash_at: str = ""  # where producers like to crash: what they are about to do
@@ -161,6 +163,7 @@ class Simulation:
         strange["hides"] = seed % 3 == 1
         strange |= {"adds": int(seed % 5 == 2), "asks": seed % 3, "joins": int(seed % 5 == 3)}
         strange |= {"removals": int(seed % 7 == 6), "remakes": int(seed % 15 == 13)}
+        strange |= {"hushes": 3 * int(seed % 6 == 2), "rewrites": 2 * int(seed % 6 == 5)}
         drawn = faults or replace(Faults.drawn(world.rng), **strange)
         self.faults = replace(drawn, **(overrides or {}))
         self.decoded = Decoded()
@@ -288,8 +291,17 @@ class Simulation:
             out.append(Move(1.0, "an applier is started", self._start_applier))
         elif not calm and faults.second_appliers and len(self.appliers) < 2:
             out.append(Move(0.05, "a second applier is started", self._second_applier))
+        if self.source.hushed:
+            often = 1.0 if calm else 0.2
+            out.append(Move(often, "a table is published again", self._speak_again))
         if calm:
             return
+        alters = self._has_run and self.source.decoding is None
+        alters = alters and bool(self._altered())
+        if faults.hushes and alters and not self.source.hushed:
+            out.append(Move(0.15, "the publication leaves a table out", self._hush))
+        if faults.rewrites and alters:
+            out.append(Move(0.1, "a table is written anew", self._rewrite))
         for p in self.producers:
             if faults.producer_crashes:
                 weight = 0.06 if p.has_streamed else 0.01  # what a load is for comes after it
@@ -371,6 +383,29 @@ class Simulation:
         self.faults.joins -= 1
         self.source.make_unpublished()
 
+    def _hush(self) -> None:
+        self.faults.hushes -= 1
+        self.source.hush(self.world.rng.choice(self._altered()), is_on=True)
+
+    def _speak_again(self) -> None:
+        self.source.hush(min(self.source.hushed), is_on=False)
+
+    def _rewrite(self) -> None:
+        self.faults.rewrites -= 1
+        name = self.world.rng.choice(self._altered())
+        if self.world.chance(0.3):
+            self.source.vacuum(name)
+        elif name not in self.source.held:
+            self.source.rewrite(name)
+
+    def _altered(self) -> list[str]:
+        """Tables that were loaded; one that is left out before that is hidden, or gone."""
+        oracle = self.oracle
+        loaded = oracle.epochs[oracle.epoch].ends.keys() if oracle.epoch else set()
+        there = {"a", "b", "c", "x", "y"} & self.source.tables.keys() & loaded
+        came = there & {"x", "y"}  # most of what happens to them comes soon
+        return sorted(came if came and self.world.seed % 4 else there)
+
     def _may_remake(self) -> bool:
         """Say whether y waits for its load, and nobody holds it."""
         oracle, source = self.oracle, self.source
@@ -391,6 +426,7 @@ class Simulation:
         source.requests += 1
         name = self.world.rng.choice(sorted(source.tables))
         source.asked[source.requests] = name, source.end
+        source.asked_of[name, source.end] = source.entries[name]
 
     def _time(self) -> None:
         self.world.now += self.world.rng.choice([0.3, 1.0, 3.0, 8.0])

@@ -18,7 +18,7 @@ what must be delivered depends on the tables that are hidden: `Transaction.survi
 from __future__ import annotations
 
 import copy
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,6 +105,7 @@ class Transaction:
     record_start: int = 0  # of its commit record; above is what the producer takes for it
     record_end: int = 0
     csn: int = 0
+    is_own: bool = False  # the producer's: what the catalog showed
 
     def __post_init__(self) -> None:
         self.record_start = self.record_start or self.commit_start
@@ -140,7 +141,7 @@ class Transaction:
     @property
     def is_lone_message(self) -> bool:
         """Say whether it is a message outside of transactions, which ends at its position."""
-        return not self.xid
+        return not self.xid and not self.is_own
 
 
 def is_unfit(message: Message, shapes: dict[int, TableSchema], hidden: Container[str] = ()) -> bool:
@@ -150,6 +151,16 @@ def is_unfit(message: Message, shapes: dict[int, TableSchema], hidden: Container
     cells = [*(getattr(message, "old", None) or ()), *(getattr(message, "new", None) or ())]
     is_large = any(isinstance(cell, bytes) and len(cell) >= LARGE for cell in cells)
     return is_large and shapes[message.relation].id.name not in hidden
+
+
+@dataclass(frozen=True)
+class Silent:
+    """A change of a table that the stream does not show, and the catalog does."""
+
+    table: str
+    at: int  # commits before it
+    entry: int  # what the table's entry in the publication was then
+    file: int  # and its storage file
 
 
 class Source:
@@ -190,8 +201,14 @@ class Source:
         self.captured = {"a", "b", "c", "d", "y"}  # [tables]
         self.published = {"a", "b", "c", "d", "x"}
         self.made = 0  # times that y was made
+        self.hushed: set[str] = set()  # tables of which the publication leaves everything out
+        self.silent: list[Silent] = []
+        self.entries: Counter[str] = Counter()  # times that the publication was altered
+        self.files: Counter[str] = Counter()  # times that all rows were written elsewhere
+        self.written: dict[str, tuple[int, bool]] = {}  # xid, and whether it was a TRUNCATE
         self.held: set[str] = set()  # tables that are protected from DDL
         self.asked: dict[int, tuple[str, int]] = {}  # number -> table, where WAL ended then
+        self.asked_of: dict[tuple[str, int], int] = {}  # which entry in the publication it was
         self.requests = 0
         self.tokens = 0  # of marks
         self.on_answered: Callable[[str, int], None] = lambda _name, _end: None
@@ -227,6 +244,34 @@ class Source:
         self.states[-1] = copy.deepcopy(self.tables)
         if not is_published:
             self.published.discard(name)
+
+    def hush(self, name: str, *, is_on: bool) -> None:
+        """ALTER PUBLICATION leaves a table out, or takes that back."""
+        self.entries[name] += 1
+        self.commit_nothing()
+        if is_on:
+            self.hushed.add(name)
+        else:
+            self.hushed.remove(name)
+
+    def rewrite(self, name: str) -> None:
+        """Compute all rows of a table anew: no row is sent."""
+        xid = self.commit_nothing()
+        self.files[name] += 1
+        self.written[name] = xid, False
+        for row in self.tables[name].rows:
+            row["v"] = self._value()
+        self.states[-1] = copy.deepcopy(self.tables)
+        if self.tables[name].rows:
+            self._hide(name, len(self.wal))
+
+    def vacuum(self, name: str) -> None:
+        """Put the rows of a table into another file, as they are."""
+        self.commit_nothing()
+        self.files[name] += 1
+
+    def _hide(self, name: str, at: int) -> None:
+        self.silent.append(Silent(name, at, self.entries[name], self.files[name]))
 
     def connect(self, name: str) -> Connection:
         """A new session."""
@@ -421,8 +466,10 @@ class Source:
 
     def _change(self, name: str, changes: list[Any], expected: list[Any]) -> None:
         """One INSERT, UPDATE or DELETE, as pgoutput would send it."""
-        if name not in self.published:
+        if name not in self.published or name in self.hushed:
             changes, expected = [], []
+        if name in self.hushed:
+            self._hide(name, len(self.wal) + 1)
         rng = self.world.rng
         table = self.tables[name]
         number = next(n for n, t in NAMES.items() if t == name)
@@ -504,8 +551,14 @@ class Source:
     def _truncate(self, names: list[str], changes: list[Any], expected: list[Any]) -> None:
         for name in names:
             self.tables[name].rows.clear()
-        names = [name for name in names if name in self.published]
+            self.files[name] += 1
+            self.written[name] = 700 * self.timeline + len(self.wal), True
+            if name in self.hushed:
+                self._hide(name, len(self.wal) + 1)
+        names = [name for name in names if name in self.published - self.hushed]
         numbers = tuple(n for n, t in NAMES.items() if t in names)
+        if not numbers:
+            return
         changes.append((Truncate(numbers, cascade=False, restart_identity=False), self._shapes()))
         expected.extend((NAMES[n], "t", None) for n in numbers)
 

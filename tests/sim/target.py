@@ -418,7 +418,11 @@ def _apply_changes(
             if missing := [c for c in columns if c not in table.columns]:
                 raise NotExpressible("columns without their DDL", table=table_id, columns=missing)
             todo = collapse(columns, run, KEYS[table_id.name[0]])
-            _write(table, todo, is_exact=str(table_id) not in inexact)
+            try:
+                _write(table, todo, is_exact=str(table_id) not in inexact)
+            except LookupError as error:
+                what = "a change needs a row that is not there"
+                raise RowMissing(what, table=table_id) from error
 
 
 def _write(table: TargetTable, todo: Collapsed, *, is_exact: bool) -> None:
@@ -433,7 +437,7 @@ def _write(table: TargetTable, todo: Collapsed, *, is_exact: bool) -> None:
             at = _find(table, todo.columns, single.old)
             if at is None:
                 if is_exact:
-                    raise RowMissing("a change needs a row that is not there")
+                    raise LookupError
                 continue
             gone = table.rows.pop(at)
             if single.new is not None:
@@ -445,7 +449,7 @@ def _write(table: TargetTable, todo: Collapsed, *, is_exact: bool) -> None:
         old = by_key.get(image.origin) if image.origin is not None else None  # type: ignore[arg-type]
         if image.unsent() and old is None:
             if is_exact:
-                raise RowMissing("a change needs a row that is not there", key=key)
+                raise LookupError
             continue
         written[key] = _filled(todo.columns, image.cells, old or {})
     for key in todo.deletes:

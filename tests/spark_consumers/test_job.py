@@ -219,6 +219,56 @@ def test_an_epoch_that_continues_without_a_load_is_no_way_out() -> None:
     assert (sink.held.epoch, sink.held.seq) == (1, 1)
 
 
+def test_a_table_that_lacks_a_row_is_marked_and_the_others_go_on() -> None:
+    _feed, sink, applier = make(3, strict=True)
+    why = "seen: the target lacked a row that changed"
+    tried: list[dict[str, str]] = []
+
+    def trouble(where: str) -> None:
+        assert sink.doing is not None
+        if where == "before" and sink.doing.first_seq == 2:
+            tried.append(dict(sink.doing.after.inexact))
+            if str(A) not in sink.doing.after.inexact:
+                raise RowMissing("no", table=A)
+
+    sink.trouble = trouble
+    applier.drain()
+
+    assert sink.seqs == [1, 2, 3]
+    assert tried == [{}, {str(A): why}]
+    assert (sink.held.state, sink.held.inexact) == ("LOADING", {str(A): why})
+
+
+def test_a_mark_that_does_not_help_stops() -> None:
+    _feed, sink, applier = make(2, strict=True)
+
+    def trouble(where: str) -> None:
+        raise RowMissing("no", table=A)
+
+    sink.trouble = trouble
+    with pytest.raises(RowMissing):
+        applier.drain()
+    assert sink.held.inexact == {}
+
+
+def test_a_mark_is_of_one_place() -> None:
+    """Another applier may have come further meanwhile, and brought the row."""
+    _feed, sink, applier = make(3, strict=True)
+    place = []
+
+    def trouble(where: str) -> None:
+        assert sink.doing is not None
+        if where == "before" and sink.doing.first_seq == 2 and not place:
+            place.append(sink.held)
+            sink.held = sink.doing.upto  # somebody else's step
+            raise RowMissing("no", table=A)
+
+    sink.trouble = trouble
+    applier.drain()
+    assert sink.held.inexact == {}
+    assert sink.held.seq == 3
+
+
 def test_a_target_that_is_down_leaves_nothing_out() -> None:
     feed, sink, applier = make(1, attempts=1)
     feed.start(epoch=2, continues=False)

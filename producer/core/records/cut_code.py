@@ -56,7 +56,7 @@ def encode_commits(cut: Commits) -> bytes:
             if ids:
                 parts += (long(len(ids)), *map(long, ids))
             parts.append(b"\x00")
-    parts.append(b"\x00\x00")  # the end of schema_ids; lossy: null
+    parts.append(b"\x00\x00\x00")  # the end of schema_ids; lossy, looked: null
     return b"".join(parts)
 
 

@@ -82,6 +82,7 @@ class GaussPoint:
     at: int
     reading: Reading
     _session: ExitStack
+    looked: None = None  # the catalog is not compared
 
     def close(self) -> None:
         self._session.close()

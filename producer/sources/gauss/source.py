@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import Final, Self
 
 from producer import native
-from producer.core.catalog_watch import Look
 from producer.core.changes import Message
+from producer.core.look import Before, Look
 from producer.core.ports import Point, Wire
 from producer.core.takeover import MadeSlot, Slot
 from producer.core.window import NothingThere
@@ -322,6 +322,9 @@ class GaussSource:
         """Drop the slot that is not used: it would keep log."""
         self._new_slot.discard(note)
 
+    def looked(self, made: MadeSlot) -> None:
+        """Return None: the catalog is not compared from one run to the next."""
+
     def captured(self, made: MadeSlot) -> tuple[str, ...]:
         """List the tables under the slot's snapshot; or those of now, which windows load."""
         if self._reading is None and self.rereads:
@@ -455,6 +458,7 @@ class GaussSource:
         known: Mapping[TableId, TableSchema],
         *,
         unless: str,  # noqa: ARG002  the protocol's
+        before: Before | None,  # noqa: ARG002  the protocol's
     ) -> Look | None:
         """Look for tables that may have been emptied, which is not sent; see `storage`.
 

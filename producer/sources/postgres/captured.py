@@ -116,7 +116,7 @@ class Captured:
 def captured(connection: Connection, options: Options) -> Captured:
     """Compare [tables] with the publication, as this connection's snapshot sees both."""
     publication = publications.publication(connection, options.publication)
-    published = set(publication.tables) if publication else set()
+    published = set(publication.whole) if publication else set()
     matching = catalog.matching(connection, options.include, options.exclude)
     tables = [table for table in matching if table in published]
     wanted = catalog.expand(connection, options.include, options.exclude)

@@ -5,16 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer.core.catalog_rows import as_sent
-from producer.core.catalog_watch import Look, Part, Seen
+from producer.core.look import Before, Look, Seen, Unchanged
 from producer.errors import CdcError, SourceError
 from producer.options import Options
 from producer.sources import patterns
-from producer.sources.postgres import catalog, publications
+from producer.sources.postgres import catalog, catalog_versions, publications
 from schemas.errors import Verdict
 from schemas.quoting import identifier, qualified
 from schemas.system_schemas import SYSTEM
@@ -25,6 +26,7 @@ _LOCK_MS: Final = 500  # a partition tree is read under a lock; without it, look
 # now, not as of the snapshot.
 _MOVING: Final = frozenset({"55P03", "XX000", "42P01", "42703", "42704"})
 _LONG_HASHES: Final = 110_000
+_GENERATED: Final = 120_000
 _SCHEMAS: Final = 150_000  # from here on a publication may have schemas
 
 # Everything that decides the content of the stream, as one line of text: while it stays the
@@ -39,25 +41,28 @@ _SIGNATURE: Final = f"""
 {_OURS}
 SELECT concat_ws(' ',
     (SELECT sum({{hash}}(concat_ws(',', oid, nspname, relname, relkind, relpersistence,
-        relreplident, CASE WHEN relispartition THEN relfilenode END){{seed}})) FROM ours),
+        relreplident, relfilenode){{seed}})) FROM ours),
     (SELECT sum({{hash}}(concat_ws(',', a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod,
-        a.attisdropped){{seed}}))
+        a.attisdropped{{generated}}){{seed}}))
      FROM pg_attribute a JOIN ours ON ours.oid = a.attrelid WHERE a.attnum > 0),
     (SELECT sum({{hash}}(concat_ws(',', i.indexrelid, i.indrelid, i.indisprimary, i.indisunique,
         i.indisreplident, i.indisvalid, i.indimmediate, i.indkey){{seed}}))
      FROM pg_index i JOIN ours ON ours.oid = i.indrelid),
-    (SELECT sum({{hash}}(concat_ws(',', enumtypid, enumlabel, enumsortorder){{seed}}))
+    (SELECT sum({{hash}}(concat_ws(',', enumtypid, enumlabel, enumsortorder, xmin::text){{seed}}))
      FROM pg_enum),
-    (SELECT sum({{hash}}(concat_ws(',', inhrelid, inhparent){{seed}})) FROM pg_inherits),
-    (SELECT sum({{hash}}(to_jsonb(p)::text{{seed}})) FROM pg_publication p),
-    (SELECT sum({{hash}}(to_jsonb(r)::text{{seed}})) FROM pg_publication_rel r){{more}})
+    (SELECT sum({{hash}}(concat_ws(',', inhrelid, inhparent, xmin::text){{seed}}))
+     FROM pg_inherits),
+    (SELECT sum({{hash}}(concat_ws(',', oid, xmin::text, to_jsonb(p)::text){{seed}}))
+     FROM pg_publication p),
+    (SELECT sum({{hash}}(concat_ws(',', oid, xmin::text, to_jsonb(r)::text){{seed}}))
+     FROM pg_publication_rel r){{more}})
 """
 _BY_SCHEMA: Final = """,
-    (SELECT sum(hashtextextended(to_jsonb(s)::text, 0)) FROM pg_publication_namespace s)"""
-_MEMBERS: Final = """
-SELECT r.prrelid, r.oid FROM pg_publication_rel r
-JOIN pg_publication p ON p.oid = r.prpubid WHERE p.pubname = %(name)s
-"""
+    (SELECT sum(hashtextextended(concat_ws(',', xmin::text, to_jsonb(s)::text), 0))
+     FROM pg_publication_namespace s),
+    (SELECT sum(hashtextextended(concat_ws(',', t.oid, t.xmin::text), 0))
+     FROM pg_type t JOIN ours ON ours.reltype = t.oid
+     WHERE EXISTS (SELECT FROM pg_publication_namespace))"""
 _TABLES: Final = f"""
 {_OURS}
 SELECT oid, nspname, relname, relkind::text, relpersistence::text, relispartition
@@ -110,14 +115,15 @@ def look(
     known: Mapping[TableId, TableSchema],
     *,
     unless: str,
+    before: Before | None = None,
     on_failure: Callable[[SourceError], None] = lambda _: None,
-) -> Look | None:
-    """Take a look; None where nothing has changed since the look with the signature `unless`.
+) -> Look | Unchanged | None:
+    """Take a look, unless the last one had the signature `unless`, and nothing has changed.
 
-    Also None where a table is being altered.
+    `before`: the look before, with which tables are compared.  None where one is being altered.
     """
     try:
-        return _look(connection, options, known, unless)
+        return _look(connection, options, known, unless, before)
     except SourceError as error:
         if error.where.get("sqlstate") not in _MOVING:
             raise
@@ -126,58 +132,99 @@ def look(
 
 
 def _look(
-    connection: Connection, options: Options, known: Mapping[TableId, TableSchema], unless: str
-) -> Look | None:
+    connection: Connection,
+    options: Options,
+    known: Mapping[TableId, TableSchema],
+    unless: str,
+    before: Before | None,
+) -> Look | Unchanged:
     wanted = patterns.chooser(options.include, options.exclude)
     with _one_snapshot(connection):
         signature = _signature(connection)
+        horizon = catalog_versions.horizon(connection)
         if signature == unless:
-            return None
+            return Unchanged(horizon)
         publication = publications.publication(connection, options.publication)
-        published = set(publication.tables) if publication else set()
+        published = set(publication.whole) if publication else set()
+        partly = publication.partly if publication else {}
         oids = {table.oid for table in known.values()}
+        compared = oids if before is None else oids | before.versions.keys()
         tables: dict[int, Seen] = {}
         via_root = publication is not None and publication.via_root
         missing: list[TableId] = []
         arrived: list[TableId] = []
         for oid, table, kind, persistence, is_partition in _tables(connection):
-            seen = Seen(table, oid, kind == "p", persistence == "p", table in published)
+            seen = Seen(
+                table,
+                oid,
+                kind == "p",
+                persistence == "p",
+                table in published,
+                partly=partly.get(table, ""),
+            )
             tables[oid] = seen
             # Of a partitioned table either the root is published, or each partition.
             stands = not is_partition if via_root else not seen.is_partitioned
             if stands and seen.is_logged and wanted(table):
-                if not seen.is_published:
+                if not seen.is_published and not seen.partly:
                     missing.append(table)
-                elif oid not in oids and table not in known:
+                elif seen.is_published and oid not in oids and table not in known:
                     arrived.append(table)
         asked = [
             seen
             for seen in tables.values()
-            if seen.is_published and (seen.oid in oids or seen.id in known)
+            if seen.is_published and (seen.oid in compared or seen.id in known)
         ]
         shapes = catalog.table_schemas(connection, [seen.id for seen in asked])
-        parts = _parts(connection, [seen.oid for seen in asked if seen.is_partitioned])
-        members = dict(_rows(connection, _MEMBERS, {"name": options.publication}))
-        for seen, shape in zip(asked, shapes, strict=True):
-            tables[seen.oid] = Seen(
-                seen.id,
-                seen.oid,
-                seen.is_partitioned,
-                seen.is_logged,
-                is_published=True,
-                shape=as_sent(shape),
-                parts=parts.get(seen.oid, {}),
-                membership=members.get(seen.oid, 0),
+        described = [
+            replace(seen, shape=as_sent(shape)) for seen, shape in zip(asked, shapes, strict=True)
+        ]
+        found, files = described, dict[int, catalog_versions.LeafFile]()
+        if publication is not None:
+            found, files = catalog_versions.versions(
+                connection,
+                described,
+                publication.oid,
+                all_tables=publication.all_tables,
+                now=horizon,
+                before=before,
             )
-        is_ours = publication is not None and publication.is_ours
-        return Look(
-            int(catalog.log_end(connection)),
-            tables,
-            tuple(sorted(missing)),
-            signature,
-            tuple(sorted(arrived)),
-            is_ours,
-        )
+        end = int(catalog.log_end(connection))
+    if before is not None and files:
+        found = list(catalog_versions.cleared(connection, found, files, before))
+    return Look(
+        end,
+        {**tables, **{seen.oid: seen for seen in found}},
+        tuple(sorted(missing)),
+        signature,
+        tuple(sorted(arrived)),
+        publication is not None and publication.is_ours,
+        horizon=horizon,
+        publication="" if publication is None else publication.version,
+    )
+
+
+def baseline(connection: Connection, options: Options, tables: Sequence[TableId]) -> Before:
+    """Look at captured tables, in the caller's snapshot: what the next look is compared with."""
+    publication = publications.publication(connection, options.publication)
+    horizon = catalog_versions.horizon(connection)
+    if publication is None:
+        return Before(horizon, "", {})
+    wanted = set(tables)
+    asked = [
+        Seen(table, oid, kind == "p", is_logged=True, is_published=True)
+        for oid, table, kind, *_ in _tables(connection)
+        if table in wanted
+    ]
+    found, _ = catalog_versions.versions(
+        connection,
+        asked,
+        publication.oid,
+        all_tables=publication.all_tables,
+        now=horizon,
+        before=None,
+    )
+    return Before.at(horizon, publication.version, found)
 
 
 @contextmanager
@@ -205,6 +252,7 @@ def _signature(connection: Connection) -> str:
         hash="hashtextextended" if is_long else "hashtext",
         seed=", 0" if is_long else "",
         more=_BY_SCHEMA if version >= _SCHEMAS else "",
+        generated=", a.attgenerated" if version >= _GENERATED else "",
     )
     return str(_rows(connection, statement, {"system": SYSTEM})[0][0])
 
@@ -212,34 +260,6 @@ def _signature(connection: Connection) -> str:
 def _tables(connection: Connection) -> Iterator[tuple[int, TableId, str, str, bool]]:
     for oid, schema, name, *rest in _rows(connection, _TABLES, {"system": SYSTEM}):
         yield oid, TableId(schema, name), *rest
-
-
-def _parts(connection: Connection, roots: list[int]) -> dict[int, dict[int, Part]]:
-    """Partitions below roots, at any depth, with how each became one.
-
-    The rows of pg_inherits and of a table's system columns are written once: by one transaction
-    where the table was made as a partition.
-    """
-    if not roots:
-        return {}
-    out: dict[int, dict[int, Part]] = {}
-    for root, oid, *part in _rows(
-        connection,
-        """
-        WITH RECURSIVE tree (root, oid) AS (
-            SELECT inhparent, inhrelid FROM pg_inherits WHERE inhparent = ANY (%(roots)s::oid[])
-            UNION ALL
-            SELECT t.root, i.inhrelid FROM tree t JOIN pg_inherits i ON i.inhparent = t.oid)
-        SELECT t.root, c.oid, c.relfilenode, c.relpages = 0,
-               i.xmin::text = a.xmin::text
-        FROM tree t JOIN pg_class c ON c.oid = t.oid
-        JOIN pg_inherits i ON i.inhrelid = c.oid
-        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'ctid' AND a.attnum < 0
-        """,
-        {"roots": roots},
-    ):
-        out.setdefault(root, {})[oid] = Part(*part)
-    return out
 
 
 def _rows(connection: Connection, statement: str, values: Mapping[str, Any]) -> list[Any]:

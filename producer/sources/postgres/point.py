@@ -15,11 +15,12 @@ from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
+from producer.core.look import Before
 from producer.core.ports import Reading
 from producer.core.window import NothingThere
 from producer.errors import ConnectionLost, SourceBusy, TableChanging
 from producer.options import Options
-from producer.sources.postgres import running, snapshot
+from producer.sources.postgres import catalog_look, running, snapshot
 from producer.sources.postgres.captured import captured, reading_problems
 from producer.sources.postgres.connection import ReplicationConnection
 from producer.sources.postgres.primary import Primary
@@ -37,6 +38,7 @@ class PostgresPoint:
 
     at: int
     reading: Reading
+    looked: Before | None
     _session: ExitStack
 
     def close(self) -> None:
@@ -88,11 +90,12 @@ def make_point(
             how = "was made again, and is not published yet" if is_there else "is there again"
             raise TableChanging(f"a table {how}", table=table)
         if not is_there:
-            return PostgresPoint(at, NothingThere(), stack.pop_all())
+            return PostgresPoint(at, NothingThere(), None, stack.pop_all())
         snapshot.hold(session, connection, [table])
         reading = SnapshotReading(session, options.source, options.load_workers)
         stack.callback(reading.close)
-        return PostgresPoint(at, reading, stack.pop_all())
+        looked = catalog_look.baseline(session, options, [table])
+        return PostgresPoint(at, reading, looked, stack.pop_all())
 
 
 def _waits(found: list[running.Blocker], delay: str, patience: float) -> SourceBusy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from psycopg2 import sql
@@ -29,16 +29,32 @@ class Publication:
     all_tables: bool
     actions: frozenset[str]  # of insert, update, delete, truncate
     via_root: bool
-    filtered: tuple[TableId, ...] = ()  # with WHERE or a column list, from 15 on
+    oid: int
+    version: str  # another one: it was altered, or made again
+    filtered: Mapping[TableId, str] = field(default_factory=dict)  # what it leaves out, from 15 on
     is_ours: bool = False  # `run` or `check --fix` made it, and says so in its comment
+
+    @property
+    def partly(self) -> Mapping[TableId, str]:
+        """Return the tables of which it leaves something out, and what it publishes."""
+        if self.actions != {*_ACTIONS}:
+            said = ", ".join(action for action in _ACTIONS if action in self.actions)
+            return dict.fromkeys(self.tables, f"publishes only {said or 'nothing'}")
+        return self.filtered
+
+    @property
+    def whole(self) -> tuple[TableId, ...]:
+        """Return the tables of which it publishes every change, row and column."""
+        partly = self.partly
+        return tuple(table for table in self.tables if table not in partly)
 
 
 def publication(connection: Connection, name: str) -> Publication | None:
     """Read a publication; None if there is none of this name."""
     with asking(connection, publication=name) as cursor:
         cursor.execute(
-            "SELECT to_jsonb(p), coalesce(obj_description(oid, 'pg_publication') = %s, false)"
-            " FROM pg_publication p WHERE pubname = %s",
+            "SELECT to_jsonb(p), coalesce(obj_description(oid, 'pg_publication') = %s, false),"
+            " oid, concat(oid, ':', xmin::text) FROM pg_publication p WHERE pubname = %s",
             [_OURS, name],
         )
         if (row := cursor.fetchone()) is None:
@@ -47,7 +63,7 @@ def publication(connection: Connection, name: str) -> Publication | None:
             "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", [name]
         )
         tables = sorted(TableId(*table) for table in cursor.fetchall())
-        filtered = _filtered(cursor, name) if connection.server_version >= _FILTERS else []
+        filtered = _filtered(cursor, name) if connection.server_version >= _FILTERS else {}
     said: Mapping[str, Any] = row[0]
     return Publication(
         name=name,
@@ -55,23 +71,28 @@ def publication(connection: Connection, name: str) -> Publication | None:
         all_tables=said["puballtables"],
         actions=frozenset(a for a in _ACTIONS if said.get(f"pub{a}", False)),
         via_root=said.get("pubviaroot", False),
-        filtered=tuple(filtered),
+        oid=row[2],
+        version=row[3],
+        filtered=filtered,
         is_ours=row[1],
     )
 
 
-def _filtered(cursor: Any, name: str) -> list[TableId]:
-    """Tables that a publication publishes only partly."""
+def _filtered(cursor: Any, name: str) -> dict[TableId, str]:
+    """Return tables of which a publication leaves out rows or columns, and what it publishes."""
     cursor.execute(
         """
-        SELECT n.nspname, c.relname FROM pg_publication_rel r
+        SELECT n.nspname, c.relname, r.prattrs IS NOT NULL FROM pg_publication_rel r
         JOIN pg_publication p ON p.oid = r.prpubid
         JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE p.pubname = %s AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)
         """,
         [name],
     )
-    return sorted(TableId(*table) for table in cursor.fetchall())
+    return {
+        TableId(*table): "has a column list for it" if has_list else "has a WHERE for it"
+        for *table, has_list in cursor.fetchall()
+    }
 
 
 def extend_publication(connection: Connection, name: str, tables: Sequence[TableId]) -> None:

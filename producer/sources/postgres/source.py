@@ -12,8 +12,8 @@ from typing import Final, Self
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer import native
-from producer.core.catalog_watch import Look
 from producer.core.changes import Message
+from producer.core.look import Before, Look, Unchanged
 from producer.core.takeover import MadeSlot, Slot
 from producer.errors import (
     CdcError,
@@ -59,7 +59,7 @@ from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import WalMessage
-from schemas.control import Identity
+from schemas.control import Identity, Looked
 from schemas.errors import LOAD_AGAIN, Verdict
 from schemas.positions import Lsn
 from schemas.quoting import identifier
@@ -319,6 +319,14 @@ class PostgresSource:
         self._on_tables(self.tables)
         return tuple(str(table) for table in self.tables)
 
+    def looked(self, made: MadeSlot) -> Looked | None:
+        """Take the first look under the slot's snapshot: the stream is compared from there on."""
+        if not made.snapshot:
+            return None
+        with snapshot.imported(self._options.source, made.snapshot) as connection:
+            tables = captured(connection, self._options).tables
+            return catalog_look.baseline(connection, self._options, tables).looked()
+
     def discard(self, note: Callable[[str], None]) -> None:
         """Drop slot and publication that are not used: an unused slot keeps log."""
         slot, publication = self._options.slot, self._options.publication
@@ -496,13 +504,20 @@ class PostgresSource:
             self.keep_alive(force=time.monotonic() - self._last_status >= 1)
             time.sleep(_VISIBLE_PAUSE)
 
-    def look(self, known: Mapping[TableId, TableSchema], *, unless: str) -> Look | None:
+    def look(
+        self, known: Mapping[TableId, TableSchema], *, unless: str, before: Before | None
+    ) -> Look | Unchanged | None:
         """Read the catalog, unless a transaction that the stream has sent is not visible yet."""
         if self._begun and running.any_running(self.connection, self._begun):
             return None
         failed = self._failed_looks
         found = catalog_look.look(
-            self.connection, self._options, known, unless=unless, on_failure=self._look_failed
+            self.connection,
+            self._options,
+            known,
+            unless=unless,
+            before=before,
+            on_failure=self._look_failed,
         )
         if self._failed_looks == failed:
             self._failed_looks = 0

@@ -257,7 +257,11 @@ class PgoutputStream:
             yield (
                 lsn,
                 StatementChanges(
-                    tuple(changes), Origin.TRIGGER, record.sql, settings=record.settings
+                    tuple(changes),
+                    Origin.TRIGGER,
+                    record.sql,
+                    settings=record.settings,
+                    files=record.files,
                 ),
             )
         for renamed in self._renamed(changes):

@@ -23,6 +23,7 @@ from schemas.control import (
     Commits,
     Head,
     Identity,
+    Looked,
     Range,
     Start,
     Topic,
@@ -93,6 +94,9 @@ class World:
     def captured(self, made: MadeSlot) -> tuple[str, ...]:
         self.done.append("captured")
         return ("public.account",)
+
+    def looked(self, made: MadeSlot) -> Looked:
+        return Looked(made.consistent_point, "1:2", {"16": "a"})
 
     # -------------------------------------------------------- log
     def bounds(self) -> tuple[int, int]:

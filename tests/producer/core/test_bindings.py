@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from producer.core.catalog_watch import Altered, Described, Dropped, Unseen
+from producer.core.catalog_differences import Altered, Described, Dropped, Unseen
 from producer.core.changes import (
     Insert,
 )

@@ -1,146 +1,15 @@
-"""What the catalog shows and the stream did not tell, without a catalog or a stream."""
+"""Looks are judged when the stream has passed them, without a catalog or a stream."""
 
 from dataclasses import replace
 
 import pytest
 
-from producer.core.catalog_watch import (
-    Altered,
-    CatalogWatch,
-    Described,
-    Dropped,
-    Finding,
-    Look,
-    Part,
-    Seen,
-    Unseen,
-    differences,
-)
-from schemas.tables import Column, TableId, TableSchema, UserType
-
-A, B = TableId("public", "a"), TableId("public", "b")
-MOOD = UserType("e", "mood", labels=("sad", "ok"))
-TABLE = TableSchema(
-    A,
-    (Column("id", 23, number=1), Column("m", 16400, user_type=MOOD, number=2)),
-    ("id",),
-    identity_columns=("id",),
-    oid=100,
-)
-
-
-def seen(table: TableSchema, **changes) -> Seen:
-    made = Seen(
-        table.id, table.oid, is_partitioned=False, is_logged=True, is_published=True, shape=table
-    )
-    return replace(made, **changes)
-
-
-def look(*tables: Seen, lsn: int = 10, missing: tuple[TableId, ...] = (), signature="x") -> Look:
-    return Look(lsn, {each.oid: each for each in tables}, missing, signature)
-
-
-def found(table: TableSchema, now: Look, *, reports_ddl: bool = False) -> list[Finding]:
-    wanted = {A, B}.__contains__
-    return [
-        *differences(
-            {table.id: table}, now, wanted=wanted, publication="p", reports_ddl=reports_ddl
-        ),
-    ]
-
-
-def labelled(*labels: str) -> TableSchema:
-    column = replace(TABLE.columns[1], user_type=replace(MOOD, labels=labels))
-    return replace(TABLE, columns=(TABLE.columns[0], column))
-
-
-@pytest.mark.parametrize("reports_ddl", [True, False])
-def test_what_is_as_the_stream_described_it_is_not_a_finding(reports_ddl: bool) -> None:
-    assert found(TABLE, look(seen(TABLE)), reports_ddl=reports_ddl) == []
-    unnumbered = replace(TABLE, columns=tuple(replace(c, number=0) for c in TABLE.columns), oid=0)
-    assert found(unnumbered, look(seen(TABLE)), reports_ddl=reports_ddl) == []
-
-
-def test_a_table_that_is_gone_was_dropped() -> None:
-    assert found(TABLE, look()) == [Dropped(A, TABLE)]
-
-
-def test_a_table_made_again_is_unseen_where_it_is_not_published() -> None:
-    again = replace(TABLE, oid=200)
-
-    (one,) = found(TABLE, look(seen(again, is_published=False, shape=None)))
-    assert isinstance(one, Unseen)
-    assert 'ALTER PUBLICATION "p" ADD TABLE "public"."a"' in one.why
-    (two,) = found(TABLE, look(seen(again)))
-    assert isinstance(two, Described)
-    assert two.relation.relation == 200
-    (three,) = found(TABLE, look(seen(again)), reports_ddl=True)
-    assert isinstance(three, Unseen)
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"is_logged": False, "is_published": False}, "UNLOGGED"),
-        ({"is_published": False}, "is not in publication p"),
-        ({"id": TableId("other", "a"), "is_published": False}, "it is other.a now"),
-    ],
-)
-def test_a_table_whose_changes_do_not_come_is_unseen(changes: dict[str, object], why: str) -> None:
-    (one,) = found(TABLE, look(seen(TABLE, **changes)))
-
-    assert isinstance(one, Unseen)
-    assert why in one.why
-    assert one.gap.table == "public.a"
-
-
-def test_a_partitioned_table_is_published_by_its_partitions() -> None:
-    assert found(TABLE, look(seen(TABLE, is_published=False, is_partitioned=True))) == []
-
-
-@pytest.mark.parametrize(
-    "now",
-    [
-        replace(TABLE, columns=(*TABLE.columns, Column("n", 23, number=3))),
-        replace(TABLE, columns=TABLE.columns[:1]),
-        replace(TABLE, key=(), identity_columns=()),
-        replace(TABLE, id=B),
-        replace(TABLE, columns=(TABLE.columns[0], replace(TABLE.columns[1], number=3))),
-    ],
-)
-def test_another_shape_is_described_as_the_next_row_would(now: TableSchema) -> None:
-    (one,) = found(TABLE, look(seen(now)))
-
-    assert isinstance(one, Described)
-    assert one.relation.table == now.id.name
-    assert str(one) == "public.a " + ("is public.b now" if now.id == B else "has another shape")
-    assert [c.name for c in one.relation.columns] == list(now.names())
-    assert [c.name for c in one.relation.columns if c.identity] == list(now.identity_columns)
-
-
-def test_labels_may_be_added_and_not_renamed() -> None:
-    for labels in (("sad", "ok", "glad"), ("worse", "sad", "so so", "ok")):
-        assert found(TABLE, look(seen(labelled(*labels)))) == []
-    for labels in (("glad", "ok"), ("ok", "sad"), ("sad",)):
-        now = labelled(*labels)
-        (one,) = found(TABLE, look(seen(now)))
-        assert isinstance(one, Altered)
-        assert (one.before, one.after) == (TABLE, now)
-
-
-def test_labels_below_an_array_or_domain_and_attributes_count() -> None:
-    def column(kind: str, labels: tuple[str, ...], of: UserType | None) -> TableSchema:
-        made = UserType(kind, "t", type_oid=5, labels=labels, of=of)
-        return replace(TABLE, columns=(Column("v", 16500, user_type=made),), key=())
-
-    other = replace(MOOD, labels=("glad", "ok"))
-    for before, after in (
-        (column("a", (), MOOD), column("a", (), other)),
-        (column("c", ("1:23:-1",), None), column("c", ("1:23:-1", "2:23:-1"), None)),
-    ):
-        assert found(before, look(seen(before))) == []
-        (one,) = found(before, look(seen(after)))
-        assert isinstance(one, Altered)
+from producer.core.catalog_differences import Dropped
+from producer.core.catalog_watch import CatalogWatch
+from producer.core.look import Before, Cause, Doubt, Look, Rewritten, Told, Unchanged, TableVersion
+from producer.core.shape_change import ShapeChange, StatementChanges
+from schemas.control import Looked, Origin
+from tests.producer.core.looks import TABLE, A, B, look, seen
 
 
 def watch() -> CatalogWatch:
@@ -188,58 +57,116 @@ def test_only_tables_that_are_new_are_said_to_be_missing() -> None:
     assert watching.take(look(missing=(A, B)), {}) == []
 
 
-BORN = Part(1, is_empty=False, is_born=True)
+def judged(watching: CatalogWatch, now: Look, **how) -> list[tuple[str, str]]:
+    """Take and judge a look; return table and class of each finding."""
+    watching.take(now, {A: TABLE})
+    how = {"reports_ddl": False, **how}
+    found = watching.judge(10, {A: TABLE}, **how)
+    return [(str(finding), getattr(finding, "kind", "")) for finding in found]
+
+
+@pytest.mark.parametrize("cause", Cause)
+@pytest.mark.parametrize("is_certain", [True, False])
+@pytest.mark.parametrize("reports_ddl", [True, False])
+def test_what_happened_since_the_look_before_is_a_gap_each_time(
+    cause: Cause, is_certain: bool, reports_ddl: bool
+) -> None:
+    watching, how = watch(), {"reports_ddl": reports_ddl}
+    rewritten = (Rewritten(100, 7, 500),) if cause is Cause.FILES else ()
+    now = look(seen(TABLE, doubts=(Doubt(cause, is_certain, rewritten),)))
+
+    assert judged(watching, now, **how) == [], "there is no look before"
+    said = "suspected" if not is_certain else "seen"
+    for _ in range(2):
+        ((text, kind),) = judged(watching, now, **how)
+        assert (text, kind) == (f"public.a {cause.value.format(publication='p')}", said)
+    told = Told(stated={A}, files={100: [(6, 7)]})
+    is_explained = cause is not Cause.ENTRIES
+    assert (judged(watching, now, told=told, **how) == []) is is_explained
+    assert (judged(watching, now, **how) == []) is is_explained, "perhaps behind the look before"
+    assert judged(watching, now, **how), "it was told long ago"
 
 
 @pytest.mark.parametrize(
-    ("after", "why"),
+    ("each", "told", "is_explained"),
     [
-        ({7: BORN, 8: Part(9, is_empty=False, is_born=True)}, None),
-        ({7: replace(BORN, filenode=2)}, None),
-        ({7: replace(BORN, filenode=2, is_empty=True)}, "emptied"),
-        ({7: BORN, 8: Part(9, is_empty=False, is_born=False)}, "attached"),
-        ({}, "lost 1"),
+        (Rewritten(100, 7, 500, is_emptied=True), Told(emptied={A: {500}}), True),
+        (Rewritten(100, 7, 500, is_emptied=True), Told(emptied={A: {499}}), False),
+        (Rewritten(100, 7, 500, is_emptied=True), Told(emptied={B: {500}}), False),
+        (Rewritten(100, 7, 500, is_emptied=False), Told(emptied={A: {500}}), False),
+        (Rewritten(100, 7, 500), Told(files={100: [(6, 7)]}), True),
+        (Rewritten(100, 7, 500), Told(files={100: [(5, 6), (6, 7)]}), True),
+        (Rewritten(100, 7, 500), Told(files={100: [(0, 7)]}), True),
+        (Rewritten(100, 7, 500), Told(files={100: [(6, 7), (7, 8)]}), False),
+        (Rewritten(100, 7, 500), Told(files={101: [(6, 7)]}), False),
+        (Rewritten(100, 7, 500), Told(stated={A}), False),
     ],
 )
-def test_what_happens_to_partitions_of_a_root_shows_between_two_looks(
-    after: dict[int, Part], why: str | None
+def test_a_file_is_explained_by_what_replaced_it(
+    each: Rewritten, told: Told, is_explained: bool
 ) -> None:
-    watching, known = watch(), {A: TABLE}
-    for parts in ({7: BORN}, after):
-        watching.take(look(seen(TABLE, is_partitioned=True, parts=parts)), known)
-        said = watching.judge(10, known, reports_ddl=False)
-
-    assert [str(why) in str(finding) for finding in said] == ([True] if why else [])
+    now = look(seen(TABLE, doubts=(Doubt(Cause.FILES, rewritten=(each,)),)))
+    watching = watch()
+    watching.before = Before(1, "", {100: TableVersion()})
+    assert (judged(watching, now, told=told) == []) is is_explained
 
 
-def test_a_table_that_left_the_publication_and_came_back_lacks_what_came_between() -> None:
-    watching, known = watch(), {A: TABLE}
-    for membership in (5, 5, 6):
-        watching.take(look(seen(TABLE, membership=membership)), known)
-        said = watching.judge(10, known, reports_ddl=False)
-        assert [finding.kind for finding in said] == (["suspected"] if membership == 6 else [])
+def test_files_are_followed_from_the_one_of_the_look_before() -> None:
+    now = look(seen(TABLE, doubts=(Doubt(Cause.FILES, rewritten=(Rewritten(100, 7),)),)))
+    for was, is_explained in ((6, True), (5, False)):  # 5 -> 6 was told by nobody
+        watching = watch()
+        watching.before = Before(1, "", {100: TableVersion()}, {100: was})
+        assert (judged(watching, now, told=Told(files={100: [(6, 7)]})) == []) is is_explained
 
 
-def test_a_root_that_the_stream_truncated_explains_its_empty_partitions() -> None:
-    empty = {7: replace(BORN, filenode=2, is_empty=True)}
-    for emptied_before in (False, True):  # the stream may be ahead of the look before
-        watching, known = watch(), {A: TABLE}
-        watching.take(look(seen(TABLE, is_partitioned=True, parts={7: BORN})), known)
-        watching.judge(10, known, reports_ddl=False, emptied={A} if emptied_before else ())
-        watching.take(look(seen(TABLE, is_partitioned=True, parts=empty)), known)
-
-        said = watching.judge(10, known, reports_ddl=False, emptied=() if emptied_before else {A})
-        assert said == []
+def test_two_files_need_an_explanation_each() -> None:
+    both = (Rewritten(101, 7, 500, is_emptied=True), Rewritten(102, 8, 501, is_emptied=True))
+    now = look(seen(TABLE, doubts=(Doubt(Cause.FILES, rewritten=both),)))
+    for xids, is_explained in (({500, 501}, True), ({500}, False)):
+        watching = watch()
+        watching.before = Before(1, "", {100: TableVersion()})
+        assert (judged(watching, now, told=Told(emptied={A: xids})) == []) is is_explained
 
 
-def test_what_happens_again_is_said_again() -> None:
-    watching, known = watch(), {A: TABLE}
-    watching.take(look(seen(TABLE, is_partitioned=True, parts={7: BORN})), known)
-    watching.judge(10, known, reports_ddl=False)
-    for filenode in (2, 3):
-        parts = {7: replace(BORN, filenode=filenode, is_empty=True)}
-        watching.take(look(seen(TABLE, is_partitioned=True, parts=parts)), known)
-        assert len(watching.judge(10, known, reports_ddl=False)) == 1, "it may be read in between"
+def test_an_altered_publication_concerns_all_tables_that_it_had_or_has() -> None:
+    for had, has in ((True, False), (False, True), (True, True), (False, False)):
+        watching = watch()
+        watching.before = Before(1, "7:1", {100: TableVersion()} if had else {})
+        now = look(seen(TABLE, is_published=has, shape=TABLE if has else None), publication="7:2")
+        said = judged(watching, now, reports_ddl=True)
+        assert [kind for text, kind in said if "was altered" in text] == (
+            ["suspected"] if had or has else []
+        )
+        again = judged(watching, now, reports_ddl=True)
+        assert not [text for text, _ in again if "was altered" in text]
+
+
+def test_the_look_before_may_be_of_an_earlier_run() -> None:
+    looked = Looked(9, "7:1", {"100": "16:5;;;;12"})
+    watching = CatalogWatch(wanted={A}.__contains__, publication="p", looked=looked)
+    assert watching.looked == looked
+    assert watching.before == Before(9, "7:1", {100: TableVersion("16:5", files="12")})
+
+    version = TableVersion("16:6")
+    judged(watching, look(seen(TABLE, version=version, files={100: 12}), horizon=11))
+    assert watching.looked == Looked(11, "", {"100": "16:6"})
+    assert watching.before.files == {100: 12}
+    watching.take_unchanged(Unchanged(15))
+    assert watching.looked == Looked(15, "", {"100": "16:6"})
+    watching.read_again(A, Before(14, "", {100: TableVersion("16:7")}, {100: 13}))
+    assert watching.looked == Looked(15, "", {"100": "16:7"})
+    assert watching.before.files == {100: 13}
+
+
+def test_a_look_that_waits_keeps_what_is_told() -> None:
+    watching = watch()
+    watching.before = Before(1, "", {100: TableVersion()})
+    watching.take(look(seen(TABLE, doubts=(Doubt(Cause.PARTS),)), lsn=20), {A: TABLE})
+    statement = StatementChanges((ShapeChange(TABLE, TABLE, "ALTER TABLE"),), Origin.TRIGGER)
+    told = Told()
+    told.state(statement)
+    assert watching.judge(10, {A: TABLE}, reports_ddl=True, told=told) == []
+    assert watching.judge(20, {A: TABLE}, reports_ddl=True) == []
 
 
 def test_a_table_that_may_have_been_emptied_is_suspected_unless_that_is_known() -> None:
@@ -258,11 +185,11 @@ def test_a_table_that_may_have_been_emptied_is_suspected_unless_that_is_known() 
     assert said(then={**known, A: altered}) == ["public.b"], "the stream told of it since"
     first_row = replace(TABLE, columns=tuple(replace(c, number=0) for c in TABLE.columns))
     assert said(then={**known, A: first_row}) == ["public.a", "public.b"]
-    assert said(emptied={B}) == ["public.a"], "the stream told a TRUNCATE"
+    assert said(told=Told(emptied={B: {5}})) == ["public.a"], "the stream told a TRUNCATE"
     assert said() == ["public.a"], "perhaps behind the look before"
     watching.take(now, known)
-    watching.read_again(A)
-    watching.read_again(B)
+    watching.read_again(A, None)
+    watching.read_again(B, None)
     assert watching.judge(10, known, reports_ddl=False) == [], "both were read since"
 
 
@@ -271,8 +198,10 @@ def test_with_triggers_a_table_that_leaves_the_publication_is_noticed() -> None:
     unpublished = look(seen(TABLE, is_published=False))
     watching.take(unpublished, known)
     assert watching.judge(10, known, reports_ddl=True) == [], "it may be reported and not published"
-    for now in (look(seen(TABLE)), unpublished):
+    for now, count in (
+        (look(seen(TABLE, version=TableVersion())), 0),
+        (unpublished, 1),
+        (unpublished, 0),
+    ):
         watching.take(now, known)
-        said = watching.judge(10, known, reports_ddl=True)
-
-    assert [type(finding) for finding in said] == [Unseen]
+        assert len(watching.judge(10, known, reports_ddl=True)) == count

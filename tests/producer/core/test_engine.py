@@ -34,6 +34,7 @@ from schemas.control import (
     Heartbeat,
     Hole,
     LoadPhase,
+    Looked,
     Range,
     State,
     Topic,
@@ -404,6 +405,29 @@ def test_state_is_written_after_topics_changed_and_heads_name_it_afterwards() ->
 
     (beat,) = play.at(100).cuts
     assert beat.head.state_from == 20
+
+
+def test_a_changed_catalog_is_noted_at_once_and_not_before_what_was_found() -> None:
+    first, later = Looked(7, "1:5", {"16": "a"}), Looked(9, "1:5", {"16": "b"})
+    play = Playbook()
+    play.engine.mark_looked(first)
+    state, _ = play.at(0.1).cuts
+    assert isinstance(state, State)
+    assert state.looked == first
+    play.durable(10, 11)
+
+    play.engine.mark_looked(replace(first, horizon=8))
+    assert [type(cut) for cut in play.at(100).cuts] == [Heartbeat], "the catalog is the same"
+    play.durable(12)
+    assert play.engine.lend().looked == replace(first, horizon=8)
+
+    play.feed(rows(1), ended(1, 1), InputDrained(), rows(1), ended(2, 1))
+    play.engine.mark_looked(later)
+    assert [type(cut) for cut in play.acknowledge((*A0, 4)).cuts] == [Commits]
+    play.durable(13).feed(InputDrained())
+    state, found = play.acknowledge((*A0, 5)).cuts
+    assert isinstance(state, State)
+    assert (state.looked, found.head.last_seq) == (later, 2)
 
 
 def test_topics_that_did_not_change_need_no_state() -> None:

@@ -11,8 +11,9 @@ from math import comb
 
 import pytest
 
-from producer.core.catalog_watch import CatalogWatch, Look, Seen
+from producer.core.catalog_watch import CatalogWatch
 from producer.core.events import Happened, TransactionEnded
+from producer.core.look import Look, Seen
 from producer.core.relations import Relations
 from schemas.tables import TableId, TableSchema
 from tests.producer.core.assembling import (

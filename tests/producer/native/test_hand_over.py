@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from producer.core.assemble import Assembler, AssemblerPorts
-from producer.core.catalog_watch import Altered, Described, Dropped, Finding, Unseen
+from producer.core.catalog_differences import Altered, Described, Dropped, Finding, Unseen
 from producer.core.changes import (
     Begin,
     Commit,

@@ -4,9 +4,6 @@
 -- the functions run with the owner's rights, and PUBLIC may execute none of them.
 --
 -- No client's statement fails because of an error in here: a change that cannot be described
--- becomes a record that says so, and its tables become inexact.
---
--- No client's statement fails because of an error in here: a change that cannot be described
 -- becomes a record that says so, and its tables become inexact. `gauss-cdc ddl uninstall` drops all of it.
 
 CREATE SCHEMA IF NOT EXISTS gauss_cdc;
@@ -38,7 +35,8 @@ CREATE TABLE gauss_cdc.ddl_partitions (
 
 -- What one trigger passes to a later one of the same statement, which deletes it.
 CREATE UNLOGGED TABLE gauss_cdc.ddl_rewrites (
-    xid xid8 NOT NULL DEFAULT pg_current_xact_id(), oid oid NOT NULL, reason int NOT NULL);
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(), oid oid NOT NULL, reason int NOT NULL,
+    file oid NOT NULL);  -- that held the rows before
 CREATE UNLOGGED TABLE gauss_cdc.ddl_spared (
     xid xid8 NOT NULL DEFAULT pg_current_xact_id(), oid oid NOT NULL);
 
@@ -441,6 +439,8 @@ BEGIN
     -- Another trigger may have filled it again: then its rows precede this record.
     PERFORM gauss_cdc.ddl_emit(json_build_object(
         'version', 1, 'event', 'end', 'tag', 'TRUNCATE TABLE',
+        'files', json_build_array(json_build_array(part.oid::bigint, 0, (
+            SELECT relfilenode::bigint FROM pg_class WHERE oid = part.oid))),
         'detached', json_build_array(json_build_array(
             part.oid::bigint, part.root::bigint,
             CASE WHEN pg_relation_size(TG_RELID) = 0 THEN part.bound END))), NULL);
@@ -454,8 +454,9 @@ CREATE FUNCTION gauss_cdc.ddl_on_rewrite() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
-    INSERT INTO gauss_cdc.ddl_rewrites (oid, reason)
-    VALUES (pg_event_trigger_table_rewrite_oid(), pg_event_trigger_table_rewrite_reason());
+    INSERT INTO gauss_cdc.ddl_rewrites (oid, reason, file)
+    SELECT oid, pg_event_trigger_table_rewrite_reason(), relfilenode
+    FROM pg_class WHERE oid = pg_event_trigger_table_rewrite_oid();
 EXCEPTION WHEN others THEN
     PERFORM gauss_cdc.ddl_gap(TG_TAG, ARRAY[pg_event_trigger_table_rewrite_oid()], SQLSTATE);
 END $$;
@@ -527,6 +528,7 @@ DECLARE
     via_root boolean := true;
     tables json[] := '{}';
     rewritten text[] := '{}';
+    files json := '[]';  -- [table, its file before, its file after]
     is_rewritten boolean;
     renamed json[] := '{}';  -- schemas: [oid, name]
     casts json := '[]';
@@ -678,8 +680,10 @@ BEGIN
         -- Of this statement's tables only: one inside of another must not take what is the other's.
         WITH taken AS (DELETE FROM gauss_cdc.ddl_rewrites r
                        WHERE r.xid = pg_current_xact_id() AND r.oid = ANY (touched)
-                       RETURNING r.oid, r.reason)
-        SELECT coalesce(array_agg(t.oid || ':' || t.reason), '{}') INTO rewritten FROM taken t;
+                       RETURNING r.oid, r.reason, r.file)
+        SELECT coalesce(array_agg(t.oid || ':' || t.reason), '{}'), coalesce(json_agg(
+                   json_build_array(t.oid::bigint, t.file::bigint, c.relfilenode::bigint)), '[]')
+        INTO rewritten, files FROM taken t JOIN pg_class c ON c.oid = t.oid;
         -- Casts that a copy may not have, or not in the same way.
         casts := (SELECT coalesce(json_agg(json_build_array(castsource::bigint, casttarget::bigint)),
                                   '[]')
@@ -689,7 +693,8 @@ BEGIN
         'version', 1, 'event', 'end', 'tag', TG_TAG, 'commands', coalesce(commands, '{}'),
         'attached', coalesce(partitions -> 'attached', '[]'),
         'detached', coalesce(partitions -> 'detached', '[]'),
-        'via_root', via_root, 'joined', joined, 'rewritten', rewritten, 'casts', casts,
+        'via_root', via_root, 'joined', joined, 'rewritten', rewritten, 'files', files,
+        'casts', casts,
         'spaces', renamed, 'tables', tables), context);
 EXCEPTION WHEN others THEN
     PERFORM gauss_cdc.ddl_gap(TG_TAG, touched, SQLSTATE);

@@ -98,6 +98,8 @@ class TriggerMessage:
     casts: frozenset[tuple[int, int]] = frozenset()  # created by users, and used implicitly
     spaces: tuple[tuple[int, str], ...] = ()  # schemas that the statement made or renamed
     unknown: tuple[int, ...] | None = None  # tables of a gap; None: all of them
+    # Storage files that it replaced: oid, file before (0: not told), file after.
+    files: tuple[tuple[int, int, int], ...] = ()
 
 
 def read(content: bytes) -> TriggerMessage:
@@ -129,6 +131,7 @@ def read(content: bytes) -> TriggerMessage:
             casts=frozenset((source, target) for source, target in raw.get("casts", ())),
             spaces=tuple((oid, name) for oid, name in raw.get("spaces", ())),
             unknown=tuple(raw["oids"]) if raw.get("oids") else None,
+            files=tuple((oid, was, now) for oid, was, now in raw.get("files", ())),
         )
         return message if is_text(json.dumps(raw, ensure_ascii=False)) else _legible(message)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -1,0 +1,213 @@
+"""What a look at the source's catalog shows, and what the stream said meanwhile.
+
+A look is one snapshot of the catalog, and a position of the log behind it.  It is compared with
+what the stream has described (`core/catalog_differences`) and with the look before, since a
+statement and its opposite leave the catalog as it was, and may have hidden rows in between.  What
+they cannot put back is the id of the transaction that wrote a row of the catalog.  These ids are
+the `TableVersion` of a table.  They stand in START and STATE, so that a restart compares, too.
+
+    entries   what of the publication has the table: removed and added again is another entry
+    name      of a table that is published with its schema: it was moved out and back
+    labels    of its enums: a label was renamed and renamed back
+    parts     its partitions: one was detached, and attached again
+    files     where its rows are: they were written anew, by a statement that sends no rows
+
+Files change for VACUUM FULL, CLUSTER and others, too, which lose nothing: they keep in each row
+the id of its transaction.  A statement that computes rows anew, or takes them out of the log for a
+while, writes all of them under its own id.  So a row from before the look before clears a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import NamedTuple, Self
+
+from producer.core.shape_change import StatementChanges
+from schemas.control import Looked
+from schemas.tables import TableId, TableSchema
+
+
+class TableVersion(NamedTuple):
+    """What of a table changes with each statement that may hide changes; texts, "" mostly."""
+
+    entries: str = ""  # `oid:xid` each; "": the publication has all tables
+    name: str = ""
+    labels: str = ""  # `type:count:digest` of each enum
+    parts: str = ""  # `count:digest`
+    files: str = ""  # "": the file that the table was made with
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `str(version)`; of a later release, as far as it is known."""
+        return cls(*text.split(";")[: len(cls._fields)])
+
+    def __str__(self) -> str:
+        """Write the texts, without the empty ones at the end.
+
+        >>> str(TableVersion(entries="16385:742", parts="2:9f")), TableVersion.parse("16385:742").files
+        ('16385:742;;;2:9f', '')
+        """
+        return ";".join(self).rstrip(";")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A storage file in which no row is found from before the look before."""
+
+    leaf: int  # oid
+    file: int
+    xid: int = 0  # wrote the leaf's row of pg_class; 0: not known
+    is_emptied: bool = False  # and each row is younger than that, if of the same transaction
+
+
+class Cause(Enum):
+    """What a doubt is about, as a sentence about the table; see the module."""
+
+    ENTRIES = "left publication {publication} and was added again: changes in between are lost"
+    NAME = "had another name or schema for a while: changes in between may be lost"
+    LABELS = "has an enum whose labels were renamed: values in between may be others"
+    PARTS = "has other partitions: rows that they took along or brought are not sent"
+    FILES = "has another storage file, and no row from before: what wrote it is not sent"
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Changes of a table may be hidden, since the look before."""
+
+    cause: Cause
+    is_certain: bool = False
+    rewritten: tuple[Rewritten, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One table of the catalog."""
+
+    id: TableId
+    oid: int
+    is_partitioned: bool
+    is_logged: bool
+    is_published: bool  # whole: all its rows and columns, every kind of change
+    shape: TableSchema | None = None  # as the stream would describe it; None: it would not
+    partly: str = ""  # why it is not published whole, though it is published
+    version: TableVersion | None = None  # None: it is not compared
+    files: Mapping[int, int] = field(default_factory=dict)  # leaf -> its file
+    doubts: tuple[Doubt, ...] = ()  # beside the look before
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The catalog at a position of the log: it shows all that was committed before."""
+
+    lsn: int
+    tables: Mapping[int, Seen]  # by oid
+    missing: tuple[TableId, ...] = ()  # they match [tables] and are not published
+    signature: str = ""  # of all that was read; the same one: nothing changed since
+    arrived: tuple[TableId, ...] = ()  # they are published, and were not known
+    is_ours: bool = False  # the publication is, so a table of `missing` can be put into it
+    is_of_files: bool = False  # only for what follows: the stream does not tell it
+    emptied: tuple[TableId, ...] = ()  # these may have been truncated
+    horizon: int = 0  # each transaction with a lower id had ended
+    publication: str = ""  # its version: `oid:xid`
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The catalog is as it was at the look before."""
+
+    horizon: int  # as of now
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The look before, as far as the next one is compared with it."""
+
+    horizon: int
+    publication: str
+    versions: Mapping[int, TableVersion]  # by oid
+    files: Mapping[int, int] = field(default_factory=dict)  # leaf -> its file, as far as known
+
+    @classmethod
+    def of(cls, looked: Looked) -> Self:
+        """Take what a record of cuts says of it."""
+        versions = {int(oid): TableVersion.parse(text) for oid, text in looked.tables.items()}
+        return cls(looked.horizon, looked.publication, versions)
+
+    @classmethod
+    def at(cls, horizon: int, publication: str, tables: Iterable[Seen]) -> Self:
+        """Take the published tables of a look."""
+        published = [seen for seen in tables if seen.is_published and seen.version is not None]
+        return cls(
+            horizon,
+            publication,
+            {seen.oid: seen.version for seen in published if seen.version is not None},
+            {leaf: file for seen in published for leaf, file in seen.files.items()},
+        )
+
+    def looked(self) -> Looked:
+        """Return it for a record of cuts."""
+        tables = {str(oid): str(version) for oid, version in self.versions.items()}
+        return Looked(self.horizon, self.publication, tables)
+
+    def with_tables(self, at: Before) -> Self:
+        """Take tables as they were at a place of their own, behind this look."""
+        versions, files = {**self.versions, **at.versions}, {**self.files, **at.files}
+        return replace(self, versions=versions, files=files)
+
+
+# ---------------------------------------------------------------- what the stream said
+@dataclass(slots=True)
+class Told:
+    """What the stream said of tables since a look: it explains what the next one shows."""
+
+    emptied: dict[TableId, set[int]] = field(default_factory=dict)  # by which transactions
+    stated: set[TableId] = field(default_factory=set)  # of which statements were described
+    files: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # leaf -> before, after
+
+    def empty(self, table: TableId, xid: int) -> None:
+        """Take a TRUNCATE."""
+        self.emptied.setdefault(table, set()).add(xid)
+
+    def state(self, statement: StatementChanges) -> None:
+        """Take a described statement."""
+        for change in statement.changes:
+            self.stated |= {table.id for table in (change.before, change.after) if table}
+        for leaf, before, after in statement.files:
+            self.files.setdefault(leaf, []).append((before, after))
+
+    def with_later(self, later: Told) -> Told:
+        """Return both."""
+        both = Told(
+            {table: {*xids} for table, xids in self.emptied.items()},
+            self.stated | later.stated,
+            {leaf: [*steps] for leaf, steps in self.files.items()},
+        )
+        for table, xids in later.emptied.items():
+            both.emptied.setdefault(table, set()).update(xids)
+        for leaf, steps in later.files.items():
+            both.files.setdefault(leaf, []).extend(steps)
+        return both
+
+    def explains(self, table: TableId, doubt: Doubt, files: Mapping[int, int]) -> bool:
+        """Say whether a doubt is no more than what was said; `files`: of the look before."""
+        match doubt.cause:
+            case Cause.ENTRIES:
+                return False  # no statement about a table describes its publication
+            case Cause.FILES:
+                emptied = self.emptied.get(table, set())
+                return all(
+                    (each.is_emptied and each.xid in emptied)
+                    or self._leads(each, files.get(each.leaf))
+                    for each in doubt.rewritten
+                )
+            case _:
+                return table in self.stated
+
+    def _leads(self, now: Rewritten, before: int | None) -> bool:
+        """Say whether described statements alone led from one file to another."""
+        for was, is_now in self.files.get(now.leaf, ()):
+            if before is None or was in {0, before}:
+                before = is_now
+        return before == now.file and bool(self.files.get(now.leaf))

@@ -1,0 +1,233 @@
+"""The versions of tables, as one snapshot of a PostgreSQL catalog has them; see `core/look`.
+
+Ids of transactions are read from the rows of catalogs (`xmin`): VACUUM FULL and a freeze keep
+them, every statement that alters an object writes its own.
+"""
+# ruff: noqa: S608  statements of our own, put together of constants and quoted names
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from producer.core.catalog_facts import Facts, Leaf
+from producer.core.look import Before, Cause, Doubt, Rewritten, Seen
+from producer.errors import SourceError
+from producer.sources.postgres.catalog import asking
+from schemas.errors import Verdict
+from schemas.quoting import qualified
+from schemas.tables import TableId
+
+_SCHEMAS: Final = 150_000  # from here on a publication may have schemas, WHERE and columns
+_LOCKED: Final = "55P03"
+_PROBED: Final = 1000  # rows at a file's beginning, where VACUUM FULL leaves the oldest ones
+_PROBE_MS: Final = 1000
+_LOCK_MS: Final = 500
+
+# What of the publication has a table, itself or as what it is a partition of. The path of a
+# partition belongs to it: one that was detached for a while was not published meanwhile.
+_ENTRIES: Final = """
+WITH RECURSIVE line (oid, at, path) AS (
+    SELECT o, o, '' FROM unnest(%(oids)s::oid[]) AS o
+    UNION ALL
+    SELECT l.oid, i.inhparent, l.path || ':' || i.xmin::text FROM line l
+    JOIN pg_class c ON c.oid = l.at AND c.relispartition
+    JOIN pg_inherits i ON i.inhrelid = l.at
+), entry (oid, entry, name, is_renamed) AS (
+    SELECT l.oid, concat(r.oid, ':', r.xmin::text, l.path), NULL, NULL::bool FROM line l
+    JOIN pg_publication_rel r ON r.prrelid = l.at AND r.prpubid = %(publication)s {whole}
+    {by_schema}
+)
+SELECT oid, string_agg(entry, ',' ORDER BY entry),
+       CASE WHEN count(*) = count(name) THEN max(name) END, bool_and(is_renamed)
+FROM entry GROUP BY oid
+"""
+_WHOLE: Final = "AND r.prqual IS NULL AND r.prattrs IS NULL"
+_BY_SCHEMA: Final = """
+    UNION ALL
+    SELECT l.oid, concat(s.oid, ':', s.xmin::text, l.path), t.xmin::text,
+           t.xmin::text <> a.xmin::text
+    FROM line l JOIN pg_class c ON c.oid = l.at
+    JOIN pg_publication_namespace s
+        ON s.pnnspid = c.relnamespace AND s.pnpubid = %(publication)s
+    -- The row of its row type is written when a table is made, renamed, or moved.
+    JOIN pg_type t ON t.oid = c.reltype
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'ctid' AND a.attnum < 0
+"""
+# Enums in a table's values, at any depth.
+_LABELS: Final = """
+WITH RECURSIVE used (tab, typ) AS (
+    SELECT attrelid, atttypid FROM pg_attribute
+    WHERE attrelid = ANY (%(oids)s::oid[]) AND attnum > 0 AND NOT attisdropped
+      AND atttypid >= 16384
+    UNION
+    SELECT u.tab, x.oid FROM used u JOIN pg_type t ON t.oid = u.typ CROSS JOIN LATERAL (
+        SELECT t.typbasetype UNION ALL SELECT t.typelem
+        UNION ALL SELECT rngsubtype FROM pg_range WHERE rngtypid = t.oid
+        UNION ALL SELECT atttypid FROM pg_attribute
+        WHERE attrelid = t.typrelid AND t.typtype = 'c' AND attnum > 0 AND NOT attisdropped
+    ) AS x (oid) WHERE x.oid >= 16384)
+SELECT u.tab, e.enumtypid, array_agg(concat(e.oid, ':', e.xmin::text) ORDER BY e.oid),
+       bool_or(e.xmin::text <> t.xmin::text AND age(e.xmin) <= {behind})
+FROM used u JOIN pg_enum e ON e.enumtypid = u.typ JOIN pg_type t ON t.oid = e.enumtypid
+GROUP BY 1, 2
+"""
+# The row of pg_inherits and those of a table's system columns are written once: by one
+# transaction where the table was made as a partition.
+_LEAVES: Final = """
+WITH RECURSIVE tree (root, oid, path, youngest, is_born) AS (
+    SELECT o, o, '', NULL::int, true FROM unnest(%(oids)s::oid[]) AS o
+    UNION ALL
+    SELECT t.root, i.inhrelid, concat(t.path, ':', i.xmin::text),
+           least(t.youngest, age(i.xmin)), t.is_born AND i.xmin::text = a.xmin::text
+    FROM tree t JOIN pg_class p ON p.oid = t.oid AND p.relkind = 'p'
+    JOIN pg_inherits i ON i.inhparent = t.oid
+    JOIN pg_attribute a ON a.attrelid = i.inhrelid AND a.attname = 'ctid' AND a.attnum < 0
+)
+SELECT t.root, c.oid, n.nspname, c.relname, c.relfilenode, c.xmin::text,
+       coalesce(t.youngest <= {behind}, false), coalesce(t.youngest <= {now}, false),
+       t.is_born, t.path
+FROM tree t JOIN pg_class c ON c.oid = t.oid AND c.relkind = 'r'
+JOIN pg_namespace n ON n.oid = c.relnamespace
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LeafFile:
+    """Where a leaf has its rows."""
+
+    table: TableId
+    file: int
+    xid: int
+
+
+def horizon(connection: Connection) -> int:
+    """Return the lowest id of a transaction that had not ended when the snapshot was taken."""
+    (found,) = _rows(connection, "SELECT txid_snapshot_xmin(txid_current_snapshot())", {})[0]
+    return int(found)
+
+
+def versions(
+    connection: Connection,
+    tables: Sequence[Seen],
+    publication: int,
+    *,
+    all_tables: bool,
+    now: int,
+    before: Before | None,
+) -> tuple[list[Seen], dict[int, LeafFile]]:
+    """Read the versions of published tables, and compare them with the look before.
+
+    `publication`: its oid; `now`: the horizon of this look.  Returns the tables in their order,
+    and the files of leaves that are to be probed, once the snapshot is let go.
+    """
+    facts = {seen.oid: Facts(seen.oid, seen.is_partitioned) for seen in tables}
+    if not facts:
+        return [], {}
+    values = {"oids": list(facts), "publication": publication}
+    if not all_tables:
+        is_new = connection.server_version >= _SCHEMAS
+        statement = _ENTRIES.format(
+            whole=_WHOLE if is_new else "", by_schema=_BY_SCHEMA if is_new else ""
+        )
+        for oid, entries, name, is_renamed in _rows(connection, statement, values):
+            facts[oid].entries, facts[oid].name = entries, name or ""
+            facts[oid].is_renamed = bool(is_renamed)
+    ages = {"behind": _age(now if before is None else before.horizon), "now": _age(now)}
+    for oid, enum, labels, is_relabelled in _rows(connection, _LABELS.format(**ages), values):
+        facts[oid].labels[enum] = tuple(labels)
+        facts[oid].is_relabelled |= is_relabelled
+    files: dict[int, LeafFile] = {}
+    for root, oid, schema, name, file, xid, *leaf, path in _rows(
+        connection, _LEAVES.format(**ages), values
+    ):
+        is_new, is_young, is_born = leaf
+        facts[root].leaves[oid] = Leaf(file, is_new, is_young, is_born, path)
+        files[oid] = LeafFile(TableId(schema, name), file, int(xid))
+    found = [_compared(seen, facts[seen.oid], before) for seen in tables]
+    suspected = {each.leaf for seen in found for doubt in seen.doubts for each in doubt.rewritten}
+    return found, {oid: files[oid] for oid in suspected}
+
+
+def _compared(seen: Seen, facts: Facts, before: Before | None) -> Seen:
+    doubts: tuple[Doubt, ...] = ()
+    if before is not None:
+        doubts = tuple(facts.doubts(before.versions.get(seen.oid), before.files))
+    return replace(seen, version=facts.version(), files=facts.files, doubts=doubts)
+
+
+def cleared(
+    connection: Connection, tables: Sequence[Seen], files: Mapping[int, LeafFile], before: Before
+) -> Iterator[Seen]:
+    """Leave out what older rows disprove; `files`: of the leaves that `versions` named."""
+    for seen in tables:
+        if not any(doubt.rewritten for doubt in seen.doubts):
+            yield seen
+            continue
+        doubts: list[Doubt] = []
+        for doubt in seen.doubts:
+            left = tuple(
+                probed
+                for each in doubt.rewritten
+                if (probed := _probed(connection, each, files[each.leaf], before.horizon))
+            )
+            if left or doubt.cause is not Cause.FILES:
+                doubts.append(replace(doubt, rewritten=left))
+        yield replace(seen, doubts=tuple(doubts))
+
+
+def _probed(
+    connection: Connection, suspected: Rewritten, file: LeafFile, behind: int
+) -> Rewritten | None:
+    """Look at the first rows of a file; None: one is older than the look before.
+
+    Raises SourceError where the table is being altered.
+    """
+    statement = f"""
+        SELECT coalesce(bool_or(age(written) > {_age(behind)}), false),
+               coalesce(bool_or(written = c.xmin AND ended = '0'::xid
+                                AND by::text::bigint <= c.cmin::text::bigint), false),
+               min(c.xmin::text), min(c.relfilenode::bigint)
+        FROM (SELECT xmin, cmin, relfilenode FROM pg_class WHERE oid = {suspected.leaf:d}) c
+        LEFT JOIN (SELECT xmin AS written, xmax AS ended, cmin AS by
+                   FROM ONLY {qualified(file.table)} LIMIT {_PROBED}) r ON true
+    """
+    try:
+        with asking(connection) as cursor:
+            cursor.execute("BEGIN READ ONLY")
+            for name, value in (
+                ("lock_timeout", _LOCK_MS),
+                ("statement_timeout", _PROBE_MS),
+                ("row_security", "off"),  # a policy would hide rows: an error is better
+                ("synchronize_seqscans", "off"),
+            ):
+                cursor.execute(f"SET LOCAL {name} = '{value}'")
+            cursor.execute(statement)
+            is_older, is_written, xid, now = cursor.fetchone()
+    except SourceError as error:
+        if error.verdict is Verdict.RETRY or error.where.get("sqlstate") == _LOCKED:
+            raise
+        return replace(suspected, xid=file.xid)  # it takes long, or is not to be read
+    finally:
+        if not connection.closed:
+            with asking(connection) as cursor:
+                cursor.execute("ROLLBACK")
+    if is_older:
+        return None
+    is_same = now is not None and now == file.file
+    return replace(suspected, xid=int(xid or 0), is_emptied=is_same and not is_written)
+
+
+def _age(xid: int) -> str:
+    """Write the age of a transaction's id; the catalog has its low half."""
+    return f"age('{xid & 0xFFFF_FFFF}'::xid)"
+
+
+def _rows(connection: Connection, statement: str, values: Mapping[str, Any]) -> list[Any]:
+    with asking(connection) as cursor:
+        cursor.execute(statement, values)
+        found: list[Any] = cursor.fetchall()
+        return found

@@ -1,0 +1,118 @@
+"""What the catalog says of a table, and what the look before makes of it."""
+
+from dataclasses import replace
+
+import pytest
+
+from producer.core.catalog_facts import Facts, Leaf
+from producer.core.look import Cause, TableVersion
+
+OID = 100
+LABELS = {7: ("20:5", "22:5")}
+
+
+def plain(**more) -> Facts:
+    return Facts(OID, is_root=False, **{"leaves": {OID: Leaf(OID)}, **more})
+
+
+def root(**leaves: Leaf) -> Facts:
+    return Facts(OID, is_root=True, leaves={int(oid[1:]): leaf for oid, leaf in leaves.items()})
+
+
+def causes(facts: Facts, was: Facts | None, files: dict[int, int] | None = None) -> list[Cause]:
+    version = None if was is None else TableVersion.parse(str(was.version()))
+    return [doubt.cause for doubt in facts.doubts(version, files or {})]
+
+
+def test_a_plain_table_says_nothing_that_need_be_written() -> None:
+    assert str(plain().version()) == ""
+    assert causes(plain(), plain()) == causes(plain(), None) == []
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "is_doubted"),
+    [
+        ("16:1", "16:1", False),
+        ("16:1", "16:1,17:2", False),
+        ("16:1,17:2", "17:2", False),
+        ("16:1", "16:2", True),
+        ("16:1", "17:1", True),
+        ("16:1", "", True),
+        ("", "16:1", True),
+    ],
+)
+def test_a_table_must_be_published_by_one_entry_all_the_time(
+    was: str, now: str, is_doubted: bool
+) -> None:
+    found = causes(plain(entries=now), plain(entries=was))
+    assert found == ([Cause.ENTRIES] if is_doubted else [])
+
+
+def test_a_name_counts_where_the_schema_publishes() -> None:
+    assert causes(plain(name="6"), plain(name="5")) == [Cause.NAME]
+    assert causes(plain(name=""), plain(name="5")) == causes(plain(name="5"), plain()) == []
+    assert causes(plain(name="6", is_renamed=True), None) == [Cause.NAME]
+    assert causes(plain(is_renamed=True), None) == causes(plain(name="6"), None) == []
+
+
+def test_labels_may_come_and_not_change() -> None:
+    was = plain(labels=LABELS)
+    for more in ({}, {7: (*LABELS[7], "24:6")}, {7: LABELS[7], 8: ("30:6",)}):
+        assert causes(plain(labels={**LABELS, **more}), was) == []
+    for other in ({7: ("20:6", "22:5")}, {7: ("20:5", "22:6", "24:6")}, {7: ("20:5",)}):
+        assert causes(plain(labels=other), was) == [Cause.LABELS]
+    assert causes(plain(labels={8: ("30:6",)}), was) == [], "it has no column of that enum now"
+    assert causes(plain(labels=LABELS, is_relabelled=True), None) == [Cause.LABELS]
+
+
+def test_partitions_that_are_made_are_no_doubt_and_others_are() -> None:
+    a, b = Leaf(1, joined=":5"), Leaf(2, joined=":5")
+    born, attached = Leaf(3, is_new=True, joined=":9"), Leaf(3, True, is_born=False, joined=":9")
+    was = root(_1=a, _2=b)
+    assert causes(root(_1=a, _2=b, _3=born), was) == causes(root(_3=born), None) == []
+    assert causes(root(_1=a, _2=b, _3=attached), was) == [Cause.PARTS]
+    assert causes(root(_3=attached), None) == [Cause.PARTS]
+    again = root(_1=a, _2=replace(b, is_new=True, is_born=False, joined=":9"))
+    for facts, is_certain in ((root(_1=a), True), (again, True)):
+        (doubt,) = facts.doubts(was.version(), {1: 1, 2: 2})
+        assert (doubt.cause, doubt.is_certain) == (Cause.PARTS, is_certain)
+    moved = root(_1=a, _2=replace(b, joined=":6"))
+    (doubt,) = moved.doubts(was.version(), {1: 1, 2: 2})
+    assert (doubt.cause, doubt.is_certain) == (Cause.PARTS, False)
+
+
+def test_a_partition_that_is_too_young_is_left_to_the_next_look() -> None:
+    a = Leaf(1, joined=":5")
+    young = root(_1=a, _2=Leaf(2, is_young=True, joined=":9"))
+    assert young.version() == root(_1=a).version()
+    assert causes(root(_1=a, _2=Leaf(2, is_new=True, joined=":9")), young) == []
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "files", "suspected"),
+    [
+        ({OID: Leaf(OID)}, {OID: Leaf(9)}, {}, [OID]),
+        ({OID: Leaf(9)}, {OID: Leaf(9)}, {}, []),
+        ({OID: Leaf(9)}, {OID: Leaf(8)}, {OID: 9}, [OID]),
+        (None, {OID: Leaf(9)}, {}, [OID]),
+        (None, {OID: Leaf(OID)}, {}, []),
+        ({1: Leaf(1), 2: Leaf(2)}, {1: Leaf(1), 2: Leaf(9)}, {}, [1, 2]),
+        ({1: Leaf(1), 2: Leaf(2)}, {1: Leaf(1), 2: Leaf(9)}, {1: 1, 2: 2}, [2]),
+        ({1: Leaf(1)}, {1: Leaf(1), 3: Leaf(3, True)}, {}, []),
+        ({1: Leaf(1)}, {1: Leaf(1), 3: Leaf(9, True)}, {}, [3]),
+    ],
+)
+def test_a_file_is_suspected_where_it_is_not_the_one_before_or_the_first_one(
+    was: dict[int, Leaf] | None, now: dict[int, Leaf], files: dict[int, int], suspected: list[int]
+) -> None:
+    def facts(leaves: dict[int, Leaf]) -> Facts:
+        return Facts(OID, is_root=OID not in leaves, leaves=leaves)
+
+    before = None if was is None else facts(was).version()
+    found = [
+        each.leaf
+        for doubt in facts(now).doubts(before, files)
+        if doubt.cause is Cause.FILES
+        for each in doubt.rewritten
+    ]
+    assert found == suspected
