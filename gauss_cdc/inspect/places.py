@@ -487,7 +487,9 @@ class Endpoints:
             reports_ddl=is_told,
         )
         left = [
-            f for f in found if str(f.table) not in at.inexact and not _comes_with_a_row(f, known)
+            f
+            for f in found
+            if str(f.table) not in at.inexact and not _comes_with_a_row(f, known, look)
         ]
         return "; ".join([*map(str, left), *since(before, look, known, at.inexact)])
 
@@ -530,12 +532,18 @@ class Endpoints:
         return self._ddl_reader
 
 
-def _comes_with_a_row(finding: Finding, known: Mapping[TableId, TableSchema]) -> bool:
-    """Say whether only the table's shape differs, and none of its rows."""
+def _comes_with_a_row(finding: Finding, known: Mapping[TableId, TableSchema], look: Look) -> bool:
+    """Say whether columns were only added or dropped: those that stayed have their values."""
     if not isinstance(finding, Described):
         return False
-    relation, table = finding.relation, known[finding.table]
-    return table.oid in {0, relation.relation} and table.id == (relation.schema, relation.table)
+    table, seen = known[finding.table], look.tables.get(finding.relation.relation)
+    if seen is None or seen.shape is None or table.id != seen.id or table.oid not in {0, seen.oid}:
+        return False
+    was = {c.name: (c.number, c.type_oid, c.type_mod) for c in table.columns}
+    now = {c.name: (c.number, c.type_oid, c.type_mod) for c in seen.shape.columns}
+    numbers = {number for number, *_ in was.values()} & {number for number, *_ in now.values()}
+    stayed = was.keys() & now.keys()
+    return all(was[name] == now[name] for name in stayed) and len(numbers) == len(stayed)
 
 
 def since(

@@ -19,7 +19,7 @@ from producer.core.walk import Walker
 from producer.errors import DecodeError, SchemaRefused
 from schemas.control import Hole, Origin, SchemaChange
 from schemas.positions import Lsn
-from schemas.tables import TableSchema
+from schemas.tables import TableId, TableSchema
 
 _LONG: Final = "the statement is longer than kafka.max-row-bytes, and left out"
 _INFERRED: Final = StatementChanges((), Origin.INFERRED)
@@ -65,6 +65,12 @@ class Bindings:
             self._record(moved, None, lsn)  # its topic is made with its first row
             self._forget(moved)
         if not relations.is_wanted(relation):
+            self._bind(relation_id, None)
+            return None
+        if columns := relations.withheld(relation):
+            table_id = TableId(relation.schema, relation.table)
+            why = f"a column list leaves out columns of its rows: {', '.join(columns)}"
+            transactions.add_gap(Hole(str(table_id), "seen", why))
             self._bind(relation_id, None)
             return None
         table, change = relations.resolve(relation)

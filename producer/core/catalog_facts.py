@@ -1,6 +1,8 @@
 """What a catalog says of one table beside its shape, and what that tells of the look before.
 
-See `core/look` for the idea, and what each part is there for.
+See `core/look` for the idea, and what each part is there for.  Ids of transactions are as rows of
+a catalog have them, with 32 bits; a horizon has more, and each id below it is of a transaction
+that had ended.
 """
 
 from __future__ import annotations
@@ -8,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Final
 
 from producer.core.look import Cause, Doubt, Rewritten, TableVersion
+
+_FIRST_XID: Final = 3  # lower ones are of no transaction: rows that are older than any
+_HALF: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,10 +23,16 @@ class Leaf:
     """A relation that has rows: an ordinary table, or a partition below a root."""
 
     file: int  # pg_class.relfilenode
-    is_new: bool = False  # it joined its root behind the look before
-    is_young: bool = False  # or by a transaction that may have ended behind this one's horizon
+    joined: tuple[int, ...] = ()  # ids of the transactions that put it below its root
     is_born: bool = True  # made as a partition, so empty then; False: attached
-    joined: str = ""  # ids of the transactions that put it below its root
+
+
+@dataclass(frozen=True, slots=True)
+class Enum:
+    """An enum in a table's columns, at any depth."""
+
+    made: int  # id of the transaction that wrote the type's row
+    labels: tuple[tuple[int, int], ...]  # oid, and the id that wrote it; by oid
 
 
 @dataclass(slots=True)
@@ -32,27 +44,43 @@ class Facts:
     entries: str = ""  # `oid:xid` of each entry of the publication; "": it has all tables
     name: str = ""  # where it is published with its schema alone: xid that named it last
     is_renamed: bool = False  # and made it not
-    labels: dict[int, tuple[str, ...]] = field(default_factory=dict)  # enum -> `oid:xid`, by oid
-    is_relabelled: bool = False  # behind the look before, and not when the enum was made
+    enums: dict[int, Enum] = field(default_factory=dict)  # by oid
     leaves: dict[int, Leaf] = field(default_factory=dict)  # by oid; an ordinary table: itself
+    generated: frozenset[int] = frozenset()  # numbers of columns whose values are not sent
+    ordinary: frozenset[int] = frozenset()  # and of the others
 
     @property
     def files(self) -> Mapping[int, int]:
         """The storage file of each leaf."""
         return {oid: leaf.file for oid, leaf in self.leaves.items()}
 
-    def version(self) -> TableVersion:
-        """Return what the next look is compared with."""
-        leaves = {oid: leaf for oid, leaf in self.leaves.items() if not leaf.is_young}
+    def version(self, horizon: int, was: TableVersion | None = None) -> TableVersion:
+        """Return what the next look is compared with; `was` is kept where nothing came since.
+
+        A partition that a transaction added which may not have ended everywhere is left out.
+        """
+        since = horizon
+        if was is not None and was.parts:
+            before = _horizon(was)
+            old = self._older(before)
+            if len(old) == len(self.leaves) and was.parts == self._parts(old, before):
+                since = before
+        leaves = self._older(since)
         return TableVersion(
             self.entries,
             self.name,
-            ",".join(f"{t}:{len(rows)}:{_digest(rows)}" for t, rows in sorted(self.labels.items())),
-            self._parts(leaves),
+            ",".join(
+                f"{oid}:{len(enum.labels)}:{_digest(enum.labels)}"
+                for oid, enum in sorted(self.enums.items())
+            ),
+            self._parts(leaves, since),
             self._files(leaves),
+            ",".join(map(str, sorted(self.generated))),
         )
 
-    def doubts(self, was: TableVersion | None, files: Mapping[int, int]) -> Iterator[Doubt]:
+    def doubts(
+        self, was: TableVersion | None, files: Mapping[int, int], horizon: int
+    ) -> Iterator[Doubt]:
         """Compare with the look before; of a new table (None), with how it was made.
 
         `files`: those of the look before, as far as they are known.  Which of the suspected ones
@@ -61,7 +89,7 @@ class Facts:
         if was is None:
             if self.name and self.is_renamed:
                 yield Doubt(Cause.NAME)
-            if self.is_relabelled:
+            if any(self._is_relabelled(enum, horizon) for enum in self.enums.values()):
                 yield Doubt(Cause.LABELS)
         else:
             if was.entries != self.entries and not _shared(was.entries, self.entries):
@@ -70,10 +98,14 @@ class Facts:
                 yield Doubt(Cause.NAME)
             if self._has_renamed(was.labels):
                 yield Doubt(Cause.LABELS)
-        old = {oid: leaf for oid, leaf in self.leaves.items() if not leaf.is_new}
-        if was is not None and was.parts and was.parts != self._parts(old):
-            yield Doubt(Cause.PARTS, is_certain=len(old) < int(was.parts.partition(":")[0]))
-        elif self.is_root and any(x.is_new and not x.is_born for x in self.leaves.values()):
+            if {int(number) for number in _split(was.generated)} & self.ordinary:
+                yield Doubt(Cause.GENERATED, is_certain=True)
+        since = horizon if was is None or not was.parts else _horizon(was)
+        old = self._older(since)
+        new = {oid: leaf for oid, leaf in self.leaves.items() if oid not in old}
+        if was is not None and was.parts and was.parts != self._parts(old, since):
+            yield Doubt(Cause.PARTS, is_certain=len(old) < int(was.parts.split(":")[1]))
+        elif not all(leaf.is_born for leaf in new.values()):
             yield Doubt(Cause.PARTS)
         is_same = was is not None and was.files == self._files(old)
         suspected = [
@@ -81,15 +113,23 @@ class Facts:
             for oid, leaf in self.leaves.items()
             if leaf.file != files.get(oid)
             # A new one is compared with the file that it was made with.
-            and (leaf.file != oid if was is None or leaf.is_new else not is_same)
+            and (leaf.file != oid if was is None or oid in new else not is_same)
         ]
         if suspected:
             yield Doubt(Cause.FILES, rewritten=tuple(suspected))
 
-    def _parts(self, leaves: Mapping[int, Leaf]) -> str:
+    def _older(self, horizon: int) -> Mapping[int, Leaf]:
+        return {
+            oid: leaf
+            for oid, leaf in self.leaves.items()
+            if all(is_older(xid, horizon) for xid in leaf.joined)
+        }
+
+    def _parts(self, leaves: Mapping[int, Leaf], horizon: int) -> str:
         if not self.is_root:
             return ""
-        return f"{len(leaves)}:{_digest(sorted((oid, x.joined) for oid, x in leaves.items()))}"
+        found = sorted((oid, leaf.joined) for oid, leaf in leaves.items())
+        return f"{horizon}:{len(leaves)}:{_digest(found)}"
 
     def _files(self, leaves: Mapping[int, Leaf]) -> str:
         if self.is_root:
@@ -99,17 +139,37 @@ class Facts:
 
     def _has_renamed(self, was: str) -> bool:
         """Say whether a label that was there is another row now; an added one has a greater oid."""
-        for text in filter(None, was.split(",")):
-            enum, count, before = text.split(":")
-            rows = self.labels.get(int(enum))
-            if rows is not None and _digest(rows[: int(count)]) != before:
+        for text in _split(was):
+            oid, count, before = text.split(":")
+            enum = self.enums.get(int(oid))
+            if enum is not None and _digest(enum.labels[: int(count)]) != before:
                 return True
         return False
+
+    def _is_relabelled(self, enum: Enum, horizon: int) -> bool:
+        return any(xid != enum.made and not is_older(xid, horizon) for _, xid in enum.labels)
+
+
+def is_older(xid: int, horizon: int) -> bool:
+    """Say whether the transaction of an id in a catalog had ended at a horizon.
+
+    >>> is_older(7, 8), is_older(8, 8), is_older(0xFFFFFFF0, (5 << 32) + 10), is_older(2, 0)
+    (True, False, True, True)
+    """
+    return xid < _FIRST_XID or (xid - horizon) & 0xFFFF_FFFF >= _HALF
+
+
+def _horizon(version: TableVersion) -> int:
+    return int(version.parts.partition(":")[0])
 
 
 def _shared(was: str, now: str) -> bool:
     """Say whether a table was published all the time, by one entry at least."""
     return bool({*was.split(",")} & {*now.split(",")})
+
+
+def _split(texts: str) -> Iterator[str]:
+    return filter(None, texts.split(","))
 
 
 def _digest(items: Iterable[object]) -> str:

@@ -11,6 +11,7 @@ the `TableVersion` of a table.  They stand in START and STATE, so that a restart
     labels    of its enums: a label was renamed and renamed back
     parts     its partitions: one was detached, and attached again
     files     where its rows are: they were written anew, by a statement that sends no rows
+    generated its columns whose values are not sent: one may be made an ordinary one
 
 Files change for VACUUM FULL, CLUSTER and others, too, which lose nothing: they keep in each row
 the id of its transaction.  A statement that computes rows anew, or takes them out of the log for a
@@ -35,8 +36,9 @@ class TableVersion(NamedTuple):
     entries: str = ""  # `oid:xid` each; "": the publication has all tables
     name: str = ""
     labels: str = ""  # `type:count:digest` of each enum
-    parts: str = ""  # `count:digest`
+    parts: str = ""  # `horizon:count:digest`
     files: str = ""  # "": the file that the table was made with
+    generated: str = ""  # numbers of columns
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -46,8 +48,10 @@ class TableVersion(NamedTuple):
     def __str__(self) -> str:
         """Write the texts, without the empty ones at the end.
 
-        >>> str(TableVersion(entries="16385:742", parts="2:9f")), TableVersion.parse("16385:742").files
-        ('16385:742;;;2:9f', '')
+        >>> str(TableVersion(entries="16385:742", parts="700:2:9f"))
+        '16385:742;;;700:2:9f'
+        >>> TableVersion.parse("16385:742").files
+        ''
         """
         return ";".join(self).rstrip(";")
 
@@ -69,6 +73,7 @@ class Cause(Enum):
     NAME = "had another name or schema for a while: changes in between may be lost"
     LABELS = "has an enum whose labels were renamed: values in between may be others"
     PARTS = "has other partitions: rows that they took along or brought are not sent"
+    GENERATED = "has an ordinary column that was generated: its older values were not sent"
     FILES = "has another storage file, and no row from before: what wrote it is not sent"
 
 

@@ -210,6 +210,19 @@ class Relations:
             return table, None
         return table, difference(known, table)
 
+    def withheld(self, relation: Relation) -> list[str]:
+        """Return columns that the table has still, and the stream does not send: a column list.
+
+        A column's number is never used again, so one that has it was not dropped.
+        """
+        known = self._known.get(TableId(relation.schema, relation.table))
+        said = {column.name for column in relation.columns}
+        if known is None or {column.name for column in known.columns} <= said:
+            return []
+        reading = self._reading(relation)
+        there = {c.number for c in reading.columns if c.name not in said} if reading else set()
+        return [c.name for c in known.columns if c.number and c.number in there]
+
     def _reading(self, relation: Relation) -> TableSchema | None:
         """Read the table that the stream means, whatever its name is by now."""
         said = TableId(relation.schema, relation.table)

@@ -267,7 +267,8 @@ class SimSource:
         )
         xid, is_emptied = source.written.get(name, (0, False))
         is_old = before is not None and xid < before.horizon  # a row of it shows that
-        doubts = [] if before is None else facts.doubts(before.versions.get(number), before.files)
+        was = None if before is None else before.versions.get(number)
+        doubts = () if before is None else facts.doubts(was, before.files, before.horizon)
         return Seen(
             table_id(name),
             number,
@@ -275,7 +276,7 @@ class SimSource:
             is_logged=True,
             is_published=name not in source.hushed,
             partly="has a WHERE for it" if name in source.hushed else "",
-            version=facts.version() if is_asked else None,
+            version=facts.version(0, was) if is_asked else None,
             files=facts.files,
             doubts=tuple(
                 replace(

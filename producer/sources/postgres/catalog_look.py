@@ -183,7 +183,7 @@ def _look(
         if publication is not None:
             found, files = catalog_versions.versions(
                 connection,
-                described,
+                [*zip(described, shapes, strict=True)],
                 publication.oid,
                 all_tables=publication.all_tables,
                 now=horizon,
@@ -211,11 +211,13 @@ def baseline(connection: Connection, options: Options, tables: Sequence[TableId]
     if publication is None:
         return Before(horizon, "", {})
     wanted = set(tables)
-    asked = [
+    seen = [
         Seen(table, oid, kind == "p", is_logged=True, is_published=True)
         for oid, table, kind, *_ in _tables(connection)
         if table in wanted
     ]
+    shapes = catalog.table_schemas(connection, [each.id for each in seen])
+    asked = [*zip(seen, shapes, strict=True)]
     found, _ = catalog_versions.versions(
         connection,
         asked,

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.catalog_facts import Facts, Leaf
+from producer.core.catalog_facts import Enum, Facts, Leaf
 from producer.core.look import Before, Cause, Doubt, Rewritten, Seen
 from producer.errors import SourceError
 from producer.sources.postgres.catalog import asking
 from schemas.errors import Verdict
 from schemas.quoting import qualified
-from schemas.tables import TableId
+from schemas.tables import TableId, TableSchema
 
 _SCHEMAS: Final = 150_000  # from here on a publication may have schemas, WHERE and columns
 _LOCKED: Final = "55P03"
@@ -70,26 +70,24 @@ WITH RECURSIVE used (tab, typ) AS (
         UNION ALL SELECT atttypid FROM pg_attribute
         WHERE attrelid = t.typrelid AND t.typtype = 'c' AND attnum > 0 AND NOT attisdropped
     ) AS x (oid) WHERE x.oid >= 16384)
-SELECT u.tab, e.enumtypid, array_agg(concat(e.oid, ':', e.xmin::text) ORDER BY e.oid),
-       bool_or(e.xmin::text <> t.xmin::text AND age(e.xmin) <= {behind})
+SELECT u.tab, e.enumtypid, min(t.xmin::text::bigint),
+       array_agg(e.oid::bigint ORDER BY e.oid), array_agg(e.xmin::text::bigint ORDER BY e.oid)
 FROM used u JOIN pg_enum e ON e.enumtypid = u.typ JOIN pg_type t ON t.oid = e.enumtypid
 GROUP BY 1, 2
 """
 # The row of pg_inherits and those of a table's system columns are written once: by one
 # transaction where the table was made as a partition.
 _LEAVES: Final = """
-WITH RECURSIVE tree (root, oid, path, youngest, is_born) AS (
-    SELECT o, o, '', NULL::int, true FROM unnest(%(oids)s::oid[]) AS o
+WITH RECURSIVE tree (root, oid, path, is_born) AS (
+    SELECT o, o, '{}'::bigint[], true FROM unnest(%(oids)s::oid[]) AS o
     UNION ALL
-    SELECT t.root, i.inhrelid, concat(t.path, ':', i.xmin::text),
-           least(t.youngest, age(i.xmin)), t.is_born AND i.xmin::text = a.xmin::text
+    SELECT t.root, i.inhrelid, t.path || i.xmin::text::bigint,
+           t.is_born AND i.xmin::text = a.xmin::text
     FROM tree t JOIN pg_class p ON p.oid = t.oid AND p.relkind = 'p'
     JOIN pg_inherits i ON i.inhparent = t.oid
     JOIN pg_attribute a ON a.attrelid = i.inhrelid AND a.attname = 'ctid' AND a.attnum < 0
 )
-SELECT t.root, c.oid, n.nspname, c.relname, c.relfilenode, c.xmin::text,
-       coalesce(t.youngest <= {behind}, false), coalesce(t.youngest <= {now}, false),
-       t.is_born, t.path
+SELECT t.root, c.oid, n.nspname, c.relname, c.relfilenode, c.xmin::text::bigint, t.path, t.is_born
 FROM tree t JOIN pg_class c ON c.oid = t.oid AND c.relkind = 'r'
 JOIN pg_namespace n ON n.oid = c.relnamespace
 """
@@ -112,7 +110,7 @@ def horizon(connection: Connection) -> int:
 
 def versions(
     connection: Connection,
-    tables: Sequence[Seen],
+    tables: Sequence[tuple[Seen, TableSchema]],
     publication: int,
     *,
     all_tables: bool,
@@ -121,10 +119,11 @@ def versions(
 ) -> tuple[list[Seen], dict[int, LeafFile]]:
     """Read the versions of published tables, and compare them with the look before.
 
-    `publication`: its oid; `now`: the horizon of this look.  Returns the tables in their order,
-    and the files of leaves that are to be probed, once the snapshot is let go.
+    Tables come with all their columns.  `publication`: its oid; `now`: the horizon of this look.
+    Returns the tables in their order, and the files of leaves that are to be probed, once the
+    snapshot is let go.
     """
-    facts = {seen.oid: Facts(seen.oid, seen.is_partitioned) for seen in tables}
+    facts = {seen.oid: _facts(seen, described) for seen, described in tables}
     if not facts:
         return [], {}
     values = {"oids": list(facts), "publication": publication}
@@ -136,27 +135,32 @@ def versions(
         for oid, entries, name, is_renamed in _rows(connection, statement, values):
             facts[oid].entries, facts[oid].name = entries, name or ""
             facts[oid].is_renamed = bool(is_renamed)
-    ages = {"behind": _age(now if before is None else before.horizon), "now": _age(now)}
-    for oid, enum, labels, is_relabelled in _rows(connection, _LABELS.format(**ages), values):
-        facts[oid].labels[enum] = tuple(labels)
-        facts[oid].is_relabelled |= is_relabelled
+    for oid, enum, made, labels, xids in _rows(connection, _LABELS, values):
+        facts[oid].enums[enum] = Enum(made, tuple(zip(labels, xids, strict=True)))
     files: dict[int, LeafFile] = {}
-    for root, oid, schema, name, file, xid, *leaf, path in _rows(
-        connection, _LEAVES.format(**ages), values
-    ):
-        is_new, is_young, is_born = leaf
-        facts[root].leaves[oid] = Leaf(file, is_new, is_young, is_born, path)
-        files[oid] = LeafFile(TableId(schema, name), file, int(xid))
-    found = [_compared(seen, facts[seen.oid], before) for seen in tables]
+    for root, oid, schema, name, file, xid, path, is_born in _rows(connection, _LEAVES, values):
+        facts[root].leaves[oid] = Leaf(file, tuple(path), is_born)
+        files[oid] = LeafFile(TableId(schema, name), file, xid)
+    found = [_compared(seen, facts[seen.oid], now, before) for seen, _ in tables]
     suspected = {each.leaf for seen in found for doubt in seen.doubts for each in doubt.rewritten}
     return found, {oid: files[oid] for oid in suspected}
 
 
-def _compared(seen: Seen, facts: Facts, before: Before | None) -> Seen:
+def _facts(seen: Seen, table: TableSchema) -> Facts:
+    return Facts(
+        seen.oid,
+        seen.is_partitioned,
+        generated=frozenset(c.number for c in table.columns if c.generated),
+        ordinary=frozenset(c.number for c in table.columns if not c.generated),
+    )
+
+
+def _compared(seen: Seen, facts: Facts, now: int, before: Before | None) -> Seen:
+    was = None if before is None else before.versions.get(seen.oid)
     doubts: tuple[Doubt, ...] = ()
     if before is not None:
-        doubts = tuple(facts.doubts(before.versions.get(seen.oid), before.files))
-    return replace(seen, version=facts.version(), files=facts.files, doubts=doubts)
+        doubts = tuple(facts.doubts(was, before.files, before.horizon))
+    return replace(seen, version=facts.version(now, was), files=facts.files, doubts=doubts)
 
 
 def cleared(

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from producer.core.catalog_facts import Facts, Leaf
+from producer.core.catalog_facts import Enum, Facts, Leaf
 from producer.core.look import Cause, TableVersion
 
 OID = 100
-LABELS = {7: ("20:5", "22:5")}
+BEFORE, NOW = 8, 11  # horizons of the look before and of this one
+MOOD = Enum(5, ((20, 5), (22, 5)))
 
 
 def plain(**more) -> Facts:
@@ -20,12 +21,12 @@ def root(**leaves: Leaf) -> Facts:
 
 
 def causes(facts: Facts, was: Facts | None, files: dict[int, int] | None = None) -> list[Cause]:
-    version = None if was is None else TableVersion.parse(str(was.version()))
-    return [doubt.cause for doubt in facts.doubts(version, files or {})]
+    version = None if was is None else TableVersion.parse(str(was.version(BEFORE)))
+    return [doubt.cause for doubt in facts.doubts(version, files or {}, BEFORE)]
 
 
 def test_a_plain_table_says_nothing_that_need_be_written() -> None:
-    assert str(plain().version()) == ""
+    assert str(plain().version(NOW)) == ""
     assert causes(plain(), plain()) == causes(plain(), None) == []
 
 
@@ -56,36 +57,62 @@ def test_a_name_counts_where_the_schema_publishes() -> None:
 
 
 def test_labels_may_come_and_not_change() -> None:
-    was = plain(labels=LABELS)
-    for more in ({}, {7: (*LABELS[7], "24:6")}, {7: LABELS[7], 8: ("30:6",)}):
-        assert causes(plain(labels={**LABELS, **more}), was) == []
-    for other in ({7: ("20:6", "22:5")}, {7: ("20:5", "22:6", "24:6")}, {7: ("20:5",)}):
-        assert causes(plain(labels=other), was) == [Cause.LABELS]
-    assert causes(plain(labels={8: ("30:6",)}), was) == [], "it has no column of that enum now"
-    assert causes(plain(labels=LABELS, is_relabelled=True), None) == [Cause.LABELS]
+    was = plain(enums={7: MOOD})
+    more = replace(MOOD, labels=(*MOOD.labels, (24, 9)))
+    for enums in ({7: MOOD}, {7: more}, {7: MOOD, 8: Enum(9, ((30, 9),))}):
+        assert causes(plain(enums=enums), was) == []
+    for labels in (((20, 6), (22, 5)), ((20, 5), (22, 6), (24, 6)), ((20, 5),)):
+        assert causes(plain(enums={7: replace(MOOD, labels=labels)}), was) == [Cause.LABELS]
+    assert causes(plain(enums={8: MOOD}), was) == [], "it has no column of that enum now"
+
+
+def test_of_a_new_table_a_label_counts_that_is_younger_than_its_type() -> None:
+    for xid, is_doubted in ((5, False), (7, False), (9, True)):
+        enum = replace(MOOD, labels=((20, 5), (22, xid)))
+        assert causes(plain(enums={7: enum}), None) == ([Cause.LABELS] if is_doubted else [])
+    assert causes(plain(enums={7: Enum(9, ((20, 9),))}), None) == []
+
+
+def test_a_column_that_was_generated_lacks_its_older_values() -> None:
+    was = plain(generated=frozenset({3}), ordinary=frozenset({1, 2}))
+    assert causes(was, was) == causes(replace(was, ordinary=frozenset({1, 2, 4})), was) == []
+    dropped = plain(ordinary=frozenset({1, 2}))
+    assert causes(dropped, was) == []
+    (doubt,) = plain(ordinary=frozenset({1, 2, 3})).doubts(was.version(BEFORE), {}, BEFORE)
+    assert (doubt.cause, doubt.is_certain) == (Cause.GENERATED, True)
 
 
 def test_partitions_that_are_made_are_no_doubt_and_others_are() -> None:
-    a, b = Leaf(1, joined=":5"), Leaf(2, joined=":5")
-    born, attached = Leaf(3, is_new=True, joined=":9"), Leaf(3, True, is_born=False, joined=":9")
+    a, b = Leaf(1, (5,)), Leaf(2, (5,))
+    born, attached = Leaf(3, (9,)), Leaf(3, (9,), is_born=False)
     was = root(_1=a, _2=b)
     assert causes(root(_1=a, _2=b, _3=born), was) == causes(root(_3=born), None) == []
     assert causes(root(_1=a, _2=b, _3=attached), was) == [Cause.PARTS]
     assert causes(root(_3=attached), None) == [Cause.PARTS]
-    again = root(_1=a, _2=replace(b, is_new=True, is_born=False, joined=":9"))
+    again = root(_1=a, _2=replace(b, is_born=False, joined=(9,)))
     for facts, is_certain in ((root(_1=a), True), (again, True)):
-        (doubt,) = facts.doubts(was.version(), {1: 1, 2: 2})
+        (doubt,) = facts.doubts(was.version(BEFORE), {1: 1, 2: 2}, BEFORE)
         assert (doubt.cause, doubt.is_certain) == (Cause.PARTS, is_certain)
-    moved = root(_1=a, _2=replace(b, joined=":6"))
-    (doubt,) = moved.doubts(was.version(), {1: 1, 2: 2})
+    moved = root(_1=a, _2=replace(b, joined=(6,)))
+    (doubt,) = moved.doubts(was.version(BEFORE), {1: 1, 2: 2}, BEFORE)
     assert (doubt.cause, doubt.is_certain) == (Cause.PARTS, False)
 
 
 def test_a_partition_that_is_too_young_is_left_to_the_next_look() -> None:
-    a = Leaf(1, joined=":5")
-    young = root(_1=a, _2=Leaf(2, is_young=True, joined=":9"))
-    assert young.version() == root(_1=a).version()
-    assert causes(root(_1=a, _2=Leaf(2, is_new=True, joined=":9")), young) == []
+    a, young = Leaf(1, (5,)), Leaf(2, (9,))
+    assert root(_1=a, _2=young).version(BEFORE) == root(_1=a).version(BEFORE)
+    assert causes(root(_1=a, _2=young), root(_1=a, _2=young)) == []
+
+
+def test_partitions_are_compared_as_of_the_horizon_of_their_own_version() -> None:
+    """A table that was read behind the look before has a later one."""
+    both = root(_1=Leaf(1, (5,)), _2=Leaf(2, (9,)))
+    was = both.version(NOW)
+    assert list(both.doubts(was, {}, BEFORE)) == []
+    assert both.version(NOW + 5, was) == was, "a look that shows the same is not another version"
+    more = root(_1=Leaf(1, (5,)), _2=Leaf(2, (9,)), _3=Leaf(3, (13,)))
+    assert more.version(NOW + 5, was) == more.version(NOW + 5) != was
+    assert root(_1=Leaf(1, (5,)), _2=Leaf(2, (10,))).version(NOW + 5, was) != was
 
 
 @pytest.mark.parametrize(
@@ -98,8 +125,8 @@ def test_a_partition_that_is_too_young_is_left_to_the_next_look() -> None:
         (None, {OID: Leaf(OID)}, {}, []),
         ({1: Leaf(1), 2: Leaf(2)}, {1: Leaf(1), 2: Leaf(9)}, {}, [1, 2]),
         ({1: Leaf(1), 2: Leaf(2)}, {1: Leaf(1), 2: Leaf(9)}, {1: 1, 2: 2}, [2]),
-        ({1: Leaf(1)}, {1: Leaf(1), 3: Leaf(3, True)}, {}, []),
-        ({1: Leaf(1)}, {1: Leaf(1), 3: Leaf(9, True)}, {}, [3]),
+        ({1: Leaf(1)}, {1: Leaf(1), 3: Leaf(3, (9,))}, {}, []),
+        ({1: Leaf(1)}, {1: Leaf(1), 3: Leaf(9, (9,))}, {}, [3]),
     ],
 )
 def test_a_file_is_suspected_where_it_is_not_the_one_before_or_the_first_one(
@@ -108,10 +135,10 @@ def test_a_file_is_suspected_where_it_is_not_the_one_before_or_the_first_one(
     def facts(leaves: dict[int, Leaf]) -> Facts:
         return Facts(OID, is_root=OID not in leaves, leaves=leaves)
 
-    before = None if was is None else facts(was).version()
+    before = None if was is None else facts(was).version(BEFORE)
     found = [
         each.leaf
-        for doubt in facts(now).doubts(before, files)
+        for doubt in facts(now).doubts(before, files, BEFORE)
         if doubt.cause is Cause.FILES
         for each in doubt.rewritten
     ]

@@ -6,7 +6,7 @@ import pytest
 
 from producer.core.catalog_differences import Dropped
 from producer.core.catalog_watch import CatalogWatch
-from producer.core.look import Before, Cause, Doubt, Look, Rewritten, Told, Unchanged, TableVersion
+from producer.core.look import Before, Cause, Doubt, Look, Rewritten, TableVersion, Told, Unchanged
 from producer.core.shape_change import ShapeChange, StatementChanges
 from schemas.control import Looked, Origin
 from tests.producer.core.looks import TABLE, A, B, look, seen

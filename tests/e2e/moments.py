@@ -1,0 +1,318 @@
+"""Statements of owners and administrators that are undone again, with rows in between.
+
+Each moment is a statement, rows, and the opposite statement; it is played within one transaction,
+in several, or with a look in between, among the statements and rows of `ddl_play`.
+"""
+
+# ruff: noqa: E501  a statement stands on one line
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import psycopg2
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from tests.e2e.ddl_play import Play
+
+MORE = """
+CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE DOMAIN small AS int CHECK (VALUE < 100000);
+CREATE TYPE pair AS (m mood, n int);
+CREATE TABLE e (id int PRIMARY KEY, m mood, d small, p pair, ms mood[]);
+CREATE TABLE u (id int NOT NULL, code text NOT NULL, v text); CREATE UNIQUE INDEX u_code ON u (code);
+ALTER TABLE u REPLICA IDENTITY USING INDEX u_code;
+CREATE TABLE h (id int PRIMARY KEY, v text) PARTITION BY HASH (id);
+CREATE TABLE h_0 PARTITION OF h FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+CREATE TABLE h_1 PARTITION OF h FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+CREATE TABLE up (id int PRIMARY KEY, v text); CREATE TABLE down (w int, PRIMARY KEY (id)) INHERITS (up);
+CREATE TABLE g (id int PRIMARY KEY, v int, w int GENERATED ALWAYS AS (v + 1) STORED);
+INSERT INTO e SELECT n, 'ok', n, ROW('sad'::mood, n)::pair, '{sad,ok}' FROM generate_series(1, 30) n;
+INSERT INTO u SELECT n, 'c' || n, 'v' FROM generate_series(1, 30) n;
+INSERT INTO h SELECT n, 'h' FROM generate_series(1, 60) n;
+INSERT INTO up SELECT n, 'u' FROM generate_series(1, 20) n;
+INSERT INTO down (id, v, w) SELECT n, 'd', n FROM generate_series(100, 120) n;
+INSERT INTO g (id, v) SELECT n, n FROM generate_series(1, 20) n;
+"""
+_ALL = "insert, update, delete, truncate"
+_DEEP = """
+CREATE OR REPLACE FUNCTION deep(n int, what text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN IF n > 0 THEN PERFORM deep(n - 1, what); ELSE EXECUTE what; END IF; END $$
+"""
+
+Pair = tuple[list[str], list[str]]  # statements, and those that undo them
+
+
+class Moments(Play):
+    """A play whose statements are undone again; `publication` is altered, too."""
+
+    publication = ""
+    has_triggers = False
+
+    def moment(self, between: Callable[[], object]) -> None:
+        """Play one; `between` may look at the target while the statements hold."""
+        with psycopg2.connect(self.url) as connection, connection.cursor() as cursor:
+            found = self._pair(cursor)
+        connection.close()
+        if found is None:
+            return
+        before, after = found
+        how = self.random.choices(("together", "apart", "looked at"), (3, 5, 2))[0]
+        session = psycopg2.connect(self.url)
+        try:
+            with session, session.cursor() as cursor:
+                cursor.execute("SET lock_timeout = '2s'; SET client_min_messages = error")
+            session.autocommit = how != "together"
+            self._run(session, before, how)
+            if how == "looked at":
+                between()
+            self._run(session, after, how)
+            if how == "together":
+                self._commit(session)
+        finally:
+            session.close()
+        if self.random.random() < 0.6:
+            self._rows_apart()
+
+    def _run(self, session: Connection, statements: list[str], how: str) -> None:
+        for statement in statements:
+            self.done.append(f"{how}: {statement}")
+            try:
+                if statement == "ROWS":
+                    if how == "together":
+                        self._rows(session)
+                    else:
+                        self._rows_apart()
+                elif statement.startswith("DUMP "):
+                    self._restore(statement.removeprefix("DUMP "))
+                else:
+                    with session.cursor() as cursor:
+                        if how == "together":
+                            cursor.execute("SAVEPOINT moment")
+                        cursor.execute(statement)
+            except psycopg2.Error as error:
+                self.done.append(f"{how}: -- {error.pgcode} {str(error).splitlines()[0]}")
+                if how == "together":
+                    with session.cursor() as cursor:
+                        cursor.execute("ROLLBACK TO SAVEPOINT moment")
+
+    def _commit(self, session: Connection) -> None:
+        self.done.append("together: COMMIT")
+        with suppress(psycopg2.Error):
+            session.commit()
+
+    def _rows_apart(self) -> None:
+        session = psycopg2.connect(self.url)
+        try:
+            with session, session.cursor() as cursor:
+                cursor.execute("SET lock_timeout = '200ms'")
+                self._rows(session)
+        except psycopg2.Error as error:
+            self.done.append(f"rows: -- {error.pgcode}")
+        finally:
+            session.close()
+
+    def _rows(self, session: Connection) -> None:
+        """Insert, update and delete in some tables."""
+        with session.cursor() as cursor:
+            for _ in range(self.random.randint(1, 4)):
+                kind = self.random.choice(("_insert", "_update", "_update", "_delete"))
+                for statement in list(getattr(self, kind)(cursor)):
+                    cursor.execute("SAVEPOINT rows")
+                    try:
+                        self.done.append(f"rows: {statement}")
+                        cursor.execute(statement)
+                    except psycopg2.Error as error:
+                        self.done.append(f"rows: -- {error.pgcode}")
+                        cursor.execute("ROLLBACK TO SAVEPOINT rows")
+
+    def _insert(self, cursor) -> Iterator[str]:
+        """Rows for tables whose types the play does not know, too."""
+        yield from super()._insert(cursor)
+        table = self.random.choice(self._tables(cursor))
+        named = {name: kind for name, kind, _ in self._columns(cursor, table)}
+        at = self.random.randint(1, 5000)
+        if {"m", "d"} <= named.keys():
+            yield f"INSERT INTO {table} (id, m, d) VALUES ({at}, (SELECT min(v) FROM unnest(enum_range(NULL::mood)) v), 7) ON CONFLICT DO NOTHING"
+        elif "code" in named:
+            yield f"INSERT INTO {table} (id, code) VALUES ({at}, 'c{at}') ON CONFLICT DO NOTHING"
+
+    # ------------------------------------------------------------ moments
+    def _pair(self, cursor) -> Pair | None:
+        tables = self._tables(cursor)
+        if not tables:
+            return None
+        kinds = ["publication", "table", "table", "column", "column", "type", "partition",
+                 "harmless", "dump", "trigger"]  # fmt: skip
+        kind = self.random.choice(kinds)
+        found: Pair | None = getattr(self, f"_of_{kind}")(cursor, self.random.choice(tables))
+        return found
+
+    def _of_publication(self, cursor, table: str) -> Pair | None:
+        name = f'"{self.publication}"'
+        cursor.execute(
+            "SELECT puballtables, pubviaroot FROM pg_publication WHERE pubname = %s",
+            [self.publication],
+        )
+        if (row := cursor.fetchone()) is None:
+            return None
+        is_all, via_root = row
+        pairs = [
+            ([f"ALTER PUBLICATION {name} SET (publish = '{some}')"],
+             [f"ALTER PUBLICATION {name} SET (publish = '{_ALL}')"])
+            for some in ("insert", "update, delete", "insert, update, delete", "")
+        ]  # fmt: skip
+        pairs.append((
+            [f"ALTER PUBLICATION {name} SET (publish_via_partition_root = {str(not via_root).lower()})"],
+            [f"ALTER PUBLICATION {name} SET (publish_via_partition_root = {str(via_root).lower()})"],
+        ))  # fmt: skip
+        cursor.execute(
+            "SELECT prrelid::regclass::text FROM pg_publication_rel r JOIN pg_publication p"
+            " ON p.oid = prpubid WHERE pubname = %s ORDER BY 1",
+            [self.publication],
+        )
+        members = [member for (member,) in cursor.fetchall()]
+        cursor.execute(
+            "SELECT nspname FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = pnpubid"
+            " JOIN pg_namespace n ON n.oid = pnnspid WHERE pubname = %s ORDER BY 1",
+            [self.publication],
+        )
+        spaces = [space for (space,) in cursor.fetchall()]
+        if members and not is_all:
+            member = self.random.choice(members)
+            columns = self._columns(cursor, member)
+            keys = ", ".join(n for n, _, is_key in columns if is_key) or "id"
+            drop = f"ALTER PUBLICATION {name} DROP TABLE {member}"
+            add = f"ALTER PUBLICATION {name} ADD TABLE {member}"
+            pairs += [
+                ([drop], [add]),
+                ([drop, f"{add} WHERE (id % 2 = 0)"], [drop, add]),
+                ([drop, f"{add} ({keys})"], [drop, add]),
+            ] * 2
+        if spaces and not is_all:
+            space = self.random.choice(spaces)
+            whole = f"TABLES IN SCHEMA {space}"
+            pairs += [
+                (
+                    [f"ALTER PUBLICATION {name} DROP {whole}"],
+                    [f"ALTER PUBLICATION {name} ADD {whole}"],
+                )
+            ] * 3
+        before, after = self.random.choice(pairs)
+        return [*before, "ROWS"], [*after]
+
+    def _of_table(self, cursor, table: str) -> Pair | None:
+        schema, _, bare = table.rpartition(".")
+        schema = schema or "public"
+        new = self._name("z")
+        full = f"{schema}.{bare}"
+        return self.random.choice([
+            ([f"ALTER TABLE {full} SET UNLOGGED", "ROWS"], [f"ALTER TABLE {full} SET LOGGED"]),
+            ([f"ALTER TABLE {full} SET UNLOGGED", f"DELETE FROM {full}"], [f"ALTER TABLE {full} SET LOGGED"]),
+            ([f"ALTER TABLE {full} RENAME TO {new}", "ROWS"], [f"ALTER TABLE {schema}.{new} RENAME TO {bare}"]),
+            ([f"ALTER TABLE {full} SET SCHEMA hidden", "ROWS"], [f"ALTER TABLE hidden.{bare} SET SCHEMA {schema}"]),
+            ([f"ALTER TABLE {full} REPLICA IDENTITY FULL", "ROWS"], [f"ALTER TABLE {full} REPLICA IDENTITY DEFAULT"]),
+            ([f"ALTER TABLE {full} REPLICA IDENTITY NOTHING", "ROWS"], [f"ALTER TABLE {full} REPLICA IDENTITY FULL"]),
+            ([f"CREATE RULE {new} AS ON INSERT TO {full} DO INSTEAD NOTHING", "ROWS"], [f"DROP RULE {new} ON {full}"]),
+            ([f"ALTER TABLE {full} ENABLE ROW LEVEL SECURITY", "ROWS"], [f"ALTER TABLE {full} DISABLE ROW LEVEL SECURITY"]),
+            ([f"TRUNCATE {full}", "ROWS"], []),
+            ([f"CREATE TABLE {schema}.{new} AS TABLE {full}", f"TRUNCATE {full}", f"INSERT INTO {full} SELECT * FROM {schema}.{new}"], [f"DROP TABLE {schema}.{new}"]),
+            ([f"DROP TABLE {full} CASCADE", f"CREATE TABLE {full} (id int PRIMARY KEY, v text)", f"INSERT INTO {full} VALUES (1, 'again')"], []),
+            ([f"ALTER TABLE {full} OWNER TO moments", "ROWS"], [f"ALTER TABLE {full} OWNER TO CURRENT_USER"]),
+            (["ALTER TABLE down NO INHERIT up", "ROWS"], ["ALTER TABLE down INHERIT up"]),
+            ([f"ALTER SCHEMA {schema} RENAME TO {new}", "ROWS"], [f"ALTER SCHEMA {new} RENAME TO {schema}"]) if schema != "public" else (["ROWS"], []),
+        ])  # fmt: skip
+
+    def _of_column(self, cursor, table: str) -> Pair | None:
+        columns = [(n, k) for n, k, is_key in self._columns(cursor, table) if not is_key]
+        if not columns:
+            return None
+        name, kind = self.random.choice(columns)
+        new = self._name("y")
+        changed = {"integer": f"{name} + 1000", "text": f"{name} || '!'", "numeric(20,4)": f"{name} * 2",
+                   "bigint": f"{name} - 5"}.get(kind, name)  # fmt: skip
+        return self.random.choice([
+            ([f"ALTER TABLE {table} ALTER {name} TYPE {kind} USING {changed}"], ["ROWS"]),
+            ([f"ALTER TABLE {table} ALTER {name} TYPE text USING upper({name}::text)", "ROWS"],
+             [f"ALTER TABLE {table} ALTER {name} TYPE {kind} USING NULL"]),
+            ([f"ALTER TABLE {table} RENAME {name} TO {new}", "ROWS"], [f"ALTER TABLE {table} RENAME {new} TO {name}"]),
+            ([f"ALTER TABLE {table} DROP {name} CASCADE", "ROWS"], [f"ALTER TABLE {table} ADD {name} {kind}"]),
+            ([f"ALTER TABLE {table} ADD {new} float8 DEFAULT random()", "ROWS"], [f"ALTER TABLE {table} DROP {new}"]),
+            ([f"ALTER TABLE {table} ADD {new} int DEFAULT 5", "ROWS"], [f"ALTER TABLE {table} DROP {new}"]),
+            ([f"ALTER TABLE {table} ALTER {name} SET STORAGE EXTERNAL", "ROWS"], [f"ALTER TABLE {table} ALTER {name} SET STORAGE PLAIN"]),
+            ([_DEEP, f"SELECT deep({self.random.choice((300, 700, 718, 730, 760))}, $q$ALTER TABLE {table} ALTER {name} TYPE {kind} USING {changed}$q$)"], ["ROWS"]),
+        ])  # fmt: skip
+
+    def _of_type(self, cursor, table: str) -> Pair | None:
+        cursor.execute(
+            "SELECT quote_literal(enumlabel) FROM pg_enum WHERE enumtypid = 'mood'::regtype"
+        )
+        label = self.random.choice([one for (one,) in cursor.fetchall()])
+        new = self._name("label")
+        return self.random.choice([
+            ([f"ALTER TYPE mood RENAME VALUE {label} TO '{new}'", "INSERT INTO e (id, m) SELECT max(id) + 1, min(m) FROM e", "ROWS"],
+             [f"ALTER TYPE mood RENAME VALUE '{new}' TO {label}"]),
+            ([f"ALTER TYPE mood RENAME VALUE {label} TO '{new}'", "ROWS"], []),
+            ([f"ALTER TYPE mood ADD VALUE '{new}'"], ["ROWS"]),
+            ([f"ALTER DOMAIN small ADD CONSTRAINT {new} CHECK (VALUE > -5)", "ROWS"], [f"ALTER DOMAIN small DROP CONSTRAINT {new}"]),
+            ([f"ALTER TYPE mood RENAME TO {new}", "ROWS"], [f"ALTER TYPE {new} RENAME TO mood"]),
+            ([f"ALTER TYPE pair RENAME ATTRIBUTE n TO {new}", "ROWS"], [f"ALTER TYPE pair RENAME ATTRIBUTE {new} TO n"]),
+            (["ALTER TABLE g ALTER w DROP EXPRESSION", "ROWS"], []),
+        ])  # fmt: skip
+
+    def _of_partition(self, cursor, table: str) -> Pair | None:
+        cursor.execute(
+            "SELECT i.inhparent::regclass::text, i.inhrelid::regclass::text,"
+            " pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i JOIN pg_class c"
+            " ON c.oid = i.inhrelid WHERE c.relispartition ORDER BY 1, 2"
+        )
+        if not (parts := cursor.fetchall()):
+            return None
+        root, part, bound = self.random.choice(parts)
+        attach = f"ALTER TABLE {root} ATTACH PARTITION {part} {bound}"
+        return self.random.choice([
+            ([f"ALTER TABLE {root} DETACH PARTITION {part}", f"DELETE FROM {part} WHERE id % 2 = 0"], [attach]),
+            ([f"ALTER TABLE {root} DETACH PARTITION {part}", f"UPDATE {part} SET v = 'detached'"], [attach]),
+            ([f"TRUNCATE {part}", "ROWS"], []),
+            ([f"ALTER TABLE {part} SET UNLOGGED", f"UPDATE {part} SET v = 'unlogged'"], [f"ALTER TABLE {part} SET LOGGED"]),
+            ([f"SET session_replication_role = replica; TRUNCATE {part}; RESET session_replication_role"], ["ROWS"]),
+        ])  # fmt: skip
+
+    def _of_harmless(self, cursor, table: str) -> Pair | None:
+        new = self._name("i")
+        return self.random.choice([
+            ([f"VACUUM FULL {table}"], ["ROWS"]),
+            ([f"VACUUM (FREEZE) {table}", "VACUUM FULL pg_publication", "VACUUM FULL pg_publication_rel"], []),
+            ([f"CREATE INDEX {new} ON {table} (id)", f"CLUSTER {table} USING {new}"], [f"DROP INDEX {new}"]),
+            (["REINDEX TABLE a", "ANALYZE"], ["ROWS"]),
+            ([f"GRANT SELECT ON {table} TO PUBLIC"], [f"REVOKE SELECT ON {table} FROM PUBLIC"]),
+        ])  # fmt: skip
+
+    def _of_trigger(self, cursor, table: str) -> Pair | None:
+        if not self.has_triggers:
+            return self._of_column(cursor, table)
+        which = self.random.choice(("end", "drop", "rewrite"))
+        off = f"ALTER EVENT TRIGGER gauss_cdc_ddl_{which} DISABLE"
+        on = f"ALTER EVENT TRIGGER gauss_cdc_ddl_{which} ENABLE ALWAYS"
+        inner = self._of_column(cursor, table) or (["ROWS"], [])
+        return [off, *inner[0]], [*inner[1], on]
+
+    def _of_dump(self, cursor, table: str) -> Pair | None:
+        return [f"DUMP {table}"], ["ROWS"]
+
+    def _restore(self, table: str) -> None:
+        """Drop a table and bring it back from a dump, as `pg_dump | psql` does."""
+        program = shutil.which("pg_dump")
+        assert program is not None
+        dump = subprocess.run(
+            [program, "-t", table, "--clean", "--if-exists", "--no-publications", self.url],
+            capture_output=True, text=True, check=False, env={**os.environ, "PGOPTIONS": ""},
+        )  # fmt: skip
+        if dump.returncode:
+            self.done.append(f"dump: -- {dump.stderr.splitlines()[:1]}")
+            return
+        subprocess.run(
+            [shutil.which("psql") or "psql", "-q", "-X", "-v", "ON_ERROR_STOP=0", self.url],
+            input=dump.stdout, capture_output=True, text=True, check=False,
+        )  # fmt: skip

@@ -1,0 +1,251 @@
+"""Whatever an owner or administrator does at the source, and undoes: equal, or not called exact.
+
+A sequence is a moment (`moments`) or two among random statements and rows; `run` is killed in some
+of them.  At every `wait` that says so, in the middle and at the end, the target is equal but for
+tables that are called not exact.
+
+    make moments SEQUENCES=5000 SEED=7        finds are printed with their seed and statements
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path as File
+
+import pytest
+
+from gauss_cdc.config import load
+from gauss_cdc.inspect.places import Endpoints
+from gauss_cdc.sandbox.services import Addresses
+from producer.errors import CdcError
+from spark_consumers import job
+from spark_consumers.errors import ApplyError, KafkaDown
+from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
+from spark_consumers.sinks.postgres.sink import PostgresSink
+from tests.e2e.ddl_play import START
+from tests.e2e.moments import MORE, Moments
+from tests.e2e.path import ask
+from tests.e2e.test_ddl import install
+
+SEQUENCES = int(os.environ.get("GAUSS_CDC_MOMENTS", "12"))
+SEED = int(os.environ.get("GAUSS_CDC_MOMENTS_SEED", "1"))
+EACH = 30  # sequences of one pair of databases
+PATIENCE = 180
+
+TOML = """\
+[source]
+dsn = "{source}"
+slot = "{prefix}"
+publication = "{prefix}"
+status-interval = "1s"
+[tables]
+include = ["public.*", "one.*", "two.*"]
+[kafka]
+prefix = "{prefix}"
+[kafka.client]
+"bootstrap.servers" = "{kafka}"
+[registry]
+url = "{registry}"
+[target]
+dsn = "{target}"
+"""
+PUBLICATIONS = ("", "FOR ALL TABLES", "FOR TABLES IN SCHEMA public, one, two")
+
+
+def unequal(source: str, target: str, inexact: set[str]) -> list[str]:
+    """Tables of the target whose rows differ, in the columns that it has; others must be NULL.
+
+    A column that was added or dropped is the target's with the next row, as documented.
+    """
+    out: list[str] = []
+    ours, theirs = columns(source), columns(target)
+    for name in sorted(theirs.keys() - inexact):
+        if name not in ours:
+            out.append(f"{name}: only at the target")
+            continue
+        here, there = ours[name], theirs[name]
+        both = ", ".join(f"{c}::text" for c in sorted(here & there)) or "1"
+        only = "" if name in ROOTS[source] else "ONLY "
+        is_null = "".join(f" AND {c} IS NULL" for c in sorted(here - there))
+        read = f'SELECT ROW({both})::text COLLATE "C" FROM {{}}{name} ORDER BY 1'
+        rows, copies = ask(source, read.format(only)), ask(target, read.format(""))
+        count = ask(source, f"SELECT count(*) FROM {only}{name} WHERE true{is_null}")
+        if rows != copies or count[0][0] != len(rows):
+            more, less = Counter(rows), Counter(copies)
+            out.append(
+                f"{name}: source only {list(more - less)[:3]}, target {list(less - more)[:3]}"
+            )
+    return out
+
+
+ROOTS: dict[str, set[str]] = {}  # partitioned tables of a database
+
+
+def columns(url: str) -> dict[str, set[str]]:
+    """Columns of each table whose rows are in the log, partitions among them."""
+    found = ask(
+        url,
+        "SELECT format('%I.%I', n.nspname, c.relname), c.relkind = 'p', ARRAY(SELECT"
+        " quote_ident(attname) FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0"
+        " AND NOT attisdropped AND attgenerated = '') FROM pg_class c JOIN pg_namespace n"
+        " ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'"
+        " AND n.nspname !~ '^(pg_|information_schema$|gauss_cdc$)'",
+    )
+    ROOTS[url] = {name for name, is_root, _ in found if is_root}
+    return {name: set(names) for name, _, names in found}
+
+
+class Scene:
+    """A source under work, `run` as a program, and the consumer's loop in a thread."""
+
+    def __init__(
+        self, addresses: Addresses, prefix: str, source: str, target: str, folder: File, seed: int
+    ) -> None:
+        self.random = random.Random(seed)
+        self.prefix, self.source, self.target = prefix, source, target
+        self.seen: Counter[str] = Counter()
+        self.log = folder / f"run-{seed}.log"
+        self.file = folder / f"{seed}.toml"
+        self.file.write_text(
+            TOML.format(
+                source=source,
+                target=target,
+                prefix=prefix,
+                kafka=addresses.kafka_bootstrap,
+                registry=addresses.registry_url,
+            )
+        )
+        ask(source, START)
+        ask(source, MORE)
+        ask(source, "CREATE SCHEMA hidden")
+        self.kind = self.random.choice(PUBLICATIONS)
+        if self.kind:
+            root = self.random.choice(("true", "true", "false"))
+            ask(
+                source,
+                f'CREATE PUBLICATION "{prefix}" {self.kind}'
+                f" WITH (publish_via_partition_root = {root})",
+            )
+        self.play = Moments(source, seed, lossy=True)
+        self.play.publication = prefix
+        client = {"bootstrap.servers": addresses.kafka_bootstrap}
+        schema_of = registry_at(addresses.registry_url)
+        self.cuts = CutReader(client, prefix, schema_of)
+        self.rows = RangeReader(client, prefix, schema_of)
+        self.sink = PostgresSink(target, prefix)
+        self.applier = job.Applier(self.cuts, self.rows, self.sink)
+        self.quiet = threading.Lock()  # held while the target is compared
+        self.over = threading.Event()
+        self.failure: BaseException | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self.go()
+        self.thread = threading.Thread(target=self._apply, daemon=True)
+        self.thread.start()
+
+    def go(self) -> None:
+        with self.log.open("ab") as log:
+            words = [sys.executable, "-m", "tests.e2e.quick_run", str(self.file)]
+            self.process = subprocess.Popen(words, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        self.over.set()
+        self.thread.join(PATIENCE)
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+        self.play.close()
+        for one in (self.cuts, self.rows, self.sink):
+            one.close()
+
+    def _apply(self) -> None:
+        while not self.over.is_set():
+            try:
+                with self.quiet:
+                    self.applier.drain(self.over.is_set)
+            except KafkaDown:
+                pass  # nothing has made the topics yet
+            except (ApplyError, CdcError) as error:
+                self.failure = error
+                return
+            self.over.wait(0.02)
+
+    def look(self) -> None:
+        """`wait`, then compare what it calls exact."""
+        begun = time.monotonic()
+
+        def gives_up(seconds: float) -> bool:
+            if self.failure is not None:
+                raise self.failure
+            assert self.process is not None
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            return bool(self.over.wait(seconds)) or time.monotonic() - begun > PATIENCE
+
+        said: list[str] = []
+        with Endpoints(load(self.file)) as places:
+            standing = places.wait(places.goal(), gives_up, lambda _: None, said.append)
+        assert standing is not None, f"wait never ends: {said}\n{self.log.read_text()[-2000:]}"
+        assert standing.target is not None
+        inexact = standing.target.inexact
+        with self.quiet:
+            found = unequal(self.source, self.target, set(inexact))
+        self.seen["waits"] += 1
+        self.seen["exact" if not inexact else "with marks"] += 1
+        assert found == [], f"called exact: {found}\nmarks {dict(inexact)}"
+
+    def sequence(self) -> None:
+        choose = self.random.random
+        if choose() < 0.3:
+            self.play.some(self.random.randint(1, 8))
+        is_killed = choose() < 0.25
+        for at in range(self.random.choice((1, 1, 2))):
+            if is_killed and at == 0:
+                self.kill()
+            self.play.moment(lambda: None if is_killed else self.look())
+        if is_killed:
+            self.go()
+        self.look()
+
+
+def test_what_is_done_and_undone_at_the_source_is_equal_or_not_called_exact(
+    addresses, new_database, tmp_path, capsys
+) -> None:
+    seen: Counter[str] = Counter()
+    with suppress(Exception):  # of the cluster: an earlier run may have made it
+        ask(new_database(), "CREATE ROLE moments")
+    for part in range(-(-SEQUENCES // EACH)):
+        seed = SEED + part
+        prefix = f"moments{os.getpid()}x{seed}"
+        scene = Scene(addresses, prefix, new_database(), new_database(), tmp_path, seed)
+        try:
+            scene.look()
+            if scene.random.random() < 0.5:
+                install(scene.source, prefix, include=("public.*", "one.*", "two.*"))
+                scene.play.has_triggers = True
+            for at in range(min(EACH, SEQUENCES - part * EACH)):
+                began = len(scene.play.done)
+                try:
+                    scene.sequence()
+                except BaseException as error:  # noqa: BLE001  with what led to it
+                    done = "\n".join(scene.play.done[max(0, began - 30) :])
+                    kind = scene.kind or "a list of our own"
+                    pytest.fail(
+                        f"seed {seed}, sequence {at}, {kind}, triggers {scene.play.has_triggers}:"
+                        f"\n{done}\n{error!r}\n{scene.log.read_text()[-1500:]}",
+                        pytrace=False,
+                    )
+        finally:
+            scene.close()
+            seen += scene.seen
+    with capsys.disabled():
+        sys.stdout.write(f"\nmoments: {SEQUENCES} sequences from seed {SEED}: {dict(seen)}\n")
