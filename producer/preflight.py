@@ -10,7 +10,7 @@ from typing import Final, Literal
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer.acls import APPLY, RUN, acls
-from producer.core.catalog_rows import as_sent
+from producer.core.catalog_rows import as_sent, not_sent
 from producer.errors import CdcError, KafkaNotPermitted, NotPermitted
 from producer.kafka.client import transactional_id
 from producer.kafka.registry import Registry
@@ -273,6 +273,9 @@ def _slot(options: Options, connection: Connection) -> Iterator[Finding]:
         yield Finding(Level.OK, "slot", f"{options.slot} is active, pid {slot.active_pid}")
 
 
+_NOT_SENT: Final = "a view at the target may compute them"
+
+
 def check_table(table: TableSchema, types: TypeOptions = _TYPES) -> Iterator[Finding]:
     """Problems of one table: what cannot be captured, or not as it is defined."""
     subject = f"table {table.id}"
@@ -297,6 +300,8 @@ def check_table(table: TableSchema, types: TypeOptions = _TYPES) -> Iterator[Fin
             "not send: UPDATE and DELETE cannot be applied",
             "ALTER TABLE … REPLICA IDENTITY FULL",
         )
+    if what := not_sent(table):
+        yield Finding(Level.NOTE, subject, what, _NOT_SENT)
     keyless = not as_sent(table).key
     if identity is ReplicaIdentity.NOTHING or (identity is ReplicaIdentity.DEFAULT and keyless):
         yield Finding(

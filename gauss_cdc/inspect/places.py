@@ -15,6 +15,7 @@ from gauss_cdc.config import Config, ConfigError
 from gauss_cdc.inspect.advice import way_out
 from gauss_cdc.inspect.loads import LoadStanding, loads_under_way, waiting_lines
 from producer.core.catalog_differences import Described, Finding, differences
+from producer.core.catalog_rows import not_sent
 from producer.core.ddl_log import known_tables
 from producer.core.look import Before, Look
 from producer.errors import CdcError, ConnectionLost, RegistryError
@@ -522,7 +523,14 @@ class Endpoints:
         notes = catalog_look.how_captured(
             self.source_connection(), options, look.missing, is_ours=look.is_ours
         )
-        return [*notes, *(f"{what}; `run` has not compared it yet" for what in since(before, look))]
+        notes += [f"{what}; `run` has not compared it yet" for what in since(before, look)]
+        of_generated = [
+            seen.id
+            for seen in look.tables.values()
+            if seen.version is not None and seen.version.generated
+        ]
+        shapes = catalog.table_schemas(self.source_connection(), of_generated)
+        return [*notes, *(f"{shape.id}: {not_sent(shape)}" for shape in shapes)]
 
     def _ddl(self) -> CutsReader:
         if self._ddl_reader is None:

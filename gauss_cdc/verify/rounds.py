@@ -42,6 +42,7 @@ from gauss_cdc.verify.window import Window, changes_between
 from producer.errors import SourceError
 from producer.sources import session_settings
 from schemas.errors import Verdict
+from schemas.quoting import literal
 from schemas.tables import ReplicaIdentity, TableSchema
 from spark_consumers.compact import Collapsed
 from spark_consumers.errors import LedgerError, TargetDown, TargetError
@@ -59,6 +60,15 @@ _ROUNDS: Final = 4
 _LOOK: Final = 0.01  # seconds
 _UNFIT: Final = "a value of the source is none of the target's type"
 _KINDS: Final[Mapping[str, TargetProduct]] = {"postgres": POSTGRES, "opengauss": OPENGAUSS}
+
+
+_COLUMNS: Final = """
+SELECT a.attname FROM pg_catalog.pg_attribute a
+JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = {schema} AND c.relname = {name} AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+"""
 
 
 class _NotComparable(Exception):
@@ -249,6 +259,7 @@ class SnapshotPair:
                 self._count_missing(shape, report)
             else:
                 self._compare(shape, there, report)
+                report.notes += self._not_compared(shape)
         except TableMoved as moved:
             report.undecided, report.is_passing = str(moved), True
         except _NotComparable as why:
@@ -260,6 +271,13 @@ class SnapshotPair:
             # The server's message of such an error holds the value.
             report.undecided = f"{_UNFIT} (sqlstate={state})" if state[:2] == "22" else str(error)
         return report
+
+    def _not_compared(self, shape: TableSchema) -> list[str]:
+        """Name columns of the source that no copy has."""
+        schema, name = map(literal, shape.id)
+        there = self.source.reading.query(_COLUMNS.format(schema=schema, name=name))
+        names = [name for (name,) in there if name is not None and name not in shape.names()]
+        return [f"columns that are not copied: {', '.join(names)}"] if names else []
 
     def _check_moved(self, shape: TableSchema, *, is_loading: bool) -> None:
         why = self.window.moved.get(shape.id) or ("it is being loaded" if is_loading else "")

@@ -92,6 +92,12 @@ def as_sent(table: TableSchema) -> TableSchema:
     )
 
 
+def not_sent(table: TableSchema) -> str:
+    """Say which columns of a table no copy has; "": all are sent."""
+    names = ", ".join(column.name for column in table.columns if column.generated)
+    return f"generated columns are not sent by the source, and not copied: {names}" if names else ""
+
+
 def user_types(said: Mapping[int, TypeRow], wanted: Iterable[int]) -> dict[int, UserType]:
     """Make descriptions of the wanted types; `said` also has what they are made of."""
     known: dict[int, UserType | None] = {}

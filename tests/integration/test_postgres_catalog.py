@@ -339,6 +339,9 @@ def test_a_key_that_is_checked_late_or_made_by_the_server_names_no_row(db: Any) 
     assert [u.columns for u in as_sent(made).unique] == [("c",)]
     assert as_sent(made).names() == ("a", "c")
     assert Level.ERROR in {finding.level for finding in check_table(made)}
+    assert "generated columns are not sent by the source, and not copied: b" in [
+        finding.what for finding in check_table(made) if finding.level is Level.NOTE
+    ]
 
     run(db, "ALTER TABLE public.made REPLICA IDENTITY FULL")
     assert Level.ERROR not in {finding.level for finding in check_table(shape(db, "made"))}
@@ -352,8 +355,13 @@ def test_a_publication_holds_exactly_its_tables(db: Any) -> None:
     publications.create_publication(
         db, 'My "pub"', [b, a], {"publish": "insert, update", "publish_via_partition_root": "true"}
     )
-    assert publications.publication(db, 'My "pub"') == publications.Publication(
-        'My "pub"', (a, b), all_tables=False, actions=frozenset({"insert", "update"}), via_root=True
+    found = publications.publication(db, 'My "pub"')
+    assert found is not None
+    assert (found.name, found.tables, found.all_tables) == ('My "pub"', (a, b), False)
+    assert (found.actions, found.via_root) == (frozenset({"insert", "update"}), True)
+    assert (found.whole, found.partly) == (
+        (),
+        dict.fromkeys((a, b), "publishes only insert, update"),
     )
 
 
@@ -379,4 +387,6 @@ def test_a_publication_that_leaves_rows_or_columns_out_is_reported(new_database)
 
     found = publications.publication(connection, "p")
 
-    assert found.filtered == (TableId("public", "b"),)
+    assert found is not None
+    assert found.partly == {TableId("public", "b"): "has a WHERE for it"}
+    assert found.whole == (TableId("public", "a"),)
