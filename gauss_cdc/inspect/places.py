@@ -14,7 +14,7 @@ from gauss_cdc import target, wiring
 from gauss_cdc.config import Config, ConfigError
 from gauss_cdc.inspect.advice import way_out
 from gauss_cdc.inspect.loads import LoadStanding, loads_under_way, waiting_lines
-from producer.core.catalog_differences import Described, Finding, differences
+from producer.core.catalog_differences import differences
 from producer.core.catalog_rows import not_sent
 from producer.core.ddl_log import known_tables
 from producer.core.look import Before, Look
@@ -487,11 +487,7 @@ class Endpoints:
             publication=options.publication,
             reports_ddl=is_told,
         )
-        left = [
-            f
-            for f in found
-            if str(f.table) not in at.inexact and not _comes_with_a_row(f, known, look)
-        ]
+        left = [finding for finding in found if str(finding.table) not in at.inexact]
         return "; ".join([*map(str, left), *since(before, look, known, at.inexact)])
 
     def known_tables(self, at: Ledger) -> dict[TableId, TableSchema]:
@@ -538,20 +534,6 @@ class Endpoints:
             self._ddl_reader = CutsReader(self._config.kafka.client_settings(), topic)
             self._stack.callback(self._ddl_reader.close)
         return self._ddl_reader
-
-
-def _comes_with_a_row(finding: Finding, known: Mapping[TableId, TableSchema], look: Look) -> bool:
-    """Say whether columns were only added or dropped: those that stayed have their values."""
-    if not isinstance(finding, Described):
-        return False
-    table, seen = known[finding.table], look.tables.get(finding.relation.relation)
-    if seen is None or seen.shape is None or table.id != seen.id or table.oid not in {0, seen.oid}:
-        return False
-    was = {c.name: (c.number, c.type_oid, c.type_mod) for c in table.columns}
-    now = {c.name: (c.number, c.type_oid, c.type_mod) for c in seen.shape.columns}
-    numbers = {number for number, *_ in was.values()} & {number for number, *_ in now.values()}
-    stayed = was.keys() & now.keys()
-    return all(was[name] == now[name] for name in stayed) and len(numbers) == len(stayed)
 
 
 def since(

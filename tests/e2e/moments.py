@@ -265,7 +265,7 @@ class Moments(Play):
         cursor.execute(
             "SELECT i.inhparent::regclass::text, i.inhrelid::regclass::text,"
             " pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i JOIN pg_class c"
-            " ON c.oid = i.inhrelid WHERE c.relispartition ORDER BY 1, 2"
+            " ON c.oid = i.inhrelid WHERE c.relispartition AND c.relkind = 'r' ORDER BY 1, 2"
         )
         if not (parts := cursor.fetchall()):
             return None
