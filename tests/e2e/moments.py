@@ -295,7 +295,8 @@ class Moments(Play):
         which = self.random.choice(("end", "drop", "rewrite"))
         off = f"ALTER EVENT TRIGGER gauss_cdc_ddl_{which} DISABLE"
         on = f"ALTER EVENT TRIGGER gauss_cdc_ddl_{which} ENABLE ALWAYS"
-        inner = self._of_column(cursor, table) or (["ROWS"], [])
+        kind = self.random.choice(("column", "table", "type", "partition"))
+        inner = getattr(self, f"_of_{kind}")(cursor, table) or (["ROWS"], [])
         return [off, *inner[0]], [*inner[1], on]
 
     def _of_dump(self, cursor, table: str) -> Pair | None:

@@ -38,8 +38,14 @@ GAPS: Final = (
     Gap("CREATE TABLE AS into a published list of tables (before 15)", "seen", "suspected"),
     Gap("a table becomes captured later: its older rows", "seen", "suspected"),
     Gap("SET UNLOGGED, or a name outside of [tables]: later rows", "seen", "seen"),
+    Gap("SET UNLOGGED and LOGGED again before anybody looks", "seen", "suspected"),
     Gap("RENAME VALUE of an enum: values of older rows", "", "seen"),
+    Gap("the same, and its name back before anybody looks", "", "suspected"),
+    Gap("DROP EXPRESSION: older values of a generated column", "seen", "seen"),
     Gap("a table that leaves the publication: later rows", "seen", "seen"),
+    Gap("a table with WHERE or a column list in the publication: rows, columns", "seen", "seen"),
+    Gap("a publication that does not publish every kind of change", "seen", "seen"),
+    Gap("any of that, undone before anybody looks", "suspected", "suspected"),
     Gap("DROP TABLE", "", ""),
     Gap("a table dropped and made again that is not published any more", "seen", "seen"),
     Gap("DETACH or DROP of a partition by range or list", "", "seen"),
@@ -48,7 +54,7 @@ GAPS: Final = (
     Gap("ATTACH of a table that was not captured", "seen", "suspected"),
     Gap("TRUNCATE of a partition by range or list, of a root that is published", "", "suspected"),
     Gap("TRUNCATE of a partition by hash, or by an expression", "seen", "suspected"),
-    Gap("the same under session_replication_role = replica", "invisible", "invisible"),
+    Gap("the same under session_replication_role = replica", "suspected", "suspected"),
     Gap("DDL while event triggers are off (ALTER SYSTEM, single-user mode)", "as inferred", ""),
 )
 
