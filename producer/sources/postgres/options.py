@@ -55,7 +55,7 @@ OPTIONS: Final = (
         all_values="1 to 4",
         default="",
         treatment=PgoutputTreatment.OURS,
-        meaning="TableVersion of the protocol.",
+        meaning="Version of the protocol.",
         why="1 sends whole transactions in the order of their commits; later versions add only "
         "what we refuse below",
         instead="leave it out",
