@@ -9,6 +9,7 @@ tables that are called not exact.
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -198,6 +199,7 @@ class Scene:
             found = unequal(self.source, self.target, set(inexact))
         self.seen["waits"] += 1
         self.seen["exact" if not inexact else "with marks"] += 1
+        self.seen.update(re.sub(r"[ :].*", "", why) + " " + why[-40:] for why in inexact.values())
         assert found == [], f"called exact: {found}\nmarks {dict(inexact)}"
 
     def sequence(self) -> None:
@@ -212,6 +214,20 @@ class Scene:
         if is_killed:
             self.go()
         self.look()
+        if choose() < 0.2:
+            self.settle()
+
+    def settle(self) -> None:
+        """Let marks be mended; what is left is of tables that only a person can mend."""
+        end = time.monotonic() + 20
+        while time.monotonic() < end and (marks := self.marks()):
+            self.over.wait(0.2)
+        self.seen["settled" if not marks else "not settled"] += 1
+        self.look()
+
+    def marks(self) -> set[str]:
+        ledger = self.applier.ledger
+        return set() if ledger is None else set(ledger.inexact)
 
 
 def test_what_is_done_and_undone_at_the_source_is_equal_or_not_called_exact(

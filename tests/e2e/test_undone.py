@@ -1,0 +1,186 @@
+"""What an owner does and undoes between two looks: the table is called not exact, and is mended."""
+
+import time
+from contextlib import suppress
+from pathlib import Path as File
+
+import psycopg2
+import pytest
+
+from gauss_cdc.config import load
+from gauss_cdc.inspect.places import Endpoints
+from producer.core.ports import Tuning
+from tests.e2e.commands import configured
+from tests.e2e.path import Path, ask, content, until
+from tests.e2e.test_ddl import install
+from tests.services_fixtures import execute
+
+START = """
+CREATE TABLE t (id int PRIMARY KEY, v int, w text);
+INSERT INTO t SELECT n, n, 'w' FROM generate_series(1, 50) n;
+CREATE TABLE g (id int PRIMARY KEY, v int, w int GENERATED ALWAYS AS (v + 1) STORED);
+INSERT INTO g SELECT n, n FROM generate_series(1, 9) n;
+CREATE TABLE calm (id int PRIMARY KEY); INSERT INTO calm VALUES (1)
+"""
+DEEP = """
+CREATE FUNCTION deep(n int, what text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN IF n > 0 THEN PERFORM deep(n - 1, what); ELSE EXECUTE what; END IF; END $$
+"""
+ALL = "insert, update, delete, truncate"
+UPDATE = "UPDATE t SET v = v + 1 WHERE id < 9"
+OFF, ON = (
+    "ALTER PUBLICATION p SET (publish = 'insert')",
+    f"ALTER PUBLICATION p SET (publish = '{ALL}')",
+)
+UNDONE = {
+    "an action": [OFF, UPDATE, ON],
+    "a filter": ["ALTER PUBLICATION p SET TABLE t WHERE (id > 20), g, calm", UPDATE,
+                 "ALTER PUBLICATION p SET TABLE t, g, calm"],
+    "a column list": ["ALTER PUBLICATION p SET TABLE t (id, w), g, calm", UPDATE,
+                      "ALTER PUBLICATION p SET TABLE t, g, calm"],
+    "a table": ["ALTER PUBLICATION p DROP TABLE t", UPDATE, "ALTER PUBLICATION p ADD TABLE t"],
+    "the log": ["ALTER TABLE t SET UNLOGGED", UPDATE, "ALTER TABLE t SET LOGGED"],
+    "values of the same type": ["ALTER TABLE t ALTER v TYPE int USING v + 1000"],
+    "values of another type": ["ALTER TABLE t ALTER v TYPE text USING 'x' || v",
+                               "ALTER TABLE t ALTER v TYPE int USING length(v)"],
+    "a generated column": ["ALTER TABLE g ALTER w DROP EXPRESSION"],
+    "a column": ["ALTER TABLE t DROP w", "ALTER TABLE t ADD w text"],
+}  # fmt: skip
+
+
+class Undone(Path):
+    """The path, its publication p, and `wait`."""
+
+    def begin(self, folder: File, addresses, publication: str) -> None:
+        ask(self.source, START)
+        execute(self.source, f"CREATE PUBLICATION p {publication}")
+        self.file = configured(
+            folder, addresses, self.prefix, self.source, self.target, publication="p"
+        )
+        self.start()
+        assert self.catch_up().inexact == {}
+
+    def do(self, statements: list[str], *, together: bool) -> None:
+        for statement in ["; ".join(statements)] if together else statements:
+            execute(self.source, statement)
+
+    def wait(self) -> dict[str, str]:
+        """Return the marks with which `wait` ends; what it calls exact is equal."""
+
+        def pause(seconds: float) -> bool:
+            if self.failure is not None:
+                raise self.failure
+            time.sleep(seconds)
+            self.applier.drain()
+            return False
+
+        with Endpoints(load(self.file)) as places:
+            standing = places.wait(places.goal(), pause, lambda _: None)
+        assert standing is not None
+        assert standing.target is not None
+        marks = dict(standing.target.inexact)
+        assert [name for name in self.unequal() if f"public.{name}" not in marks] == []
+        return marks
+
+    def unequal(self) -> list[str]:
+        there = ask(self.source, "SELECT attgenerated::text FROM pg_attribute WHERE attname = 'w'")
+        cells = {"t": "id, v, w", "g": "id, v", "calm": "id"}
+        cells["g"] += "" if ("s",) in there else ", w"
+        return [
+            name
+            for name, names in cells.items()
+            if content(self.source, f"(SELECT {names} FROM {name})")
+            != content(self.target, f"(SELECT {names} FROM {name})")
+        ]
+
+    def is_mended(self) -> bool:
+        if self.failure is not None:
+            raise self.failure
+        return self.applier.drain().inexact == {} and self.unequal() == []
+
+    @property
+    def gaps(self) -> list[str]:
+        return [note for note in self.notes if "is not exact any more" in note]
+
+
+LISTED = {"a filter", "a column list", "a table"}
+
+
+@pytest.fixture
+def path(addresses, topic_prefix, new_database, tmp_path, request):
+    what = request.node.callspec.params.get("what")
+    tuning = Tuning(rest_seconds=0.1)
+    made = Undone(
+        addresses, topic_prefix, new_database(), new_database(),
+        look_seconds=0.2, repair="auto", publication="p", tuning=tuning,
+    )  # fmt: skip
+    with made as path:
+        path.begin(
+            tmp_path, addresses, "FOR TABLE t, g, calm" if what in LISTED else "FOR ALL TABLES"
+        )
+        yield path
+
+
+@pytest.mark.parametrize("how", ["apart", "together", "while run is down", "with triggers"])
+@pytest.mark.parametrize("what", UNDONE)
+def test_what_is_undone_is_noticed_and_mended(path: Undone, what: str, how: str) -> None:
+    if how == "with triggers":
+        install(path.source, "p")
+        path.catch_up()
+    if how == "while run is down":
+        path.stop()
+    path.do(UNDONE[what], together=how == "together")
+    if how == "while run is down":
+        path.start()
+    path.wait()
+
+    until(path.is_mended, "an equal target", time.sleep)
+    assert path.gaps or how == "with triggers", "some statements are described, and exact"
+    assert not any("calm" in note for note in path.gaps) or what == "an action"
+
+
+@pytest.mark.parametrize("what", ["an action", "a filter", "a column list", "a table"])
+def test_as_long_as_it_lasts_the_table_is_called_not_exact(path: Undone, what: str) -> None:
+    path.do(UNDONE[what][:2], together=False)
+    assert "public.t" in path.wait()
+    path.do([UPDATE], together=False)
+    assert "public.t" in path.wait()
+    path.do(UNDONE[what][2:], together=False)
+
+    until(path.is_mended, "an equal target", time.sleep)
+    assert path.wait() == {}
+
+
+@pytest.mark.parametrize("depth", [300, 700, 718, 730])
+def test_a_statement_below_a_trigger_that_fails_is_seen_in_the_catalog(
+    path: Undone, depth: int
+) -> None:
+    install(path.source, "p")
+    execute(path.source, DEEP)
+    path.catch_up()
+    alter = "ALTER TABLE t ALTER v TYPE int USING v + 1000"
+    with suppress(psycopg2.errors.StatementTooComplex):  # the statement itself finds no stack left
+        execute(path.source, f"SELECT deep({depth}, '{alter}')")
+    path.wait()
+
+    until(path.is_mended, "an equal target", time.sleep)
+
+
+@pytest.mark.parametrize("has_triggers", [True, False])
+def test_what_only_moves_rows_about_is_no_gap(
+    path: Undone, tmp_path: File, has_triggers: bool
+) -> None:
+    if has_triggers:
+        install(path.source, "p")
+    for statement in (
+        "VACUUM FULL t", "CLUSTER t USING t_pkey", "REINDEX TABLE t", "ANALYZE", "VACUUM FREEZE t",
+        "VACUUM FULL pg_class", "ALTER TABLE t SET (fillfactor = 70)", "TRUNCATE calm",
+        "CREATE INDEX ON t (v)",
+    ):  # fmt: skip
+        execute(path.source, statement)
+        assert path.wait() == {}, statement
+    path.stop()
+    execute(path.source, "VACUUM FULL t")
+    path.start()
+    assert path.wait() == {}
+    assert path.gaps == []
