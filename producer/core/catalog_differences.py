@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from producer.core.catalog_rows import attributes_changed
 from producer.core.changes import Relation, RelationColumn
 from producer.core.look import Look, Seen
 from schemas.control import Hole
@@ -172,10 +173,10 @@ def _reads_as_before(column: Column, now: UserType | None) -> bool:
     while was is not None and now is not None:
         if (was.kind, was.type_oid) != (now.kind, now.type_oid):
             return True  # made again under an oid of its own: the column's type would be another
-        if was.kind != "e" and was.labels != now.labels:
+        if was.kind == "c" and attributes_changed(was.labels, now.labels):
             return False
         left = iter(now.labels)
-        if not all(label in left for label in was.labels):
+        if was.kind == "e" and not all(label in left for label in was.labels):
             return False
         was, now = was.of, now.of
     return True

@@ -132,14 +132,13 @@ def user_types(said: Mapping[int, TypeRow], wanted: Iterable[int]) -> dict[int, 
     return {oid: found for oid in wanted if (found := described(oid)) is not None}
 
 
-def attributes(column: Column) -> tuple[str, ...]:
-    """Return what the composites in a column's values are made of; () = none, or not known."""
-    return _attributes(column.user_type)
-
-
 def reads_otherwise(old: Column, new: Column) -> bool:
     """Say whether a value of `old` is printed differently by now: composites were altered."""
-    was, now = attributes(old), attributes(new)
+    return attributes_changed(_attributes(old.user_type), _attributes(new.user_type))
+
+
+def attributes_changed(was: Sequence[str], now: Sequence[str]) -> bool:
+    """Say whether what composites are made of is another; labels of their enums may come."""
     labels = {part for part in was if part.startswith(_LABEL)}
     return bool(was) and (
         not labels <= set(now)

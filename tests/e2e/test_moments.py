@@ -254,7 +254,7 @@ def test_what_is_done_and_undone_at_the_source_is_equal_or_not_called_exact(
                     kind = scene.kind or "a list of our own"
                     pytest.fail(
                         f"seed {seed}, sequence {at}, {kind}, triggers {scene.play.has_triggers}:"
-                        f"\n{done}\n{error!r}\n{scene.log.read_text()[-1500:]}",
+                        f"\n{done}\n{error!r} {error}\n{scene.log.read_text()[-1500:]}",
                         pytrace=False,
                     )
         finally:

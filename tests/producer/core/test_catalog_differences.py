@@ -119,3 +119,13 @@ def test_labels_below_an_array_or_domain_and_attributes_count() -> None:
         assert found(before, look(seen(before))) == []
         (one,) = found(before, look(seen(after)))
         assert isinstance(one, Altered)
+
+
+def test_an_enum_of_a_composite_may_get_labels_too() -> None:
+    def holds(*labels: str) -> TableSchema:
+        made = UserType("c", "pair", labels=("1:16400:-1", *labels, "2:23:-1"))
+        return replace(TABLE, columns=(Column("p", 16500, user_type=made),), key=())
+
+    assert found(holds("=sad"), look(seen(holds("=sad", "=ok")))) == []
+    (one,) = found(holds("=sad"), look(seen(holds("=glad"))))
+    assert isinstance(one, Altered)
