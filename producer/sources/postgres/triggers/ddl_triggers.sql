@@ -682,8 +682,8 @@ BEGIN
                        WHERE r.xid = pg_current_xact_id() AND r.oid = ANY (touched)
                        RETURNING r.oid, r.reason, r.file)
         SELECT coalesce(array_agg(t.oid || ':' || t.reason), '{}'), coalesce(json_agg(
-                   json_build_array(t.oid::bigint, t.file::bigint, c.relfilenode::bigint)), '[]')
-        INTO rewritten, files FROM taken t JOIN pg_class c ON c.oid = t.oid;
+                   json_build_array(t.oid::bigint, t.file::bigint, now.relfilenode::bigint)), '[]')
+        INTO rewritten, files FROM taken t JOIN pg_class now ON now.oid = t.oid;
         -- Casts that a copy may not have, or not in the same way.
         casts := (SELECT coalesce(json_agg(json_build_array(castsource::bigint, casttarget::bigint)),
                                   '[]')
