@@ -191,6 +191,25 @@ def test_a_load_that_begins_again_takes_the_shape_of_by_now(target: Target) -> N
     assert [*rows(target, "account")[0]] == [2, "b", "b@x"]
 
 
+@pytest.mark.parametrize("columns", ["id bigint, name text, note text",
+                                     "id integer, name integer, note text"])  # fmt: skip
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_a_load_that_begins_again_takes_the_types_of_by_now(
+    target: Target, columns: str, *, has_ended: bool
+) -> None:
+    """Nothing told of the change: the triggers could not describe it."""
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
+    target.feed.load(ACCOUNT, LoadPhase.CHUNK, ["1", "a", "x"])
+    if has_ended:
+        target.feed.load(ACCOUNT, LoadPhase.END)
+    target.drain()
+
+    load(target, table("account", columns), ["2", "3", "x"])
+
+    assert target.sink.ledger().state == "EXACT"
+    assert target.query("SELECT id::text, name::text FROM account") == [("2", "3")]
+
+
 @pytest.mark.parametrize(
     ("there", "error"),
     [

@@ -21,7 +21,6 @@ from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote, refus
 from spark_consumers.dialects.fitting import fits
 from spark_consumers.errors import MissingColumn, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.postgres.apply import Catalog
-from spark_consumers.sinks.postgres.catalog import TargetTable
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, sqlstate
 from spark_consumers.sinks.postgres.owned import Owned
 from spark_consumers.sinks.postgres.shadows import Shadows, written
@@ -319,7 +318,8 @@ class Tables:
         if has_rows and made:
             there = catalog.tables[table.id]
             is_other = (set(there.columns), set(there.key)) != (set(table.names()), set(table.key))
-            if is_other and not (keeps and self._reshape(cursor, there, change)):
+            is_other = is_other or any(shape_problems(cursor, catalog, change))
+            if is_other and not (keeps and self._reshape(cursor, catalog, change)):
                 cursor.execute(f"DROP TABLE {written(table.id)}")
                 has_rows = False
             if is_other:
@@ -329,15 +329,22 @@ class Tables:
         self.create(cursor, catalog, change)
         return has_rows
 
-    def _reshape(self, cursor: Any, there: TargetTable, change: SchemaChange) -> bool:
-        """Let columns come and go around the rows that readers see; say whether they could."""
+    def _reshape(self, cursor: Any, catalog: Catalog, change: SchemaChange) -> bool:
+        """Let columns come, go and get types around the rows that readers see, if they can."""
         table = change.after
-        if table is None or set(there.key) != set(table.key):
+        if table is None or set((there := catalog.tables[table.id]).key) != set(table.key):
             return False
         gone = (Column(n, 25, -1, "text") for n in there.columns if n not in table.names())
-        known = [column for column in table.columns if column.name in there.columns]
+        type_of = COLUMN_TYPES[catalog.product.dialect]
+        known = [
+            c
+            if fits(found.type_name, type_of(table, c))
+            else replace(c, type_oid=0, type_mod=-1, type_name=found.type_name)
+            for c in table.columns
+            if (found := there.columns.get(c.name)) is not None
+        ]
         before = replace(table, columns=(*known, *gone))
-        altered = replace(change, before=before, origin=Origin.INFERRED, sql="", lossy=None)
+        altered = replace(change, before=before, origin=Origin.INFERRED, sql="", lossy="loaded")
         statements = self._dialect(_with_types_of_the_target(cursor, altered))
         return all(_try(cursor, statement) is None for statement in statements)
 
