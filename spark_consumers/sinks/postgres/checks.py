@@ -16,7 +16,7 @@ from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Inspector, Setup
 from spark_consumers.sinks.postgres import rights as pg_rights
 from spark_consumers.sinks.postgres.apply import Catalog
-from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused
+from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused, safely
 from spark_consumers.sinks.postgres.ledger import read_ledger
 from spark_consumers.sinks.postgres.products import OPENGAUSS, POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import ours
@@ -125,7 +125,7 @@ class PostgresInspector(Inspector):
     def _connected(self) -> Any:
         if self._connection is None:
             try:
-                self._connection = self._setup.connect()
+                self._connection = safely(self._setup.connect)()
             except DRIVER_ERRORS as exc:
                 raise TargetDown(
                     "the target cannot be reached",

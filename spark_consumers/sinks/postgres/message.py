@@ -146,10 +146,10 @@ class _TableChanges:
             [*sent.values(), *key],
         )
 
-    @staticmethod
-    def _names(key: Sequence[str]) -> str:
+    def _names(self, key: Sequence[str]) -> str:
         # Without a cast, which would cut what is too long for the type.
-        return " AND ".join(f"t.{part(quote(name))} = %s" for name in key)
+        of = self.plan.table.columns
+        return " AND ".join(f"t.{part(quote(n))} {part(of[n].key_equality)} %s" for n in key)
 
 
 def _work(catalog: Catalog, table_id: TableId, changes: Sequence[Change]) -> _TableChanges:

@@ -52,7 +52,7 @@ from spark_consumers.sinks.postgres.bulk import (
     load_bulk,
     types_of,
 )
-from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS
+from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, safely
 from spark_consumers.sinks.postgres.encoding import take_bytes
 from spark_consumers.sinks.postgres.exchange import exchange
 from spark_consumers.sinks.postgres.ledger import (
@@ -126,7 +126,7 @@ class PostgresSink:
         With `replica_role`, foreign keys and triggers are off where the user may do so.
         A `product` other than PostgreSQL needs a `connect` of its own (sinks.driver).
         """
-        self._connect: Callable[[], Any] = (
+        self._connect: Callable[[], Any] = safely(
             partial(psycopg2.connect, connect) if isinstance(connect, str) else connect
         )
         self._source = source

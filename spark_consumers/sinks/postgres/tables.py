@@ -15,6 +15,7 @@ from typing import Any, Final
 from schemas import type_names
 from schemas.control import Origin, SchemaChange
 from schemas.errors import LOAD_AGAIN
+from schemas.system_schemas import SEARCH_PATH
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.dialects import COLUMN_TYPES, user_types
 from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote, refuse_reserved
@@ -288,8 +289,8 @@ class Tables:
             return
         if not (statements := self._extras(change, code=self._code)):
             return
-        if not self._code:  # a name in a definition means the server's own
-            cursor.execute("SET LOCAL search_path = pg_catalog")
+        if self._code:  # names in functions are those that their callers see
+            cursor.execute("SET LOCAL search_path TO DEFAULT")
         for statement in statements:
             if isinstance(statement, LeftOut):
                 self._left_out += 1
@@ -299,8 +300,8 @@ class Tables:
                 )
             elif (why := _try(cursor, statement)) is not None:
                 self._on_note(f"{change.tag} of {about} is not applied: the target says {why}")
-        if not self._code:
-            cursor.execute("SET LOCAL search_path TO DEFAULT")
+        if self._code:
+            cursor.execute(f"SET LOCAL search_path TO {SEARCH_PATH}")
 
     def begin(
         self, cursor: Any, catalog: Catalog, change: SchemaChange, *, keeps: bool = False
