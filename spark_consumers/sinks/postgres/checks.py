@@ -162,6 +162,11 @@ def check_rights(
         level = Level.WARNING if has_ledger and "schema" in problem.where else Level.ERROR
         yield refused("target rights", problem, level)
         said.add(problem.hint)
+    for problem in pg_rights.owner_problems(cursor, tables):
+        if problem.hint not in said:
+            yield refused("target rights", problem, Level.WARNING if has_ledger else Level.ERROR)
+    for problem in pg_rights.schema_problems(cursor, tables):
+        yield refused("target rights", problem, Level.WARNING)
     if follows:
         for problem in pg_rights.ownership_problems(cursor, tables):
             if problem.hint not in said:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from schemas import type_names
 from schemas.control import Origin, SchemaChange
 from schemas.errors import LOAD_AGAIN
+from schemas.ownership import is_trusted
 from schemas.system_schemas import SEARCH_PATH
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.dialects import COLUMN_TYPES, user_types
@@ -22,17 +23,18 @@ from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote, refus
 from spark_consumers.dialects.fitting import fits
 from spark_consumers.errors import MissingColumn, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.postgres.apply import Catalog
-from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, sqlstate
+from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, part, sqlstate
 from spark_consumers.sinks.postgres.owned import Owned
+from spark_consumers.sinks.postgres.rights import owner_problems
 from spark_consumers.sinks.postgres.shadows import Shadows, written
 
 # Each part in quotes, whether it needs them or not: as type_names.parse() writes them.
-_TYPES: Final = """
+_TYPES: Final = f"""
 SELECT said.qualified, said.name FROM (
     SELECT '"' || replace(n.nspname, '"', '""') || '"."' || replace(t.typname, '"', '""') || '"',
            '"' || replace(t.typname, '"', '""') || '"', t.typtype
     FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
-    WHERE t.typtype <> 'p'
+    WHERE t.typtype <> 'p' AND {part(is_trusted("t.typowner"))}
 ) said (qualified, name, typtype)
 WHERE said.qualified = ANY (%s) OR said.typtype = 'b' AND '*.' || said.name = ANY (%s)
 """
@@ -447,11 +449,13 @@ class Tables:
         if self._owned.made(cursor, table) is not None:
             return
         self._owned.take(cursor, table)
-        if self._replace:
-            return
         if not self.is_there(cursor, catalog, table):
             return
         lock_table(cursor, table)  # what is asked here must still be so when the step commits
+        for problem in owner_problems(cursor, [table]):
+            raise problem
+        if self._replace:
+            return
         cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {written(table)})")
         if cursor.fetchone()[0]:
             raise TargetNotEmpty(
