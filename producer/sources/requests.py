@@ -23,7 +23,7 @@ from producer.sources.rights import (
 )
 from producer.sources.session import Asks
 from schemas.findings import Finding, Level, refused
-from schemas.ownership import REQUESTS
+from schemas.ownership import REQUESTS, look
 from schemas.quoting import constant, identifier
 from schemas.system_schemas import OWN_SCHEMA
 from schemas.tables import TableId
@@ -137,6 +137,16 @@ def ask(session: Asks, slot: str, tables: Sequence[TableId]) -> None:
         raise
     except NotPermitted as error:
         raise NotPermitted("tables cannot be asked for", hint=_way_out(session)) from error
+
+
+def make_for(session: Asks, role: str) -> None:
+    """Make the table, where it is missing, for a role that does not own the schema any more."""
+    if look(session.query, REQUESTS).oids:
+        return
+    user = identifier(role)
+    session.query(_MAKE)
+    session.query(f"GRANT SELECT, INSERT, DELETE ON {_TABLE} TO {user}")
+    session.query(f"GRANT USAGE ON SEQUENCE {_TABLE}_number_seq TO {user}")
 
 
 def forget(session: Asks, slot: str, table: TableId, number: int | None = None) -> int:
