@@ -67,6 +67,10 @@ class NotPermitted(SourceError):
     exit_code = 12
 
 
+class NotOurs(NotPermitted):
+    """An object in our schema that somebody else made or put code into."""
+
+
 class SlotMissing(SourceError):
     """Cuts exist, but the replication slot does not."""
 

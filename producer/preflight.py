@@ -94,8 +94,7 @@ def _check_source(
         yield from check_key(table, options.key)
     yield from _not_logged(options, connection)
     yield from _triggers(options, connection, info.version)
-    if way_out := requests.why_not(catalog.QueryingConnection(connection)):
-        yield Finding(Level.NOTE, "re-reads", requests.CANNOT_ASK, way_out)
+    yield from requests.check(catalog.QueryingConnection(connection))
 
 
 def _options(options: Options, version: int) -> Iterator[Finding]:

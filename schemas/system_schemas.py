@@ -9,6 +9,13 @@ from typing import Final
 
 OWN_SCHEMA: Final = "gauss_cdc"  # the ledger, the event triggers: capturing ourselves never ends
 
+SEARCH_PATH: Final = "pg_catalog, pg_temp"
+"""Of every session of ours: a name means the server's own.
+
+Names in reg* values, types and expressions come qualified.  pg_temp is said since it would be
+searched first.
+"""
+
 _NAMES: Final = (OWN_SCHEMA, "information_schema")
 _PREFIX: Final = "pg_"  # users cannot create a schema named pg_…
 

@@ -18,7 +18,7 @@ from producer.core.catalog_differences import differences
 from producer.core.catalog_rows import not_sent
 from producer.core.ddl_log import known_tables
 from producer.core.look import Before, Look
-from producer.errors import CdcError, ConnectionLost, RegistryError
+from producer.errors import CdcError, ConnectionLost, NotOurs, RegistryError
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
 from producer.sources import requests
@@ -403,7 +403,8 @@ class Endpoints:
                 cuts = estimating.result() or cuts
             requested: list[AskedAgain] = []
             if "source" not in down:
-                requested = pool.submit(asked, "source", self._requests).result() or []
+                asking_for = partial(self._requests, notes.append)
+                requested = pool.submit(asked, "source", asking_for).result() or []
             if "source" not in down and source.kind == "postgres":
                 asking = pool.submit(asked, "source", partial(self._of_catalog, cuts))
                 notes += asking.result() or []
@@ -503,8 +504,12 @@ class Endpoints:
         loads = (replace(load, of_about=estimated(load.table)) for load in cuts.under_way)
         return replace(cuts, under_way=tuple(loads))
 
-    def _requests(self) -> list[AskedAgain]:
-        return requests.requests(self.source_session(), self._config.source.slot)
+    def _requests(self, note: Callable[[str], None]) -> list[AskedAgain]:
+        try:
+            return requests.requests(self.source_session(), self._config.source.slot)
+        except NotOurs as error:  # the source answers all the same
+            note(f"{requests.NOT_READ}: {error}")
+            return []
 
     def _of_catalog(self, cuts: CutsStanding | None) -> list[str]:
         """Say what the source's catalog shows now, and `run` has not compared or cannot mend."""

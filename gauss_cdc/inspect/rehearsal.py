@@ -34,7 +34,9 @@ from producer.sources.postgres.snapshot import stream_shapes
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.follow import Follower
 from producer.sources.postgres.triggers.records import TriggerMessage, read
+from producer.sources.session_settings import RESTRICT
 from schemas.control import Origin
+from schemas.system_schemas import SEARCH_PATH
 from schemas.tables import TableId, TableSchema
 
 _LOCK_TIMEOUT: Final = "2s"
@@ -81,7 +83,7 @@ def at_gauss(options: Options, session: GaussConnection, statement: str) -> Rehe
         session.query(f"SET LOCAL search_path TO {_SEARCH_PATH}")
         [[schema]] = session.query("SELECT current_schema()")
         session.query(statement)
-        session.query("SET LOCAL search_path TO pg_catalog")
+        session.query(f"SET LOCAL search_path TO {SEARCH_PATH}")
         after = _tables(options, session)
     finally:
         session.query("ROLLBACK")
@@ -194,6 +196,7 @@ def _watched(
             cursor.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
             cursor.execute(f"SET LOCAL statement_timeout = '{_STATEMENT_TIMEOUT}'")
             cursor.execute(f"SET LOCAL search_path TO {_SEARCH_PATH}")
+            cursor.execute(RESTRICT.replace("'view', false", "'', true"))
             notices = _Notices()
             connection.notices = notices  # type: ignore[assignment]
             cursor.execute(_inside(statement))

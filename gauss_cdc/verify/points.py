@@ -79,7 +79,7 @@ def _postgres(
         reading, now = (
             stack.enter_context(ReplicationConnection.open(at, replication=False)) for _ in range(2)
         )
-        _import(reading, made.snapshot or "", has_policies=True)
+        _import(reading, made.snapshot or "", is_postgres=True)
     settled(reading)
     settled(now)
     return SourcePoint(int(made.consistent_point), ComparedServer(reading, now, is_source=True))
@@ -105,15 +105,14 @@ def _gauss(
             if stop():
                 return None
         reading, now = (stack.enter_context(open_session(options)) for _ in range(2))
-        _import(reading, made.snapshot or "", has_policies=False)
+        _import(reading, made.snapshot or "", is_postgres=False)
     settled(reading)
     settled(now)
     return SourcePoint(int(made.consistent_point), ComparedServer(reading, now, is_source=True))
 
 
-def _import(session: Asks, snapshot: str, *, has_policies: bool) -> None:
+def _import(session: Asks, snapshot: str, *, is_postgres: bool) -> None:
     session.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     session.query(f"SET TRANSACTION SNAPSHOT {constant(snapshot)}")
-    if has_policies:  # a policy would silently omit rows: an error is better
-        session.query("SET LOCAL row_security = off")
+    if is_postgres:
         session.query("SET LOCAL idle_in_transaction_session_timeout = 0")

@@ -217,7 +217,6 @@ def _target(config: Config, stack: ExitStack) -> tuple[ComparedServer, Ledger, A
     settled(now, settings)
     reading.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     if is_postgres:
-        reading.query("SET LOCAL row_security = off")
         reading.query("SET LOCAL idle_in_transaction_session_timeout = 0")
     with _reading(reading.connection):
         ledger = read_ledger(reading.connection, setup.source)

@@ -128,7 +128,8 @@ def settled(session: Asks, settings: Mapping[str, str] | None = None) -> None:
     `settings`: those that the login has not set (`producer/sources/session_settings.py`).
     """
     for name, value in {**(settings or {}), "lc_monetary": "C", "xmloption": "content"}.items():
-        session.query(f"SET {name} = {constant(value)}")
+        # SET would take a list of schemas for the name of one.
+        session.query(f"SELECT pg_catalog.set_config('{name}', {constant(value)}, false)")
 
 
 def estimated_rows(server: ComparedServer, table: TableId) -> tuple[int, int]:

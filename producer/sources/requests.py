@@ -9,18 +9,26 @@ A row that names no table pauses all re-reads: it needs no right and no column t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from producer.errors import NotPermitted
-from producer.sources.rights import make_own_schema, may_write_own
+from producer.errors import NotOurs, NotPermitted
+from producer.sources.rights import (
+    foreign_problems,
+    has_own_schema,
+    make_own_schema,
+    may_write_own,
+    own_guard,
+)
 from producer.sources.session import Asks
-from schemas.quoting import constant
+from schemas.findings import Finding, Level, refused
+from schemas.ownership import REQUESTS, look
+from schemas.quoting import constant, identifier
 from schemas.system_schemas import OWN_SCHEMA
 from schemas.tables import TableId
 
-_NAME: Final = "snapshot_requests"
+(_NAME,) = REQUESTS.names
 _TABLE: Final = f"{OWN_SCHEMA}.{_NAME}"
 # By the catalog: a name in a schema that the role may not use is an error, not NULL.
 _USABLE: Final = f"""
@@ -34,8 +42,10 @@ _SAYS_WHO: Final = f"""
 SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = '{_TABLE}'::regclass
 AND attname = 'asked_by' AND NOT attisdropped
 """
-CANNOT_ASK: Final = "`snapshot` and `verify --repair` cannot ask for tables"
-_WAY_OUT: Final = (
+NOT_READ: Final = "requests for re-reads are not read"
+_SUBJECT: Final = "re-reads"
+_CANNOT_ASK: Final = "`snapshot` and `verify --repair` cannot ask for tables"
+_STATEMENTS: Final = (
     "the role may not make or write the table of requests: docs/security.md has the statements"
     ' for an administrator ("Tables read again on request")'
 )
@@ -57,13 +67,17 @@ class AskedAgain(NamedTuple):
 
 
 def requests(session: Asks, slot: str) -> list[AskedAgain]:
-    """Return what is asked for, oldest first; nothing where the role may not answer it."""
-    if not _is_usable(session):
+    """Return what is asked for, oldest first; nothing where the role may not answer it.
+
+    Raises NotOurs.
+    """
+    if not (guard := _guard(session)):
         return []
-    by = "(array_agg(asked_by::text ORDER BY number))[1]"
+    says_who = session.query(_SAYS_WHO)
+    by = "(array_agg(asked_by::text ORDER BY number))[1]" if says_who else "NULL"
     rows = session.query(
-        "SELECT table_schema, table_name, max(number)::text, extract(epoch FROM min(asked_at))"
-        f"::text, {by if session.query(_SAYS_WHO) else 'NULL'} FROM {_TABLE}"
+        f"{guard}SELECT table_schema, table_name, max(number)::text,"
+        f" extract(epoch FROM min(asked_at))::text, {by} FROM {_TABLE}"
         f" WHERE slot = {constant(slot)} GROUP BY 1, 2 ORDER BY min(asked_at)"
     )
     return [
@@ -77,46 +91,84 @@ def requests(session: Asks, slot: str) -> list[AskedAgain]:
     ]
 
 
-def why_not(session: Asks) -> str:
-    """Say why the role cannot ask, and what mends it; '' where it can."""
-    return "" if may_write_own(session, _NAME) else _WAY_OUT
+def check(session: Asks) -> Iterator[Finding]:
+    """Say whether the table is not ours, or cannot be used, and what mends it."""
+    problems = [refused(_SUBJECT, e, Level.WARNING) for e in foreign_problems(session, REQUESTS)]
+    yield from problems
+    if not problems and not may_write_own(session, _NAME):
+        yield Finding(Level.NOTE, _SUBJECT, _CANNOT_ASK, _way_out(session))
 
 
-def newest(session: Asks, slot: str) -> Mapping[TableId, int]:
-    """Return the newest request for each table."""
-    return {request.table: request.number for request in requests(session, slot)}
+class OpenRequests:
+    """What a `run` sees of them: it goes on where the table is not ours, and says so once."""
+
+    def __init__(self, slot: str) -> None:
+        self._slot, self._said = slot, ""
+
+    def newest(self, session: Asks, note: Callable[[str], None]) -> Mapping[TableId, int]:
+        """Return the newest request for each table."""
+        try:
+            found = {asked.table: asked.number for asked in requests(session, self._slot)}
+        except NotOurs as error:
+            if str(error) != self._said:
+                note(f"{NOT_READ}: {error}")
+            self._said = str(error)
+            return {}
+        self._said = ""
+        return found
 
 
 def ask(session: Asks, slot: str, tables: Sequence[TableId]) -> None:
     """Ask for tables; makes the table of requests with the first one.
 
-    Raises NotPermitted where the role may not.
+    Raises NotPermitted, NotOurs.
     """
     try:
-        if not _is_usable(session):
+        if not (guard := _guard(session)):
             make_own_schema(session)
             session.query(_MAKE)
+            guard = own_guard(session, REQUESTS)  # somebody may have been faster
         for table in tables:
             session.query(
-                f"INSERT INTO {_TABLE} (slot, table_schema, table_name) VALUES"
+                f"{guard}INSERT INTO {_TABLE} (slot, table_schema, table_name) VALUES"
                 f" ({constant(slot)}, {constant(table.schema)}, {constant(table.name)})"
             )
+    except NotOurs:
+        raise
     except NotPermitted as error:
-        raise NotPermitted("tables cannot be asked for", hint=_WAY_OUT) from error
+        raise NotPermitted("tables cannot be asked for", hint=_way_out(session)) from error
+
+
+def make_for(session: Asks, role: str) -> None:
+    """Make the table, where it is missing, for a role that does not own the schema any more."""
+    if look(session.query, REQUESTS).oids:
+        return
+    user = identifier(role)
+    session.query(_MAKE)
+    session.query(f"GRANT SELECT, INSERT, DELETE ON {_TABLE} TO {user}")
+    session.query(f"GRANT USAGE ON SEQUENCE {_TABLE}_number_seq TO {user}")
 
 
 def forget(session: Asks, slot: str, table: TableId, number: int | None = None) -> int:
     """Remove requests for a table, up to a number; return how many there were."""
-    if not _is_usable(session):
+    if not (guard := _guard(session)):
         return 0
     upto = "" if number is None else f" AND number <= {number:d}"
     removed = session.query(
-        f"DELETE FROM {_TABLE} WHERE slot = {constant(slot)}"
+        f"{guard}DELETE FROM {_TABLE} WHERE slot = {constant(slot)}"
         f" AND table_schema = {constant(table.schema)} AND table_name = {constant(table.name)}"
         f"{upto} RETURNING number"
     )
     return len(removed)
 
 
-def _is_usable(session: Asks) -> bool:
-    return session.query(_USABLE)[0][0] != "0"
+def _way_out(session: Asks) -> str:
+    if has_own_schema(session):
+        return _STATEMENTS
+    ((role,),) = session.query("SELECT current_user::text")
+    return f"as an administrator: CREATE SCHEMA {OWN_SCHEMA} AUTHORIZATION {identifier(role or '')}"
+
+
+def _guard(session: Asks) -> str:
+    """Write what stands before a statement on the table; "" where the role may not use it."""
+    return own_guard(session, REQUESTS) if session.query(_USABLE)[0][0] != "0" else ""

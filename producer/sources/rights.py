@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from producer.core.catalog_rows import TableRights
-from producer.errors import CdcError, NotPermitted
+from producer.errors import CdcError, NotOurs, NotPermitted
 from producer.sources.session import Asks
+from schemas.ownership import OwnTables, guard, look
 from schemas.quoting import constant, identifier, qualified
 from schemas.system_schemas import OWN_SCHEMA
 
@@ -49,6 +50,23 @@ SELECT (CASE
 FROM (SELECT 1) one LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = {schema}
 LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = {table}
 """
+
+
+def foreign_problems(session: Asks, tables: OwnTables) -> Iterator[NotOurs]:
+    """Find what stands in our schema at the source and is not ours."""
+    for found in look(session.query, tables).foreign:
+        yield NotOurs(str(found), hint=found.way_out)
+
+
+def own_guard(session: Asks, tables: OwnTables) -> str:
+    """Write what stands before a statement on our one table of these; "" where it is missing.
+
+    Raises NotOurs.
+    """
+    found = look(session.query, tables)
+    for foreign in found.foreign:
+        raise NotOurs(str(foreign), hint=foreign.way_out)
+    return "".join(guard(*one) for one in found.oids.items())
 
 
 def may_write_own(session: Asks, table: str) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from schemas.system_schemas import SEARCH_PATH
+
 _COMMON: Final[Mapping[str, str]] = {
     "client_encoding": "UTF8",
     "DateStyle": "ISO",
@@ -15,11 +17,19 @@ _COMMON: Final[Mapping[str, str]] = {
     "TimeZone": "UTC",
     "bytea_output": "hex",
     "extra_float_digits": "3",  # shortest exact form; before 12 at least an exact one
-    "search_path": "pg_catalog",  # names in reg* values come qualified
+    "search_path": SEARCH_PATH,
     "statement_timeout": "0",
 }
 
-POSTGRES: Final[Mapping[str, str]] = {**_COMMON, "lock_timeout": "0"}
+# A policy would hide rows, and run its owner's functions with our rights: an error is better.
+POSTGRES: Final[Mapping[str, str]] = {**_COMMON, "lock_timeout": "0", "row_security": "off"}
+
+# The owner of a schema may put a view in a table's place while it is read. From the releases of
+# August 2024 on the server can be told not to run it (CVE-2024-7348 was this, of pg_dump).
+RESTRICT: Final = (
+    "SELECT pg_catalog.set_config(name, 'view', false) FROM pg_catalog.pg_settings"
+    " WHERE name = 'restrict_nonsystem_relation_kind'"
+)
 
 # They know no lock_timeout, and end a session that asks nothing for ten minutes unless it says
 # otherwise.

@@ -304,3 +304,65 @@ def test_the_topic_contains_no_text_of_users(addresses, topic_prefix, new_databa
     assert dict(ledger.inexact) == {}
     assert len(reported) > 8
     assert [text for text in reported if b"hush" in text] == []
+
+
+# Ours, and what is no object of theirs.
+OURS = (
+    "CREATE SCHEMA IF NOT EXISTS gauss_cdc",
+    "CREATE TABLE gauss_cdc.snapshot_requests (number bigserial PRIMARY KEY, slot text)",
+    "COMMENT ON PUBLICATION {publication} IS 'ours'; GRANT USAGE ON SCHEMA gauss_cdc TO PUBLIC",
+    "CREATE TABLE part_4 PARTITION OF part FOR VALUES FROM (400) TO (500)",  # a trigger of ours
+    "CREATE PUBLICATION another; DROP PUBLICATION another",
+    "CREATE INDEX i ON gauss_cdc.snapshot_requests (slot)",
+    "DROP INDEX gauss_cdc.i; DROP TABLE gauss_cdc.snapshot_requests",
+)
+THEIRS = (
+    "CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+    "CREATE TRIGGER t AFTER INSERT ON {table} EXECUTE FUNCTION public.f()",
+    "CREATE RULE r AS ON INSERT TO {table} DO ALSO NOTHING",
+    "CREATE POLICY p ON {table} USING (true)",
+    "ALTER TRIGGER t ON {table} RENAME TO t2; ALTER RULE r ON {table} RENAME TO r2",
+    "ALTER POLICY p ON {table} USING (false)",
+    "DROP TRIGGER t2 ON {table}; DROP RULE r2 ON {table}; DROP POLICY p ON {table}",
+)
+
+
+def test_triggers_rules_and_policies_are_in_the_topic_and_our_own_objects_are_not(
+    addresses, topic_prefix, new_database
+) -> None:
+    source, target = new_database(), new_database()
+    ask(source, f"{START}; CREATE TABLE hidden (a text)")
+    wanted = {"include": ("public.*",), "exclude": ("public.hidden",)}
+    with Path(addresses, topic_prefix, source, target, **wanted) as path:
+        told: list[tuple[str, str | None]] = []
+
+        def read(segment):
+            found = path.rows(segment)
+            told.extend((c.tag, c.identity) for c in found.ddl if c.after is None)
+            return found
+
+        path.applier = job.Applier(path.cuts, read, path.sink)
+        path.start()
+        path.catch_up()
+        install(source, topic_prefix, **wanted)
+        for statement in OURS:
+            ask(source, statement.format(publication=topic_prefix))
+        install(source, topic_prefix, **wanted)
+        for statement in THEIRS:
+            for table in ("account", "hidden") if "{table}" in statement else [""]:
+                ask(source, statement.format(table=table))
+        path.catch_up()
+
+    things = {"TRIGGER": "t", "RULE": "r", "POLICY": "p"}
+    assert told == [
+        ("CREATE TABLE", "public.part_4"),
+        ("CREATE FUNCTION", "public.f()"),
+        *((f"CREATE {kind}", f"{name} on public.account") for kind, name in things.items()),
+        ("ALTER TRIGGER", "t2 on public.account"),
+        ("ALTER RULE", "r2 on public.account"),
+        ("ALTER POLICY", "p on public.account"),
+        *(
+            (f"DROP {kind}", f"{name} on public.account")
+            for kind, name in {**things, "TRIGGER": "t2", "RULE": "r2"}.items()
+        ),
+    ]

@@ -13,10 +13,12 @@ import psycopg2
 import pytest
 from psycopg2.errors import Error, InsufficientPrivilege
 
+from gauss_cdc.config import Config
+from gauss_cdc.inspect.places import Endpoints
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
 from producer.sources.postgres.triggers import install as ddl_triggers
-from tests.e2e.path import Path, ask, content
+from tests.e2e.path import Path, ask, content, pause, until
 from tests.e2e.test_ddl import install
 
 START = """
@@ -36,6 +38,20 @@ DROPPED = json.dumps(
     }
 )
 FORGED = (DROPPED, "not json", '{"version": 99}', "[" * 100_000, "x" * (9 << 20))
+
+
+# What `run` reads every few seconds, with its rights.
+HER_REQUESTS = """
+CREATE SEQUENCE gauss_cdc.calls;
+CREATE FUNCTION gauss_cdc.call() RETURNS text LANGUAGE sql AS
+    $$ SELECT pg_catalog.nextval('gauss_cdc.calls')::text $$;
+CREATE VIEW gauss_cdc.snapshot_requests AS SELECT 1::bigint AS number, gauss_cdc.call() AS slot,
+    ''::text AS table_schema, ''::text AS table_name, now() AS asked_at, ''::text AS asked_by;
+GRANT ALL ON SCHEMA gauss_cdc TO PUBLIC; GRANT ALL ON ALL TABLES IN SCHEMA gauss_cdc TO PUBLIC
+"""
+NOT_READ = (
+    "requests for re-reads are not read: schema gauss_cdc is not ours: it belongs to stranger"
+)
 
 
 @contextmanager
@@ -59,6 +75,16 @@ def path(addresses, topic_prefix, new_database) -> Iterator[Path]:
         path.start()
         path.catch_up()
         yield path
+
+
+def configured(path: Path) -> Config:
+    options = path.options
+    source = {"dsn": path.source, "slot": options.slot, "publication": options.publication}
+    kafka = {"prefix": path.prefix, "client": dict(options.client)}
+    registry, target = {"url": options.registry_url}, {"dsn": path.target}
+    return Config.model_validate(
+        {"source": source, "kafka": kafka, "registry": registry, "target": target}
+    )
 
 
 def assert_equal(path: Path) -> None:
@@ -161,9 +187,19 @@ def test_a_table_of_our_name_that_is_anothers_means_nothing(
             )
             for text in FORGED[:3]:
                 cursor.execute("INSERT INTO gauss_cdc.ddl_log (body) VALUES (%s)", [text])
+            cursor.execute(HER_REQUESTS)
             ask(source, "INSERT INTO account VALUES (4, 0)")
 
             assert_equal(path)
+            until(lambda: any(NOT_READ in note for note in path.notes), "a note", pause)
+            with Endpoints(configured(path)) as places:
+                standing = places.standing()
+            assert (standing.down, sum(NOT_READ in n for n in standing.notes)) == ({}, 1)
+            ask(source, "INSERT INTO account VALUES (5, 0)")
+            assert_equal(path)
+            path.stop()  # what it did is written by now
+            cursor.execute("SELECT is_called FROM gauss_cdc.calls")
+            assert (cursor.fetchone(), sum(NOT_READ in n for n in path.notes)) == ((False,), 1)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path as File
 from typing import Any
 
@@ -20,6 +21,7 @@ from producer.preflight import check_source
 from producer.sources import requests
 from producer.sources.postgres import catalog
 from producer.sources.postgres.captured import reading_problems
+from producer.sources.postgres.triggers import install as ddl_triggers
 from schemas.findings import Level
 from schemas.tables import TableId
 from spark_consumers.sinks.postgres.rights import database_problems, load_problems
@@ -154,8 +156,8 @@ def test_the_roles_of_the_documentation_are_enough_for_the_whole_path(
         ledger = path.catch_up()
 
         assert (ledger.state, ledger.inexact) == ("EXACT", {})
-        # Somebody else made the schema, as `ddl install` does: `run` goes on beside it.
-        server.execute("CREATE SCHEMA gauss_cdc")
+        # Somebody else has the schema, and no table is in it: `run` goes on beside it.
+        server.execute("ALTER SCHEMA gauss_cdc OWNER TO postgres")
         with closing(catalog.connect(by_role)) as connection:
             session = catalog.QueryingConnection(connection)
             assert requests.requests(session, topic_prefix) == []
@@ -177,6 +179,73 @@ def test_the_roles_of_the_documentation_are_enough_for_the_whole_path(
         assert cursor.fetchall() == [(1, 1), (2, 2)]
     with pytest.raises(psycopg2.OperationalError):  # the line of pg_hba.conf lets it do no more
         psycopg2.connect(**{**by_role.libpq(), "dbname": "postgres"})
+
+
+ACCOUNT = TableId("public", "account")
+# What `check` says of this server, whatever was typed.
+_ALWAYS = ("max_slot_wal_keep_size",)
+
+
+def typed(server: PrivateServer, database: str, unit: str) -> None:
+    """Type one of our own statements, as a superuser, in a database."""
+    if unit.startswith("ddl install"):
+        with closing(catalog.connect(server.arguments(dbname=database))) as admin:
+            ddl_triggers.install(admin, "gauss_cdc", ["public.*"], [])
+        return
+    blocks = printed(SECURITY)
+    text = {
+        "schema": "CREATE SCHEMA IF NOT EXISTS gauss_cdc AUTHORIZATION cdc_source",
+        "requests": blocks["source"][-1],
+        "marks": blocks["source-marks"][0],
+    }[unit]
+    assert text in SECURITY.read_text("utf-8")
+    run(server, database, text)
+
+
+def orders(*units: str) -> list[tuple[str, ...]]:
+    """Orders in which nothing is needed before it is there."""
+    return [
+        order
+        for order in permutations(units)
+        if order[0] in {"schema", "ddl install"}
+        and order.index("ddl install") < order.index("ddl install again")
+    ]
+
+
+def test_our_own_statements_may_be_typed_in_any_order(
+    server: PrivateServer, addresses, topic_prefix
+) -> None:
+    hba = server.data / "pg_hba.conf"
+    hba.write_text("host all,replication all 127.0.0.1/32 trust\n")
+    server.execute("SELECT pg_reload_conf()")
+    role = printed(SECURITY)["source"][0]
+    run(server, "bank", role.replace("CREATE SCHEMA", "-- CREATE SCHEMA"))
+    units = ("schema", "requests", "ddl install", "ddl install again")
+    started = [*orders(*units), *orders(*units, "marks")]
+    for at, order in enumerate(started):
+        database, prefix = f"bank_{at}", f"{topic_prefix}_{at}"
+        server.execute(f"CREATE DATABASE {database} TEMPLATE bank")
+        for unit in order:
+            typed(server, database, unit)
+
+        by_role = server.arguments("cdc_source", dbname=database)
+        source = f"host=127.0.0.1 port={server.port} dbname={database} user=postgres"
+        with (
+            Path(addresses, prefix, source, "user=x") as path,
+            closing(catalog.connect(by_role)) as connection,
+        ):
+            path.options = replace(
+                path.options, source=by_role, publication="gauss_cdc", include=("public.*",)
+            )
+            found = list(check_source(path.options, connection, fix=False))
+            bad = [f for f in found if f.level in {Level.ERROR, Level.WARNING, Level.NOTE}]
+            assert [f for f in bad if f.subject not in _ALWAYS] == [], order
+            assert "captured by event triggers" in [f.what for f in found], order
+            session = catalog.QueryingConnection(connection)
+            requests.ask(session, prefix, [ACCOUNT])
+            if len(order) < len(units) + 1:  # the others differ by a table that `run` leaves alone
+                path.start()
+                until(lambda: not requests.requests(session, prefix), f"run after {order}", pause)  # noqa: B023
 
 
 def as_role(server: PrivateServer, dbname: str, role: str) -> Any:

@@ -710,3 +710,91 @@ def test_hundreds_of_statements_lead_where_the_catalog_is(source, slot) -> None:
                 there = catalog.expand(source, ["*.*"])
                 shown = {t.id: t for t in stream_shapes(catalog.table_schemas(source, there))}
                 assert follower.known == shown, statement
+
+
+# ---------------------------------------------------------------- a schema that others have, too
+@pytest.fixture
+def her(postgres_url, topic_prefix):
+    name = f"her_{topic_prefix}"
+    database = postgres_url.rpartition("/")[2]
+    execute(postgres_url, f"CREATE ROLE {name}; GRANT CREATE ON DATABASE {database} TO {name}")
+    yield name
+    execute(postgres_url, f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}")
+
+
+def test_an_installation_takes_the_schema_and_leaves_what_else_is_in_it(
+    source, postgres_url, her
+) -> None:
+    execute(
+        postgres_url,
+        f"CREATE SCHEMA gauss_cdc AUTHORIZATION {her}; CREATE ROLE reader_of_{her};"
+        f"SET ROLE {her}; CREATE TABLE gauss_cdc.snapshot_requests (number int);"
+        f"GRANT SELECT ON gauss_cdc.snapshot_requests TO reader_of_{her}",
+    )
+
+    for _ in range(2):
+        ddl_triggers.install(source, "ours", ["public.*"], [])
+
+        with source.cursor() as cursor:
+            cursor.execute(
+                "SELECT n.nspowner::regrole::text, has_schema_privilege(%s, n.oid, 'USAGE'),"
+                " has_schema_privilege(%s, n.oid, 'CREATE'), c.relowner::regrole::text,"
+                " has_table_privilege(%s, c.oid, 'SELECT')"
+                " FROM pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid"
+                " WHERE c.oid = 'gauss_cdc.snapshot_requests'::regclass",
+                [her, her, f"reader_of_{her}"],
+            )
+            assert cursor.fetchall() == [("postgres", True, False, her, True)]
+    assert ddl_triggers.uninstall(source)
+    execute(postgres_url, f"DROP TABLE gauss_cdc.snapshot_requests; DROP ROLE reader_of_{her}")
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("CREATE VIEW gauss_cdc.ddl_tables AS SELECT 1", "gauss_cdc.ddl_tables is not ours"),
+        ("CREATE TABLE gauss_cdc.ddl_log (id int, body text)", "gauss_cdc.ddl_log is not ours"),
+        (
+            "CREATE FUNCTION gauss_cdc.f() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+            "others may execute its functions",
+        ),
+    ],
+)
+def test_what_is_not_ours_in_it_is_refused(source, postgres_url, her, statement, words) -> None:
+    execute(postgres_url, f"SET ROLE {her}; CREATE SCHEMA gauss_cdc; {statement}")
+
+    with pytest.raises(SourceError, match=words):
+        ddl_triggers.install(source, "ours", ["public.*"], [])
+
+    assert ddl_triggers.state(source).version == 0
+
+
+OVERLOADS = """
+SET ROLE {her}; CREATE SEQUENCE gauss_cdc.calls;
+CREATE FUNCTION gauss_cdc.ddl_gap(text, text, text) RETURNS void LANGUAGE sql
+    AS $$ SELECT nextval('gauss_cdc.calls') $$;
+CREATE FUNCTION gauss_cdc.ddl_emit(json, text, VARIADIC int[] DEFAULT '{{}}') RETURNS void
+    LANGUAGE sql AS $$ SELECT nextval('gauss_cdc.calls') $$;
+CREATE FUNCTION gauss_cdc.ddl_matches(name, name) RETURNS boolean LANGUAGE sql
+    AS $$ SELECT nextval('gauss_cdc.calls') > 0 $$;
+CREATE FUNCTION gauss_cdc.ddl_is_published(regclass, text) RETURNS boolean LANGUAGE sql
+    AS $$ SELECT nextval('gauss_cdc.calls') > 0 $$;
+CREATE FUNCTION gauss_cdc.ddl_definition(oid, oid, varchar) RETURNS text LANGUAGE sql
+    AS $$ SELECT nextval('gauss_cdc.calls')::text $$;
+"""
+
+
+def test_no_function_of_the_same_name_is_preferred_to_ours(source, postgres_url, her) -> None:
+    """She was given the right to create objects in the schema: the triggers run as a superuser."""
+    ddl_triggers.install(source, "ours", ["public.*"], [])
+    execute(postgres_url, f"GRANT ALL ON SCHEMA gauss_cdc TO {her}")
+    execute(postgres_url, OVERLOADS.format(her=her))
+    with source.cursor() as cursor:
+        cursor.execute(
+            "CREATE TABLE more (id int PRIMARY KEY); CREATE DOMAIN small AS int CHECK (VALUE < 9);"
+            "COMMENT ON TABLE more IS 'x'; ALTER PUBLICATION ours SET (publish = 'insert');"
+            "ALTER PUBLICATION ours DROP TABLE gauss_cdc.ddl_log; DROP TABLE more;"
+            "TRUNCATE part_1; ALTER TABLE part DETACH PARTITION part_1"
+        )
+        cursor.execute("SELECT is_called FROM gauss_cdc.calls")
+        assert cursor.fetchone() == (False,)

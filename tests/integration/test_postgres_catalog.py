@@ -43,7 +43,7 @@ def test_the_session_has_the_streams_settings(db: Any) -> None:
         )
         row = cursor.fetchone()
 
-    assert row == ("2024-02-29 11:00:00+00", "pg_catalog")
+    assert row == ("2024-02-29 11:00:00+00", "pg_catalog, pg_temp")
 
 
 def test_the_server_is_described(db: Any) -> None:

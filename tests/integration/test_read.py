@@ -485,7 +485,7 @@ def test_a_target_follows_its_source(source: KafkaFeed, new_database: Callable[[
 
     assert (ledger.seq, ledger.state, ledger.cluster_id) == (2, "EXACT", source.cluster)
     with sink._transaction() as cursor:
-        cursor.execute("SELECT * FROM a UNION ALL SELECT * FROM b")
+        cursor.execute("SELECT * FROM public.a UNION ALL SELECT * FROM public.b")
         assert cursor.fetchall() == [(2, "x"), (1, "y")]
     sink.close()
     reader.close()

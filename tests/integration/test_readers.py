@@ -13,7 +13,7 @@ import pytest
 from gauss_cdc.sandbox.services.process import poll
 from producer.core.changes import Cells
 from producer.core.ports import ShutdownRequested
-from producer.errors import ConnectionLost
+from producer.errors import ConnectionLost, SourceError
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog, parts, snapshot
 from producer.sources.postgres.readers import SnapshotReading
@@ -235,3 +235,25 @@ def test_tables_are_loaded_in_the_order_asked_for(postgres_url: str) -> None:
     assert [table.name for table in by_name] == ["a_empty", "b_keyless", "big", "e_parts"]
     assert [table.name for table in by_size] == ["a_empty", "b_keyless", "e_parts", "big"]
     assert [table.name for table in by_pattern] == ["e_parts", "b_keyless", "a_empty", "big"]
+
+
+SWAPPED = """
+ALTER SCHEMA public RENAME TO moved;
+CREATE SCHEMA public; CREATE SEQUENCE public.calls;
+CREATE FUNCTION public.call() RETURNS bool LANGUAGE sql AS $$ SELECT nextval('public.calls') > 0 $$;
+CREATE VIEW public.big AS SELECT ctid, id, v FROM moved.big WHERE public.call();
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_view_in_a_tables_place_is_not_read(postgres_url: str, workers: int) -> None:
+    """A lock on a table keeps its name, and not that of its schema."""
+    execute(postgres_url, BIG)
+    with opened(postgres_url, ["big"], workers, least_bytes=PAGE) as reading:
+        shapes = reading.shapes(tables(["big"]))
+        execute(postgres_url, SWAPPED)
+
+        with pytest.raises(SourceError, match="view"):
+            reading.copy_rows(shapes[0].id, shapes[0].columns, lambda _: None)
+
+    assert ask(postgres_url, "SELECT is_called FROM public.calls") == [(False,)]

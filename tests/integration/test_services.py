@@ -13,18 +13,24 @@ from pathlib import Path
 
 import psycopg2
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from rich.console import Console
 
 from gauss_cdc import wiring
+from gauss_cdc.cli import cli
 from gauss_cdc.config import load
 from gauss_cdc.runtime import jars
 from gauss_cdc.runtime.errors import Unavailable
 from gauss_cdc.sandbox.services import Addresses, LocalServices, ServiceError, down, env, up
 from gauss_cdc.sandbox.services.process import ProcessCommand, accepts
+from producer.sources import requests
+from producer.sources.postgres import catalog
 from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.postgres.triggers import install as ddl_triggers
+from schemas.tables import TableId
 from tests.services_fixtures import execute, open_directory
 
 
@@ -152,6 +158,21 @@ def _check_that_strangers_stay_outside(directory: Path, addresses: Addresses) ->
             assert cursor.fetchall() == rights
 
 
+def _check_that_triggers_can_be_installed(directory: Path, addresses: Addresses) -> None:
+    """As the first lines of the configuration say, and again; requests stay possible."""
+    file, admin = directory / "gauss-cdc.toml", addresses.public_url("source", "postgres")
+    environment = {"GAUSS_CDC_SOURCE_PASSWORD": addresses.postgres_password}
+    assert f"`gauss-cdc ddl install --dsn {admin}`" in file.read_text()
+    for _ in range(2):
+        arguments = ["ddl", "install", "--config", str(file), "--dsn", admin]
+        assert CliRunner().invoke(cli, arguments, env=environment).exit_code == 0
+        with closing(catalog.connect(wiring.source_arguments(load(file)))) as connection:
+            assert ddl_triggers.state(connection, "gauss_cdc").reports_ddl
+            session = catalog.QueryingConnection(connection)
+            requests.ask(session, "gauss_cdc", [TableId("public", "t")])
+            assert requests.requests(session, "gauss_cdc")
+
+
 def test_up_leaves_services_running_and_down_leaves_nothing() -> None:
     directory = open_directory()
     try:
@@ -165,6 +186,7 @@ def test_up_leaves_services_running_and_down_leaves_nothing() -> None:
         for name in ("source", "target"):
             psycopg2.connect(addresses.postgres_url(name)).close()
         _check_that_strangers_stay_outside(directory, addresses)
+        _check_that_triggers_can_be_installed(directory, addresses)
 
         stopped = down(directory)
 

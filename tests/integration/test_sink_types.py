@@ -5,11 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.tables import Column, TableId, TableSchema, UserType
+from schemas.tables import Column, TableId, TableSchema, Unique, UserType
 from spark_consumers.job import Applier
 from tests.integration.postgres_target import Target, load, only_postgresql
 from tests.spark_consumers.feed import (
     Row,
+    delete,
+    insert,
     table,
     update,
 )
@@ -164,3 +166,34 @@ def test_a_composite_of_nulls_is_not_null(target: Target) -> None:
     target.apply(Row(keyless, "d", [None]), Row(keyless, "u", ["(,)"], ["(1,)"]))
 
     assert target.query("SELECT format('%s', p) FROM keyless ORDER BY 1") == [("(,)",), ("(1,)",)]
+
+
+@only_postgresql  # openGauss has no such extension
+@pytest.mark.parametrize("replica_role", [True, False])
+def test_keys_of_an_extensions_type_wherever_it_stands(target: Target, replica_role: bool) -> None:
+    """Its `=` stands in a schema that no session of ours searches."""
+    target.run("CREATE SCHEMA ext; CREATE EXTENSION hstore SCHEMA ext")
+    kind = UserType("b", "hstore")
+    keyed = TableSchema(
+        TableId("public", "keyed"),
+        (
+            Column("k", 90006, -1, "public.hstore", nullable=False, user_type=kind),
+            Column("u", 90006, -1, "public.hstore", user_type=kind),
+            Column("v", 25, -1, "text"),
+        ),
+        ("k",),
+        (Unique("keyed_u_key", ("u",)),),
+    )
+    target.sink.close()
+    target.sink = target.new_sink(replica_role=replica_role)
+    target.applier = Applier(target.feed.read_cuts, target.read_rows, target.sink)
+    a, b, c = ('"a"=>"1"', '"b"=>"1"', '"c"=>"1"')
+    load(target, keyed, [a, a, "x"], [b, b, "y"], [c, c, "z"])
+    target.run("CREATE TABLE child (k ext.hstore REFERENCES keyed ON DELETE CASCADE)")
+
+    target.apply(update(keyed, a, b, "x2"), update(keyed, b, a, "y2"), delete(keyed, c))
+    target.apply(update(keyed, a, ..., "x3"))
+    target.apply(*(update(keyed, a, ..., f"x{n}") for n in range(60)), insert(keyed, c, None, "w"))
+
+    found = target.query("SELECT k::text, u::text, v FROM keyed ORDER BY 1")
+    assert found == [(a, b, "x59"), (b, a, "y2"), (c, None, "w")]

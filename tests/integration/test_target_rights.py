@@ -67,7 +67,7 @@ def test_each_right_is_asked_for_by_the_statement_that_gives_it(
         session.autocommit = True
         assert hints(database_problems(cursor)) == [
             f'GRANT TEMPORARY ON DATABASE "{database}" TO "{role}"',
-            f'GRANT CREATE ON DATABASE "{database}" TO "{role}"',
+            f'CREATE SCHEMA gauss_cdc AUTHORIZATION "{role}"',
         ]
         found = hints(load_problems(cursor, [HERE, ELSEWHERE]))
         assert found == [

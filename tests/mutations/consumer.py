@@ -28,6 +28,10 @@ def _pg(name: str, theme: str = "postgres") -> tuple[str, ...]:
     return (f"tests/integration/test_sink_{theme}.py::{name}",)
 
 
+def _planted(name: str) -> tuple[str, ...]:
+    return (f"tests/integration/test_planted.py::{name}",)
+
+
 _SEGMENTS_FILE = "spark_consumers/segments.py"
 _COMMITS_FILE = "spark_consumers/commits.py"
 _LEDGERS_FILE = "spark_consumers/ledger.py"
@@ -451,8 +455,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "ledger-not-locked",
         "3.5: the ledger is locked FOR UPDATE",
         _LEDGER_FILE,
-        'cursor.execute(_SELECT + " FOR UPDATE", (source,))',
-        "cursor.execute(_SELECT, (source,))",
+        "{_SELECT} FOR UPDATE",
+        "{_SELECT}",
         _pg("test_the_ledger_is_locked_while_a_step_is_under_way", "ledger"),
     ),
     Mutation(
@@ -970,6 +974,39 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "        self._observer.on_left_out(stuck)\n",
         "",
         _JOB,
+    ),
+    # ------------------------------------------------------------ objects of ours
+    Mutation(
+        "code-of-others",
+        "an object of ours with code of others is not used",
+        "schemas/ownership.py",
+        "if fact.kind in _WORDS and not _is_own(fact, wanted)]",
+        "if fact.kind == 'schema']",
+        _planted("test_a_ledger_with_code_of_others_is_refused"),
+    ),
+    Mutation(
+        "ledger-replaced",
+        "the ledger is the one that was looked at",
+        _LEDGER_FILE,
+        'return f"{guard}WITH moved AS',
+        'return f"WITH moved AS',
+        _planted("test_what_is_put_in_the_ledgers_place_while_apply_runs_is_not_used"),
+    ),
+    Mutation(
+        "requests-replaced",
+        "requests are those that were looked at",
+        "producer/sources/requests.py",
+        'f"{guard}SELECT table_schema',
+        'f"SELECT table_schema',
+        _planted("test_what_is_put_in_their_place_between_a_look_and_its_use_is_not_used"),
+    ),
+    Mutation(
+        "names-of-others",
+        "names in our statements are the server's own",
+        "spark_consumers/sinks/postgres/driver.py",
+        "cursor.execute(SET_PATH)",
+        'cursor.execute("SELECT 1")',
+        _planted("test_names_in_statements_of_ours_mean_the_servers_own"),
     ),
     # ------------------------------------------------------------ all of it
     Mutation(

@@ -133,8 +133,8 @@ MUTATIONS: Final = (
         "asked-at-primary",
         "requests are read where points are made [H46]",
         "producer/sources/postgres/asked.py",
-        "requests.newest(QueryingConnection(self._reading), self._slot)",
-        "requests.newest(QueryingConnection(self._primary.connection), self._slot)",
+        "self._open.newest(QueryingConnection(self._reading), note)",
+        "self._open.newest(QueryingConnection(self._primary.connection), note)",
         _ASKED,
     ),
     # ------------------------------------------------------------ windows

@@ -113,7 +113,7 @@ $body$;
 SELECT gauss_compat.note_partitions();
 
 CREATE OR REPLACE FUNCTION gauss_compat.on_drop() RETURNS event_trigger
-LANGUAGE plpgsql SECURITY DEFINER AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
     PERFORM set_config('gauss_compat.dropped', (
         SELECT coalesce(jsonb_agg(jsonb_build_object(
@@ -126,7 +126,7 @@ BEGIN
 END $body$;
 
 CREATE OR REPLACE FUNCTION gauss_compat.on_ddl() RETURNS event_trigger
-LANGUAGE plpgsql SECURITY DEFINER AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 DECLARE
     one record; told jsonb := '[]'; dropped text;
 BEGIN

@@ -24,6 +24,7 @@ from gauss_cdc.sandbox.emulator.frames import ErrorResponse, message
 _PROTOCOL: Final = 196_608
 _CANCEL: Final = 80_877_102
 _READ_AHEAD: Final = 1 << 22
+_OWN: Final = {"search_path": "pg_catalog, pg_temp"}  # of sessions that are no client's
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,8 @@ class Upstream:
             )
         self = cls(address, reader, writer)
         try:
-            await self._log_in({"user": address.user, "database": database, **(words or {})})
+            own = _OWN if words is None else words
+            await self._log_in({"user": address.user, "database": database, **own})
         except BaseException:
             await self.close()
             raise

@@ -192,22 +192,17 @@ GRANT USAGE ON SCHEMA public TO {{role}};
 GRANT SELECT ON ALL TABLES IN SCHEMA public TO {{role}};
 ALTER DEFAULT PRIVILEGES FOR ROLE {{admin}} IN SCHEMA public GRANT SELECT ON TABLES TO {{role}};
 CREATE PUBLICATION gauss_cdc FOR ALL TABLES WITH (publish_via_partition_root = true);
-CREATE SCHEMA IF NOT EXISTS gauss_cdc;
-CREATE TABLE IF NOT EXISTS gauss_cdc.snapshot_requests (
-    number bigserial PRIMARY KEY, slot text NOT NULL, table_schema text NOT NULL,
-    table_name text NOT NULL, asked_at timestamptz NOT NULL DEFAULT clock_timestamp());
-GRANT USAGE ON SCHEMA gauss_cdc TO {{role}};
-GRANT SELECT, INSERT, DELETE ON gauss_cdc.snapshot_requests TO {{role}};
-GRANT USAGE ON SEQUENCE gauss_cdc.snapshot_requests_number_seq TO {{role}}
+CREATE SCHEMA gauss_cdc AUTHORIZATION {{role}}
 """
-# The last right is of 15 and newer; before, only a superuser has it, and `check` says so.
+# The right on a parameter is of 15 and newer; before, only a superuser has it, and `check` says so.
 _TARGET_RIGHTS: Final = f"""
 {_FRESH.strip()}
 CREATE ROLE {{role}} LOGIN PASSWORD {{password}};
 GRANT CONNECT, TEMPORARY, CREATE ON DATABASE target TO {{role}};
 GRANT USAGE, CREATE ON SCHEMA public TO {{role}};
 DO $$ BEGIN EXECUTE 'GRANT SET ON PARAMETER session_replication_role TO {TARGET_ROLE}'
-; EXCEPTION WHEN syntax_error THEN END $$
+; EXCEPTION WHEN syntax_error THEN END $$;
+CREATE SCHEMA gauss_cdc AUTHORIZATION {{role}}
 """
 
 

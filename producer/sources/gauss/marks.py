@@ -11,10 +11,11 @@ from __future__ import annotations
 import secrets
 from typing import Final
 
-from producer.errors import NotPermitted
+from producer.errors import NotOurs, NotPermitted
 from producer.sources.gauss.resolver import MARKS
-from producer.sources.rights import has_own_schema, make_own_schema, may_write_own
+from producer.sources.rights import has_own_schema, make_own_schema, may_write_own, own_guard
 from producer.sources.session import Asks
+from schemas import ownership
 from schemas.quoting import constant, identifier
 from schemas.system_schemas import OWN_SCHEMA
 
@@ -36,8 +37,9 @@ def missing(asking: Asks, role: str) -> tuple[str, ...]:
     if may_write_own(asking, MARKS.name):
         return ()
     user = identifier(role)
-    made = [] if has_own_schema(asking) else [f"CREATE SCHEMA {OWN_SCHEMA}"]
-    made += [] if is_there(asking) else [_MAKE]
+    if not has_own_schema(asking):  # else somebody else may make it
+        return (f"CREATE SCHEMA {OWN_SCHEMA} AUTHORIZATION {user}",)
+    made = [] if is_there(asking) else [_MAKE]
     return (
         *made,
         f"GRANT USAGE ON SCHEMA {OWN_SCHEMA} TO {user}",
@@ -54,24 +56,28 @@ def make(asking: Asks) -> bool:
     return True
 
 
-def prepare(asking: Asks, slot: str) -> None:
+def prepare(asking: Asks, slot: str) -> str:
     """Make the table, if it is not there, and remove older marks of a slot.
 
-    Raises NotPermitted.
+    Returns what stands before statements on the table.  Raises NotPermitted, NotOurs.
     """
     try:
         make(asking)
-        asking.query(f"DELETE FROM {MARKS} WHERE slot = {constant(slot)}")
+        guard = own_guard(asking, ownership.MARKS)
+        asking.query(f"{guard}DELETE FROM {MARKS} WHERE slot = {constant(slot)}")
+    except NotOurs:
+        raise
     except NotPermitted as error:
         raise NotPermitted(
             "the role may not make or write the table of marks, by which tables are loaded",
             hint="docs/security.md has the statements for an administrator "
             '("Tables loaded in the order of CSNs")',
         ) from error
+    return guard
 
 
-def commit_mark(asking: Asks, slot: str) -> int:
-    """Commit a mark; return its token."""
+def commit_mark(asking: Asks, slot: str, guard: str) -> int:
+    """Commit a mark; return its token.  `guard` is what `prepare` returned."""
     token = secrets.randbits(_BITS)
-    asking.query(f"INSERT INTO {MARKS} (token, slot) VALUES ({token}, {constant(slot)})")
+    asking.query(f"{guard}INSERT INTO {MARKS} (token, slot) VALUES ({token}, {constant(slot)})")
     return token

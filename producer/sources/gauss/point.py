@@ -184,11 +184,10 @@ def make_window(
         return None
     locks = locks and is_there
     is_by_csn = effective(options.plugin_options, options.terms).ordered_by == "csn"
-    if is_by_csn:
-        marks.prepare(asking, options.slot)
+    guard = marks.prepare(asking, options.slot) if is_by_csn else ""
 
     def mark() -> int:
-        return marks.commit_mark(asking, options.slot) if is_by_csn else log_end(asking)
+        return marks.commit_mark(asking, options.slot, guard) if is_by_csn else log_end(asking)
 
     with ExitStack() as stack:
         with _locked(open_session, table) if locks else nullcontext():

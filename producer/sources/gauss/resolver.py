@@ -191,7 +191,7 @@ class RelationResolver:
         elif self._is_unwanted(change.schema, change.table):
             self.left_out += 1
             if (change.schema, change.table) == MARKS and change.op == "c" and new:
-                yield Mark(token_of(new.cells))
+                yield from marks_of(new.cells)
             return
         if table is None and self._is_hidden_and_gone(TableId(change.schema, change.table)):
             yield Lost(change.schema, change.table, "seen", "a row of a table that was not loaded")
@@ -475,16 +475,15 @@ class RelationResolver:
         )
 
 
-def token_of(cells: Cells) -> int:
-    """Read the token of a mark (`marks`).
+def marks_of(cells: Cells) -> Iterator[Mark]:
+    """Read the token of a mark (`marks`); another role's table may have any rows.
 
-    >>> token_of([b"4711", b"bank"])
-    4711
+    >>> list(marks_of([b"4711", b"bank"])), list(marks_of([]))
+    ([Mark(token=4711)], [])
     """
-    token = cells[0]
-    if not isinstance(token, bytes) or not token.isdigit():
-        raise Unsupported("a row that is not ours", table=str(MARKS))
-    return int(token)
+    for token in cells[:1]:
+        if isinstance(token, bytes) and token.isdigit():
+            yield Mark(int(token))
 
 
 class _ColumnsUnknown(Unsupported):

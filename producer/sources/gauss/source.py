@@ -118,6 +118,7 @@ class GaussSource:
             note=self._tell,
         )
         self._tries = Tries(self._tell)
+        self._open_requests = requests.OpenRequests(options.slot)
 
     @classmethod
     def open(cls, options: Options, on_tables: Callable[[list[TableId]], None]) -> Self:
@@ -420,7 +421,7 @@ class GaussSource:
 
     def requests(self) -> Mapping[TableId, int]:
         """Return the tables that somebody asks to be read again."""
-        return requests.newest(self.asking, self._options.slot)
+        return self._open_requests.newest(self.asking, self._note)
 
     def answer(self, table: TableId, number: int) -> None:
         """Forget requests for a table, up to a number."""

@@ -18,12 +18,13 @@ class AskedTables:
     def __init__(self, slot: str, reading: Connection, primary: Primary) -> None:
         """`reading` is a session at the server that is read, where a request was replayed."""
         self._slot, self._reading, self._primary = slot, reading, primary
+        self._open = requests.OpenRequests(slot)
         self._answered: dict[TableId, int] = {}  # a standby may still show them
         self._is_said = False
 
     def newest(self, note: Callable[[str], None]) -> Mapping[TableId, int]:
         """Return the newest request for each table; none while none could be answered."""
-        asked = requests.newest(QueryingConnection(self._reading), self._slot)
+        asked = self._open.newest(QueryingConnection(self._reading), note)
         asked = {table: n for table, n in asked.items() if n > self._answered.get(table, 0)}
         if not asked or self._primary.answers:
             self._is_said = False

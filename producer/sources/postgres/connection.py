@@ -59,6 +59,8 @@ class ReplicationConnection(ServerConnection):
         try:
             connection = cls(link, arguments)
             connection._log_in(deadline, replication=replication)
+            if not replication:
+                connection.query(session_settings.RESTRICT)
             if connection.parameters.get("server_encoding") == WITHOUT:
                 # A conversion to UTF-8 would fail for bytes that are not text.
                 connection.query(f"SET client_encoding = '{WITHOUT}'")

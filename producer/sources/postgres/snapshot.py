@@ -43,8 +43,6 @@ def imported(arguments: ConnectionArguments, snapshot: str) -> Iterator[Connecti
         with catalog.asking(connection, snapshot=snapshot) as cursor:
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             cursor.execute("SET TRANSACTION SNAPSHOT %s", [snapshot])
-            # A policy would silently omit rows that the stream sends: an error is better.
-            cursor.execute("SET LOCAL row_security = off")
             cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         yield connection
     finally:
@@ -106,7 +104,7 @@ def beginning(name: str, part: TablePart) -> str:
     Raises in the server where the table's lock, or an index', is not to be had: who waits for it
     would wait behind DDL, which waits for the session that gave the snapshot.
     """
-    settings = {"row_security": "off", "lock_timeout": f"{_LOCK_SECONDS}s", **_in_order(part)}
+    settings = {"lock_timeout": f"{_LOCK_SECONDS}s", **_in_order(part)}
     return "; ".join(
         [
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",

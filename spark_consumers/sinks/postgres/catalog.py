@@ -3,6 +3,7 @@
 Read from pg_catalog once per table version; from it follows which statements
 are safe for the table (spark_consumers/sinks/postgres/apply.py).
 """
+# ruff: noqa: S608  every part of a statement is our own
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from schemas.tables import TableId
-from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
+from spark_consumers.sinks.postgres.products import EQUALITY, POSTGRES, TargetProduct
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,12 @@ class TargetColumn:
     nullable: bool
     is_generated: bool  # computed by the target: never written
     is_always: bool  # GENERATED ALWAYS AS IDENTITY
-    has_equality: bool  # by btree (method 403): json, xml, points have none, boxes only areas
+    equality: str  # its `=`, of btree (method 403): json, xml, points have none, boxes only areas
+
+    @property
+    def key_equality(self) -> str:
+        """The same of a column with a unique index; of a row type it is the server's."""
+        return self.equality or "="
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +63,11 @@ class TargetTable:
 
 MOST_COLUMNS: Final = 1600  # of a table; PostgreSQL manual, appendix "PostgreSQL Limits"
 
-_COLUMNS: Final = """
+_COLUMNS: Final = f"""
 SELECT c.oid, n.nspname, c.relname, a.attname,
        format_type(base.oid, base.modifier),
        NOT a.attnotnull, a.attgenerated <> '', a.attidentity = 'a',
-       el.typtype IN ('e', 'r', 'm')
-         OR EXISTS (SELECT FROM pg_catalog.pg_opclass o
-                    WHERE o.opcintype = el.oid AND o.opcdefault AND o.opcmethod = 403)
-         OR EXISTS (SELECT FROM pg_catalog.pg_cast k JOIN pg_catalog.pg_opclass o
-                      ON o.opcintype = k.casttarget AND o.opcdefault AND o.opcmethod = 403
-                    WHERE k.castmethod = 'b' AND k.castcontext = 'i' AND k.castsource = el.oid)
+{EQUALITY}
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 JOIN unnest(%s::text[], %s::text[]) AS wanted(s, t) ON n.nspname = s AND c.relname = t

@@ -16,7 +16,7 @@ from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Inspector, Setup
 from spark_consumers.sinks.postgres import rights as pg_rights
 from spark_consumers.sinks.postgres.apply import Catalog
-from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused
+from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused, safely
 from spark_consumers.sinks.postgres.ledger import read_ledger
 from spark_consumers.sinks.postgres.products import OPENGAUSS, POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import ours
@@ -125,7 +125,7 @@ class PostgresInspector(Inspector):
     def _connected(self) -> Any:
         if self._connection is None:
             try:
-                self._connection = self._setup.connect()
+                self._connection = safely(self._setup.connect)()
             except DRIVER_ERRORS as exc:
                 raise TargetDown(
                     "the target cannot be reached",
@@ -162,6 +162,11 @@ def check_rights(
         level = Level.WARNING if has_ledger and "schema" in problem.where else Level.ERROR
         yield refused("target rights", problem, level)
         said.add(problem.hint)
+    for problem in pg_rights.owner_problems(cursor, tables):
+        if problem.hint not in said:
+            yield refused("target rights", problem, Level.WARNING if has_ledger else Level.ERROR)
+    for problem in pg_rights.schema_problems(cursor, tables):
+        yield refused("target rights", problem, Level.WARNING)
     if follows:
         for problem in pg_rights.ownership_problems(cursor, tables):
             if problem.hint not in said:

@@ -8,10 +8,12 @@ brings the driver; of clients the sinks know only psycopg2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import psycopg2
+
+from schemas.system_schemas import SEARCH_PATH
 
 
 class Refused(Exception):
@@ -27,6 +29,24 @@ class Refused(Exception):
 
 
 DRIVER_ERRORS: Final = (psycopg2.Error, Refused)
+SET_PATH: Final = f"SET search_path = {SEARCH_PATH}"
+
+
+def safely(connect: Callable[[], Any]) -> Callable[[], Any]:
+    """Let sessions find no object of others by a name alone, whatever role and database prefer."""
+
+    def opened() -> Any:
+        connection = connect()
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(SET_PATH)
+            connection.commit()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    return opened
 
 
 def sqlstate(error: psycopg2.Error | Refused) -> str | None:

@@ -120,7 +120,7 @@ def _same(column: TargetColumn, place: str, cell: str) -> list[str]:
 
     Equal is not the same: 1.0 and 1.00, 0 and -0, a day and 24 hours. An index wants `=`.
     """
-    equal = [f"{place} = {cell}"] if column.has_equality else []
+    equal = [f"{place} {part(column.equality)} {cell}"] if column.equality else []
     return [*equal, f"{place}::text = {cell}::text"]
 
 

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from schemas import ownership
 from spark_consumers.errors import Superseded
 from spark_consumers.model import Ledger
+from spark_consumers.sinks.postgres.rights import foreign_problems, look_at_ours
 from spark_consumers.sinks.step import COMPARED
 
 _TABLES: Final = """
@@ -44,14 +46,21 @@ _UPDATE: Final = "UPDATE gauss_cdc.ledger SET {}, applied_at = now() WHERE sourc
 )
 
 
-def take_fence(cursor: Any, source: str) -> Ledger:
-    """Make schema and row where they are missing; return the ledger with the next fence."""
+def take_fence(cursor: Any, source: str) -> tuple[Ledger, str]:
+    """Make schema and row where they are missing; return the ledger with the next fence.
+
+    Second is what stands before a statement on the ledger, and fails if that is another table.
+    """
     # Looked for first: not every product knows IF NOT EXISTS of a schema.
     cursor.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = 'gauss_cdc'")
     if cursor.fetchone() is None:
         cursor.execute("CREATE SCHEMA gauss_cdc")
     cursor.execute(_TABLES)
-    ledger = lock_ledger(cursor, source)
+    ours = look_at_ours(cursor)  # now: somebody may have been faster
+    for problem in foreign_problems(ours):
+        raise problem
+    guard = ownership.guard("ledger", ours.oids["ledger"])
+    ledger = lock_ledger(cursor, source, guard)
     if ledger is None:
         ledger = Ledger(source)
         marks = ", ".join(["%s"] * len(_FIELDS))
@@ -63,12 +72,12 @@ def take_fence(cursor: Any, source: str) -> Ledger:
     cursor.execute(
         "UPDATE gauss_cdc.ledger SET fence = %s WHERE source = %s", (ledger.fence, source)
     )
-    return ledger
+    return ledger, guard
 
 
-def lock_ledger(cursor: Any, source: str) -> Ledger | None:
-    """Read the row and hold it until the transaction ends."""
-    cursor.execute(_SELECT + " FOR UPDATE", (source,))
+def lock_ledger(cursor: Any, source: str, guard: str) -> Ledger | None:
+    """Read the row and hold it until the transaction ends; `guard` is `take_fence`'s."""
+    cursor.execute(f"{guard}{_SELECT} FOR UPDATE", (source,))
     row = cursor.fetchone()
     return None if row is None else _ledger(row)
 
@@ -76,11 +85,10 @@ def lock_ledger(cursor: Any, source: str) -> Ledger | None:
 def read_ledger(connection: Any, source: str) -> Ledger | None:
     """Look at a target's ledger without taking part; None where nothing was applied yet."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT 1 FROM pg_catalog.pg_tables"
-            " WHERE schemaname = 'gauss_cdc' AND tablename = 'ledger'"
-        )
-        if cursor.fetchone() is None:
+        ours = look_at_ours(cursor)
+        for problem in foreign_problems(ours):
+            raise problem
+        if "ledger" not in ours.oids:
             return None
         cursor.execute(_SELECT, (source,))
         row = cursor.fetchone()
@@ -94,10 +102,10 @@ def move_ledger(cursor: Any, before: Ledger, upto: Ledger) -> None:
         raise Superseded("the ledger moved", built_on=before.seq)
 
 
-def move_or_fail(before: Ledger, upto: Ledger) -> tuple[str, list[object]]:
+def move_or_fail(before: Ledger, upto: Ledger, guard: str) -> tuple[str, list[object]]:
     """Return a statement that writes what changed, and fails where the ledger is not `before`."""
     update, values = _moving(before, upto)
-    return f"WITH moved AS ({update} RETURNING 1) SELECT 1 / count(*) FROM moved", values
+    return f"{guard}WITH moved AS ({update} RETURNING 1) SELECT 1 / count(*) FROM moved", values
 
 
 def _moving(before: Ledger, upto: Ledger) -> tuple[str, list[object]]:

@@ -10,7 +10,7 @@ from spark_consumers.errors import ApplyError
 from spark_consumers.sinks.base import StagedShape
 from spark_consumers.sinks.postgres.bulk import has_stage
 from spark_consumers.sinks.postgres.copying import CopyRefused, CopyTask
-from spark_consumers.sinks.postgres.driver import Refused
+from spark_consumers.sinks.postgres.driver import SET_PATH, Refused
 from spark_consumers.sinks.postgres.encoding import no_text
 from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import ours
@@ -25,7 +25,7 @@ class CopyLoader:
         """`login` are the arguments of psycopg2.connect."""
         self.secrets = {name: str(login[name]) for name in _SECRETS if login.get(name)}
         public = {n: value for n, value in login.items() if n not in _SECRETS}
-        self._task = CopyTask(public, product.settings)
+        self._task = CopyTask(public, f"{SET_PATH}; {product.settings}")
 
     def takes(self, shape: StagedShape) -> bool:
         """Say whether a staging table can hold both rows of a change."""

@@ -41,6 +41,7 @@ class StepMessage:
     catalog: Catalog
     rows: Rows
     known: Ledger  # what the target holds, unless someone else came in between
+    guard: str  # before a statement on the ledger
     statements: list[_Statement] = field(default_factory=list)
 
     def text(self) -> tuple[str, list[object]]:
@@ -70,7 +71,7 @@ class StepMessage:
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
         """First of all: who is late waits here, and writes nothing."""
-        self.statements.insert(0, move_or_fail(before, upto))
+        self.statements.insert(0, move_or_fail(before, upto, self.guard))
 
     def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
         if (after, before) != (FIRST, LAST):
@@ -146,10 +147,10 @@ class _TableChanges:
             [*sent.values(), *key],
         )
 
-    @staticmethod
-    def _names(key: Sequence[str]) -> str:
+    def _names(self, key: Sequence[str]) -> str:
         # Without a cast, which would cut what is too long for the type.
-        return " AND ".join(f"t.{part(quote(name))} = %s" for name in key)
+        of = self.plan.table.columns
+        return " AND ".join(f"t.{part(quote(n))} {part(of[n].key_equality)} %s" for n in key)
 
 
 def _work(catalog: Catalog, table_id: TableId, changes: Sequence[Change]) -> _TableChanges:

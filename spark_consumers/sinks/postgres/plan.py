@@ -79,8 +79,9 @@ def make_plan(
     name = f"{quote(table.place.schema)}.{quote(table.place.name)}"
     into = ", ".join(quoted.values())
     temp = f"pg_temp.{stage}"
-    same_key = " AND ".join(f"t.{quoted[n]} = s.{cell[n]}" for n in key)
-    same_origin = " AND ".join(f"t.{quoted[n]} = s.o{at}" for at, n in enumerate(key))
+    equal = {name: column.key_equality for name, column in table.columns.items()}
+    same_key = " AND ".join(f"t.{quoted[n]} {equal[n]} s.{cell[n]}" for n in key)
+    same_origin = " AND ".join(f"t.{quoted[n]} {equal[n]} s.o{at}" for at, n in enumerate(key))
     typed = [f"o{at} {table.columns[n].type_name}" for at, n in enumerate(key)]
     typed += [f"{cell[n]} {table.columns[n].type_name}" for n in names]
     always = any(table.columns[n].is_always for n in names)
@@ -175,5 +176,11 @@ def _park(
         if unique.is_deferrable or column is None or column not in quoted:
             continue
         mine = [n for n in unique.columns if n in quoted]
-        changed = " OR ".join(f"t.{quoted[n]} IS DISTINCT FROM s.{cell[n]}" for n in mine)
+        # As IS DISTINCT FROM, which cannot name its operator.
+        changed = " OR ".join(
+            f"coalesce(NOT {was} {table.columns[n].key_equality} {now},"
+            f" ({was} IS NULL) <> ({now} IS NULL))"
+            for n in mine
+            for was, now in ((f"t.{quoted[n]}", f"s.{cell[n]}"),)
+        )
         yield f"SET {quoted[column]} = NULL", f"(s.op = 'd' OR {changed})"

@@ -3,18 +3,21 @@
 One set of rules: `apply` raises the first problem when it connects and when a load
 begins, `check` shows them all.  A hint is the statement that gives the right.
 """
+# ruff: noqa: S608  every part of a statement is our own
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from schemas.ownership import LEDGER, OwnSchema, is_trusted, look
+from schemas.system_schemas import OWN_SCHEMA
 from schemas.tables import TableId
 from spark_consumers.dialects.base import quote
 from spark_consumers.errors import TargetRefused
-from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, sqlstate
+from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, part, sqlstate
 
-LEDGER_SCHEMA: Final = "gauss_cdc"
+LEDGER_SCHEMA: Final = OWN_SCHEMA
 _NO_RIGHT: Final = "42501"
 _PARAMETERS: Final = 150_000  # from here on a role may be granted a setting
 _ROWS: Final = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE")
@@ -49,6 +52,19 @@ FROM (SELECT unnest(%s::text[]) AS s, unnest(%s::text[]) AS t) AS w
 JOIN pg_catalog.pg_namespace n ON n.nspname = w.s
 JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.t
 ORDER BY 1, 2
+"""
+
+_OF_OTHERS: Final = f"""
+SELECT n.nspname::text, c.relname::text, pg_get_userbyid(c.relowner)::text, current_user::text
+FROM (SELECT unnest(%s::text[]) AS s, unnest(%s::text[]) AS t) AS w
+JOIN pg_catalog.pg_namespace n ON n.nspname = w.s
+JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.t
+WHERE NOT {part(is_trusted("c.relowner"))} ORDER BY 1, 2
+"""
+_SCHEMAS_OF_OTHERS: Final = f"""
+SELECT n.nspname::text, pg_get_userbyid(n.nspowner)::text, current_user::text
+FROM pg_catalog.pg_namespace n
+WHERE n.nspname = ANY (%s::text[]) AND NOT {part(is_trusted("n.nspowner"))} ORDER BY 1
 """
 
 # A system administrator of openGauss has no rolsuper; PostgreSQL does not have this column.
@@ -87,8 +103,11 @@ def database_problems(cursor: Any) -> Iterator[TargetRefused]:
             "the role may not make the schema of the ledger",
             database=database,
             schema=LEDGER_SCHEMA,
-            hint=f"GRANT CREATE ON DATABASE {quote(database)} TO {to}",
+            hint=f"CREATE SCHEMA {LEDGER_SCHEMA} AUTHORIZATION {to}",
         )
+    if foreign := list(foreign_problems(look_at_ours(cursor))):
+        yield from foreign
+        return  # no right is to be given on what is not ours
     if is_there and not (uses and creates_in_ours):
         yield TargetRefused(
             "the role may not use the schema of the ledger",
@@ -103,6 +122,23 @@ def database_problems(cursor: Any) -> Iterator[TargetRefused]:
                 table=f"{LEDGER_SCHEMA}.{name}",
                 hint=f"ALTER TABLE {LEDGER_SCHEMA}.{name} OWNER TO {to}",
             )
+
+
+def foreign_problems(ours: OwnSchema) -> Iterator[TargetRefused]:
+    """What stands in the ledger's schema and is not ours."""
+    for found in ours.foreign:
+        yield TargetRefused(str(found), hint=found.way_out)
+
+
+def look_at_ours(cursor: Any) -> OwnSchema:
+    """Look at the ledger's schema, and at what `apply` uses there."""
+
+    def ask(question: str) -> list[tuple[str | None, ...]]:
+        cursor.execute(question)
+        rows: list[tuple[str | None, ...]] = cursor.fetchall()
+        return rows
+
+    return look(ask, LEDGER)
 
 
 def power_problems(cursor: Any) -> Iterator[TargetRefused]:
@@ -183,6 +219,34 @@ def ownership_problems(cursor: Any, tables: Iterable[TableId]) -> Iterator[Targe
                 hint=f"ALTER TABLE {quote(table.schema)}.{quote(table.name)} OWNER TO"
                 f" {quote(user)}",
             )
+
+
+def owner_problems(cursor: Any, tables: Iterable[TableId]) -> Iterator[TargetRefused]:
+    """Tables that another role made before us, in which its code would run with our rights."""
+    asked = sorted(tables)
+    cursor.execute(_OF_OTHERS, ([t.schema for t in asked], [t.name for t in asked]))
+    for schema, name, owner, user in cursor.fetchall():
+        yield TargetRefused(
+            "a table that is at the target belongs to another role, whose code in it would run with"
+            " our rights",
+            table=TableId(schema, name),
+            owner=owner,
+            hint=f"ALTER TABLE {quote(schema)}.{quote(name)} OWNER TO {quote(user)} if what is in"
+            " it can be trusted, else drop it",
+        )
+
+
+def schema_problems(cursor: Any, tables: Iterable[TableId]) -> Iterator[TargetRefused]:
+    """Schemas whose owner can put a table of its own in a table's place."""
+    cursor.execute(_SCHEMAS_OF_OTHERS, (sorted({table.schema for table in tables}),))
+    for schema, owner, user in cursor.fetchall():
+        yield TargetRefused(
+            "a schema at the target belongs to another role, which can replace tables there by its"
+            " own, whose code would run with our rights",
+            schema=schema,
+            owner=owner,
+            hint=f"ALTER SCHEMA {quote(schema)} OWNER TO {quote(user)}",
+        )
 
 
 def _tables(

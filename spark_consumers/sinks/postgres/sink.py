@@ -52,7 +52,7 @@ from spark_consumers.sinks.postgres.bulk import (
     load_bulk,
     types_of,
 )
-from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS
+from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, safely
 from spark_consumers.sinks.postgres.encoding import take_bytes
 from spark_consumers.sinks.postgres.exchange import exchange
 from spark_consumers.sinks.postgres.ledger import (
@@ -126,7 +126,7 @@ class PostgresSink:
         With `replica_role`, foreign keys and triggers are off where the user may do so.
         A `product` other than PostgreSQL needs a `connect` of its own (sinks.driver).
         """
-        self._connect: Callable[[], Any] = (
+        self._connect: Callable[[], Any] = safely(
             partial(psycopg2.connect, connect) if isinstance(connect, str) else connect
         )
         self._source = source
@@ -155,6 +155,7 @@ class PostgresSink:
         self._pid = 0  # of the connection's backend
         self._conn: Any = None
         self._fence: int | None = None
+        self._guard = ""  # before a statement on the ledger
         self._message_rows = message_rows if product.has_on_conflict else -1
         self._known: Ledger | None = None  # what the target held after our last transaction
         self._catalog = self._unread(self._shadows)
@@ -162,7 +163,7 @@ class PostgresSink:
     def start(self) -> Ledger:
         """Wait until no other applier of this source runs, then take the fence."""
         with self._transaction() as cursor:
-            ledger = take_fence(cursor, self._source)
+            ledger, self._guard = take_fence(cursor, self._source)
             self._drop_staged(cursor)
         self._fence, self._known = ledger.fence, ledger
         return ledger
@@ -173,7 +174,8 @@ class PostgresSink:
             return self.start()
         with self._transaction() as cursor:
             # Waits for a commit of ours that is still running somewhere.
-            ledger = check_fence(lock_ledger(cursor, self._source), self._source, self._fence)
+            there = lock_ledger(cursor, self._source, self._guard)
+            ledger = check_fence(there, self._source, self._fence)
             if self._has_staged:
                 self._drop_staged(cursor)
         self._known, self._has_staged = ledger, False
@@ -222,7 +224,7 @@ class PostgresSink:
             return None
         if not isinstance(staged, Staged):
             return None
-        message = StepMessage(self._catalog, staged.rows, known)
+        message = StepMessage(self._catalog, staged.rows, known, self._guard)
         try:
             upto = step(message, segment, fence=self._fence)
         except NotOneMessage:
@@ -257,8 +259,8 @@ class PostgresSink:
                 name for name, why in segment.after.inexact.items() if unshown(why) == NOT_LOADED
             }
             one = _Step(
-                cursor, self._source, self._catalog, self._tables, self._loads, staged, waiting,
-                self._on_note, self._shadows, segment.loads, keeps=self._keeps,
+                cursor, self._source, self._guard, self._catalog, self._tables, self._loads, staged,
+                waiting, self._on_note, self._shadows, segment.loads, keeps=self._keeps,
             )  # fmt: skip
             upto = step(one, segment, fence=self._fence, on_step=self._on_step)
             if isinstance(staged, StagedBulk):
@@ -418,6 +420,7 @@ class _Step:
 
     cursor: Any
     source: str
+    guard: str  # before a statement on the ledger
     catalog: Catalog
     made: Tables
     loads: OpenLoads
@@ -434,7 +437,7 @@ class _Step:
         return self.staged.ddl if isinstance(self.staged, StagedBulk) else self.staged.rows.ddl
 
     def lock_ledger(self) -> Ledger | None:
-        return lock_ledger(self.cursor, self.source)
+        return lock_ledger(self.cursor, self.source, self.guard)
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
         move_ledger(self.cursor, before, upto)

@@ -15,23 +15,26 @@ from typing import Any, Final
 from schemas import type_names
 from schemas.control import Origin, SchemaChange
 from schemas.errors import LOAD_AGAIN
+from schemas.ownership import is_trusted
+from schemas.system_schemas import SEARCH_PATH
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.dialects import COLUMN_TYPES, user_types
 from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote, refuse_reserved
 from spark_consumers.dialects.fitting import fits
 from spark_consumers.errors import MissingColumn, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.postgres.apply import Catalog
-from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, sqlstate
+from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, part, sqlstate
 from spark_consumers.sinks.postgres.owned import Owned
+from spark_consumers.sinks.postgres.rights import owner_problems
 from spark_consumers.sinks.postgres.shadows import Shadows, written
 
 # Each part in quotes, whether it needs them or not: as type_names.parse() writes them.
-_TYPES: Final = """
+_TYPES: Final = f"""
 SELECT said.qualified, said.name FROM (
     SELECT '"' || replace(n.nspname, '"', '""') || '"."' || replace(t.typname, '"', '""') || '"',
            '"' || replace(t.typname, '"', '""') || '"', t.typtype
     FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
-    WHERE t.typtype <> 'p'
+    WHERE t.typtype <> 'p' AND {part(is_trusted("t.typowner"))}
 ) said (qualified, name, typtype)
 WHERE said.qualified = ANY (%s) OR said.typtype = 'b' AND '*.' || said.name = ANY (%s)
 """
@@ -288,8 +291,8 @@ class Tables:
             return
         if not (statements := self._extras(change, code=self._code)):
             return
-        if not self._code:  # a name in a definition means the server's own
-            cursor.execute("SET LOCAL search_path = pg_catalog")
+        if self._code:  # names in functions are those that their callers see
+            cursor.execute("SET LOCAL search_path TO DEFAULT")
         for statement in statements:
             if isinstance(statement, LeftOut):
                 self._left_out += 1
@@ -299,8 +302,8 @@ class Tables:
                 )
             elif (why := _try(cursor, statement)) is not None:
                 self._on_note(f"{change.tag} of {about} is not applied: the target says {why}")
-        if not self._code:
-            cursor.execute("SET LOCAL search_path TO DEFAULT")
+        if self._code:
+            cursor.execute(f"SET LOCAL search_path TO {SEARCH_PATH}")
 
     def begin(
         self, cursor: Any, catalog: Catalog, change: SchemaChange, *, keeps: bool = False
@@ -446,11 +449,13 @@ class Tables:
         if self._owned.made(cursor, table) is not None:
             return
         self._owned.take(cursor, table)
-        if self._replace:
-            return
         if not self.is_there(cursor, catalog, table):
             return
         lock_table(cursor, table)  # what is asked here must still be so when the step commits
+        for problem in owner_problems(cursor, [table]):
+            raise problem
+        if self._replace:
+            return
         cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {written(table)})")
         if cursor.fetchone()[0]:
             raise TargetNotEmpty(

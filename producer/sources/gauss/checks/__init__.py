@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from producer.errors import OptionRefused
@@ -22,7 +23,8 @@ from producer.sources.gauss.options import effective
 from producer.sources.gauss.point import has_windows
 from producer.sources.gauss.readings import Readings, ReadingSession, read
 from producer.sources.gauss.resolver import MARKS
-from producer.sources.rights import problems_of_reading
+from producer.sources.rights import foreign_problems, problems_of_reading
+from schemas import ownership
 from schemas.findings import Finding, Level, refused
 
 __all__ = ["check_gauss_source", "findings"]
@@ -68,8 +70,8 @@ def check_gauss_source(
     for problem in problems_of_reading(rights, gauss_catalog.user(session)):
         yield refused("rights", problem, level)
     yield from _marks(options, session, fix=fix)
-    if options.role == "primary" and (way_out := requests.why_not(session)):
-        yield Finding(Level.NOTE, "re-reads", requests.CANNOT_ASK, way_out)
+    if options.role == "primary":
+        yield from requests.check(session)
 
 
 def _marks(options: Options, session: ReadingSession, *, fix: bool) -> Iterator[Finding]:
@@ -78,7 +80,9 @@ def _marks(options: Options, session: ReadingSession, *, fix: bool) -> Iterator[
         decided = effective(options.plugin_options, options.terms)
         if decided.ordered_by != "csn" or not has_windows(decided) or options.role != "primary":
             return
-        if statements := marks.missing(session, gauss_catalog.user(session)):
+        if foreign := list(foreign_problems(session, ownership.MARKS)):
+            yield from map(partial(refused, _MARKS), foreign)
+        elif statements := marks.missing(session, gauss_catalog.user(session)):
             what = "the role may not write the table of marks, by which tables are loaded"
             yield Finding(Level.ERROR, _MARKS, what, "; ".join(statements))
         elif fix and marks.make(session):

@@ -5,6 +5,9 @@
 --
 -- No client's statement fails because of an error in here: a change that cannot be described
 -- becomes a record that says so, and its tables become inexact. `gauss-cdc ddl uninstall` drops all of it.
+--
+-- Arguments of our own functions have exactly their types: then no function of the same name that
+-- somebody else has put into the schema is ever preferred.
 
 CREATE SCHEMA IF NOT EXISTS gauss_cdc;
 COMMENT ON SCHEMA gauss_cdc IS 'gauss-cdc: schema changes for change data capture';
@@ -355,7 +358,8 @@ DECLARE
 BEGIN
     SELECT o.name INTO ours FROM gauss_cdc.ddl_publication o JOIN pg_publication p
         ON p.pubname = o.name
-    WHERE NOT p.puballtables AND NOT gauss_cdc.ddl_is_published('gauss_cdc.ddl_log'::regclass, o.name);
+    WHERE NOT p.puballtables
+      AND NOT gauss_cdc.ddl_is_published('gauss_cdc.ddl_log'::regclass::oid, o.name);
     IF FOUND THEN
         EXECUTE format('ALTER PUBLICATION %I ADD TABLE gauss_cdc.ddl_log', ours.name);
     END IF;
@@ -396,7 +400,7 @@ BEGIN
                 FROM pg_type WHERE oid = object);
     WHEN 'type' THEN
         IF (SELECT typtype = 'd' FROM pg_type WHERE oid = object) THEN
-            RETURN gauss_cdc.ddl_definition(class, object, 'domain');
+            RETURN gauss_cdc.ddl_definition(class, object, 'domain'::text);
         END IF;
         RETURN (SELECT format('CREATE TYPE %s AS ENUM (%s)', format_type(object, NULL),
                     (SELECT string_agg(quote_literal(enumlabel), ', ' ORDER BY enumsortorder)
@@ -443,10 +447,10 @@ BEGIN
             SELECT relfilenode::bigint FROM pg_class WHERE oid = part.oid))),
         'detached', json_build_array(json_build_array(
             part.oid::bigint, part.root::bigint,
-            CASE WHEN pg_relation_size(TG_RELID) = 0 THEN part.bound END))), NULL);
+            CASE WHEN pg_relation_size(TG_RELID) = 0 THEN part.bound END))), NULL::text);
     RETURN NULL;
 EXCEPTION WHEN others THEN
-    PERFORM gauss_cdc.ddl_gap('TRUNCATE TABLE', ARRAY[TG_RELID], SQLSTATE);
+    PERFORM gauss_cdc.ddl_gap('TRUNCATE TABLE'::text, ARRAY[TG_RELID], SQLSTATE);
     RETURN NULL;
 END $$;
 
@@ -504,7 +508,7 @@ BEGIN
         'version', 1, 'event', 'drop', 'tag', TG_TAG, 'dropped', gone,
         'via_root', coalesce(via_root, true), 'tables', coalesce(tables, '[]')), context);
 EXCEPTION WHEN others THEN
-    PERFORM gauss_cdc.ddl_gap(TG_TAG, '{}', SQLSTATE);
+    PERFORM gauss_cdc.ddl_gap(TG_TAG, '{}'::oid[], SQLSTATE);
 END $$;
 
 CREATE FUNCTION gauss_cdc.ddl_on_end() RETURNS event_trigger
@@ -551,7 +555,7 @@ BEGIN
             context := NULL;  -- the script's statement, not the client's
         END IF;
         CONTINUE WHEN c.schema_name = 'gauss_cdc' OR c.schema_name ~ '^pg_(temp|toast)'
-            OR c.object_identity LIKE 'pg_temp%'
+            OR c.object_identity LIKE 'pg_temp%' OR c.object_type = 'publication'
             OR c.object_type = 'trigger' AND c.object_identity LIKE 'gauss_cdc_truncate on %';
         IF c.object_type IN ('table', 'table column', 'foreign table', 'foreign table column') THEN
             this := c.objid;
@@ -630,7 +634,7 @@ BEGIN
         IF seen.shape IS NOT NULL AND NOT seen.is_for_all AND seen.persistence = 'p'
             AND seen.ours <> ALL (seen.publications)
             AND seen.schema NOT IN ('pg_catalog', 'information_schema', 'gauss_cdc')
-            AND gauss_cdc.ddl_matches(seen.schema, seen.name)
+            AND gauss_cdc.ddl_matches(seen.schema::text, seen.name::text)
         THEN
             EXECUTE format('ALTER PUBLICATION %I ADD TABLE %I.%I',
                            seen.ours, seen.schema, seen.name);
@@ -701,30 +705,28 @@ EXCEPTION WHEN others THEN
 END $$;
 
 -- Ours only: only the triggers call these, and no role can attach them to its own tables.
--- Default privileges may have given rights to more than PUBLIC.
-REVOKE ALL ON SCHEMA gauss_cdc FROM PUBLIC;
-REVOKE ALL ON ALL TABLES IN SCHEMA gauss_cdc FROM PUBLIC;
-REVOKE ALL ON ALL SEQUENCES IN SCHEMA gauss_cdc FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA gauss_cdc FROM PUBLIC;
+-- Default privileges may have given rights to more than PUBLIC. What else is in the schema keeps its.
 DO $$
 DECLARE
-    who name;
+    this record;
 BEGIN
-    FOR who IN
-        SELECT DISTINCT r.rolname FROM (
-            SELECT relacl AS acl, relowner AS owner FROM pg_catalog.pg_class
-            WHERE relnamespace = 'gauss_cdc'::regnamespace
-            UNION ALL SELECT proacl, proowner FROM pg_catalog.pg_proc
-            WHERE pronamespace = 'gauss_cdc'::regnamespace
-            UNION ALL SELECT nspacl, nspowner FROM pg_catalog.pg_namespace
-            WHERE nspname = 'gauss_cdc') AS o
-        CROSS JOIN LATERAL pg_catalog.aclexplode(o.acl) AS a
-        JOIN pg_catalog.pg_roles r ON r.oid = a.grantee WHERE a.grantee <> o.owner
+    FOR this IN
+        SELECT DISTINCT o.rights, coalesce(quote_ident(r.rolname), 'PUBLIC') AS who FROM (
+            SELECT format('ALL ON %s %s', CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END,
+                          c.oid::regclass) AS rights, c.relacl AS acl, c.relowner AS owner
+            FROM pg_class c WHERE c.relnamespace = 'gauss_cdc'::regnamespace
+              AND c.relkind IN ('r', 'S') AND c.relname ~ '^ddl_'
+            UNION ALL
+            SELECT 'ALL ON FUNCTION ' || p.oid::regprocedure,
+                   coalesce(p.proacl, acldefault('f', p.proowner)), p.proowner
+            FROM pg_proc p WHERE p.pronamespace = 'gauss_cdc'::regnamespace
+            UNION ALL
+            SELECT 'CREATE ON SCHEMA gauss_cdc', n.nspacl, n.nspowner
+            FROM pg_namespace n WHERE n.nspname = 'gauss_cdc') AS o
+        CROSS JOIN LATERAL aclexplode(o.acl) AS a
+        LEFT JOIN pg_roles r ON r.oid = a.grantee WHERE a.grantee <> o.owner
     LOOP
-        EXECUTE pg_catalog.format('REVOKE ALL ON SCHEMA gauss_cdc FROM %I CASCADE', who);
-        EXECUTE pg_catalog.format('REVOKE ALL ON ALL TABLES IN SCHEMA gauss_cdc FROM %I CASCADE', who);
-        EXECUTE pg_catalog.format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA gauss_cdc FROM %I CASCADE', who);
-        EXECUTE pg_catalog.format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA gauss_cdc FROM %I CASCADE', who);
+        EXECUTE format('REVOKE %s FROM %s CASCADE', this.rights, this.who);
     END LOOP;
 END $$;
 
@@ -737,7 +739,7 @@ CREATE EVENT TRIGGER gauss_cdc_ddl_drop ON sql_drop
                  'DROP FOREIGN TABLE', 'DROP FUNCTION', 'DROP INDEX', 'DROP LANGUAGE',
                  'DROP MATERIALIZED VIEW', 'DROP OPERATOR', 'DROP OPERATOR CLASS',
                  'DROP OPERATOR FAMILY', 'DROP OWNED', 'DROP POLICY', 'DROP PROCEDURE',
-                 'DROP PUBLICATION', 'DROP ROUTINE', 'DROP RULE', 'DROP SCHEMA', 'DROP SEQUENCE',
+                 'DROP ROUTINE', 'DROP RULE', 'DROP SCHEMA', 'DROP SEQUENCE',
                  'DROP SERVER', 'DROP STATISTICS', 'DROP SUBSCRIPTION', 'DROP TABLE',
                  'DROP TEXT SEARCH CONFIGURATION', 'DROP TEXT SEARCH DICTIONARY',
                  'DROP TEXT SEARCH PARSER', 'DROP TEXT SEARCH TEMPLATE', 'DROP TRANSFORM',

@@ -21,9 +21,11 @@ from typing import Final
 from producer.core.canonical import canonical
 from producer.core.catalog_rows import reads_otherwise
 from producer.core.shape_change import ShapeChange
+from producer.core.sql_words import Words
 from producer.sources.postgres.triggers.moved import moved_object
 from producer.sources.postgres.triggers.records import (
     BY_TYPE,
+    Command,
     DroppedObject,
     RecordedTable,
     TriggerMessage,
@@ -39,6 +41,7 @@ Infer = Callable[[TableSchema, TableSchema], ShapeChange]
 
 _CREATES: Final = ("CREATE TABLE", "CREATE TABLE AS", "SELECT INTO", "CREATE SCHEMA")
 _OF_TYPES: Final = ("ALTER TYPE", "ALTER DOMAIN")
+_OF_TABLES: Final = ("trigger", "rule", "policy")
 _BOOL: Final = 16
 _MONEY: Final = 790
 _PLAIN: Final = {21, 23, 20, _BOOL, 25, 1043, 2950}  # int2, int4, int8, bool, text, varchar, uuid
@@ -199,7 +202,7 @@ class Follower:
                 continue
             after = replace(table, id=TableId(name, table.id.name))
             del self.known[table.id]
-            if self._is_in_scope(name, table.id.name):
+            if self._is_wanted(after.id):
                 self.known[after.id] = after
                 yield ShapeChange(table, after, message.tag)
             else:
@@ -296,7 +299,7 @@ class Follower:
                 yield from self._dropped_table(gone, message, tables)
             elif gone.kind == "index":
                 yield from self._dropped_index(gone, message)
-            elif gone.is_original and self._is_in_scope(gone.schema or gone.name, gone.identity):
+            elif gone.is_original and self._is_wanted(_place(gone, gone.schema or gone.name)):
                 yield ShapeChange(
                     None,
                     None,
@@ -331,14 +334,15 @@ class Follower:
                 self.known[table.id] = after
                 yield ShapeChange(table, after, message.tag)
                 return
-        yield ShapeChange(
-            None,
-            None,
-            message.tag,
-            kind=gone.kind,
-            identity=gone.identity,
-            canonical=f"DROP INDEX IF EXISTS {gone.identity}",
-        )
+        if self._is_wanted(_place(gone, gone.schema)):
+            yield ShapeChange(
+                None,
+                None,
+                message.tag,
+                kind=gone.kind,
+                identity=gone.identity,
+                canonical=f"DROP INDEX IF EXISTS {gone.identity}",
+            )
 
     def _is_captured(self, shape: RecordedTable, message: TriggerMessage) -> bool:
         return (
@@ -461,7 +465,7 @@ class Follower:
                 continue
             if table is not None and command.kind == "table" and message.tag != "COMMENT":
                 yield ShapeChange(table, table, command.tag)
-            elif self._is_in_scope(command.schema or command.identity, command.identity):
+            elif self._is_wanted(_place(command, command.schema or command.identity)):
                 yield ShapeChange(
                     None,
                     None,
@@ -472,11 +476,22 @@ class Follower:
                     or command.definition,
                 )
 
-    def _is_in_scope(self, schema: str | None, identity: str) -> bool:
-        return self._is_wanted(TableId((schema or "").strip('"'), identity))
-
     def _is_wanted(self, table: TableId) -> bool:
         return self.wanted(table) and table not in self.hidden
+
+
+def _place(told: Command | DroppedObject, schema: str | None) -> TableId:
+    """What `tables.include` is asked for: of a trigger, a rule or a policy it is the table.
+
+    >>> _place(DroppedObject("rule", None, None, 'r on "a b".t', 1, True, None, None), None)
+    TableId(schema='a b', name='t')
+    """
+    if told.kind in _OF_TABLES:
+        words = Words(told.identity)
+        words.identifier()
+        if words.take("ON") and len(table := words.dotted()) > 1:
+            return TableId(*table[-2:])
+    return TableId((schema or "").strip('"'), told.identity)
 
 
 def _is_readable(message: TriggerMessage) -> bool:

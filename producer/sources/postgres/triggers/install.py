@@ -20,10 +20,11 @@ from psycopg2 import sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer.errors import NotPermitted, SourceError, Unsupported
-from producer.sources import patterns
-from producer.sources.postgres.catalog import asking, server_info
+from producer.sources import patterns, requests
+from producer.sources.postgres.catalog import QueryingConnection, asking, server_info
 from producer.sources.postgres.publications import publication
 from producer.sources.postgres.triggers.records import CHANNEL, Trust
+from schemas import ownership
 from schemas.system_schemas import OWN_SCHEMA, SYSTEM
 from schemas.tables import TableId
 
@@ -70,11 +71,12 @@ def state(connection: Connection, name: str | None = None) -> Triggers:
             return Triggers(0, enabled=False)
         enabled = set(found) == set(TRIGGERS) and all(is_on for is_on, _ in found.values())
         version = max(_version(said) for _, said in found.values())
-        channel, problem = _channel(cursor, version)
+        ours = _look(connection)
+        channel, problem = _channel(cursor, version, ours)
         if not enabled:
             problem = "some event triggers of ours are off or gone"
-        cursor.execute("SELECT has_schema_privilege(%s, 'USAGE')", [OWN_SCHEMA])
-        if not cursor.fetchone()[0]:
+        cursor.execute(_READABLE, [OWN_SCHEMA])
+        if ours.foreign or not cursor.fetchone()[0]:
             problem = problem or _unpublished(connection, name)
             return Triggers(version, enabled=enabled, channel=channel, problem=problem)
         cursor.execute("SELECT name, schemas FROM gauss_cdc.ddl_publication")
@@ -94,20 +96,19 @@ def state(connection: Connection, name: str | None = None) -> Triggers:
     )
 
 
-# Rights, owners and all else that could let another role write a record, each with its name.
+# What `install` chose, where the role may read it.
+_READABLE: Final = """
+SELECT count(*) = 2 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname IN ('ddl_publication', 'ddl_tables')
+AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+"""
+# Rights and all else that could let another role write a record, each with its name.
 # Superusers may do all of it anyway.
 _CHANNEL_STATE: Final = """
-SELECT c.oid,
-    (SELECT rolsuper FROM pg_roles WHERE oid = c.relowner)
-        AND (SELECT rolsuper FROM pg_roles WHERE oid = n.nspowner),
-    CASE
-    WHEN c.relkind <> 'r' OR c.relpersistence <> 'p' OR c.relispartition
-        THEN 'it is not an ordinary table'
+SELECT CASE
+    WHEN c.relpersistence <> 'p' THEN 'it is not logged'
     WHEN NOT c.relrowsecurity OR EXISTS (SELECT FROM pg_policy WHERE polrelid = c.oid)
         THEN 'its row security is off or has a policy'
-    WHEN c.relhasrules OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid)
-        OR EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid OR inhparent = c.oid)
-        THEN 'it has triggers, rules, parents or children'
     WHEN EXISTS (SELECT FROM aclexplode(c.relacl) a
                  WHERE a.grantee <> c.relowner AND a.privilege_type <> 'SELECT')
         OR EXISTS (SELECT FROM pg_attribute t CROSS JOIN LATERAL aclexplode(t.attacl) a
@@ -131,21 +132,27 @@ WHERE n.nspname = %s AND c.relname = %s
 """
 
 
-def _channel(cursor: Any, version: int) -> tuple[int, str]:
+def _channel(cursor: Any, version: int, ours: ownership.OwnSchema) -> tuple[int, str]:
     """Return the oid of the table with the records, and why they cannot be trusted."""
     if version < _TABLE:
         return 0, (
             "the triggers are those of an earlier release, whose messages any role can write: "
             "they are not read"
         )
-    cursor.execute(_CHANNEL_STATE, [list(TRIGGERS), OWN_SCHEMA, CHANNEL])
-    row = cursor.fetchone()
-    if row is None:
+    oid = ours.oids.get(CHANNEL, 0)
+    for foreign in ours.foreign:
+        return oid, str(foreign)
+    if not oid:
         return 0, f"{OWN_SCHEMA}.{CHANNEL} does not exist: the triggers write to it"
-    oid, is_ours, why = row
-    if not is_ours:
-        why = "its owner, or its schema's, is not a superuser"
-    return int(oid), why and f"{OWN_SCHEMA}.{CHANNEL} cannot be trusted: {why}"
+    cursor.execute(_CHANNEL_STATE, [list(TRIGGERS), OWN_SCHEMA, CHANNEL])
+    (why,) = cursor.fetchone()
+    return oid, why and f"{OWN_SCHEMA}.{CHANNEL} cannot be trusted: {why}"
+
+
+def _look(connection: Connection) -> ownership.OwnSchema:
+    """Look at our tables: whose they are decides who writes records, with a superuser's rights."""
+    query = QueryingConnection(connection).query
+    return ownership.look(query, ownership.TRIGGERS, superusers=True)
 
 
 def _unpublished(connection: Connection, name: str | None) -> str:
@@ -194,6 +201,7 @@ def install(
     """
     check_rights(connection)
     with _transaction(connection), asking(connection) as cursor:
+        _take_schema(connection, cursor)
         _remove(connection, keeps_channel=True)
         make(connection, cursor, name, include, exclude)
         # Every change is recorded from here on; this records the present shapes.
@@ -211,13 +219,7 @@ def make(
             publication=name,
             hint="`gauss-cdc check --fix` makes it, or the first `run`",
         )
-    cursor.execute("SELECT to_regnamespace(%s) IS NOT NULL", [OWN_SCHEMA])
-    if cursor.fetchone()[0] and _channel(cursor, VERSION)[1]:
-        raise SourceError(
-            "a schema of our name exists that is not ours",
-            schema=OWN_SCHEMA,
-            hint=f"look at it, then DROP SCHEMA {OWN_SCHEMA} CASCADE, and install again",
-        )
+    _take_schema(connection, cursor)
     cursor.execute(script(connection.server_version))
     _publish_channel(connection, cursor, name)
     rows = [(False, patterns.parse(text)) for text in include]
@@ -245,6 +247,28 @@ def make(
         "  OR NOT (SELECT bool_or(pubviaroot) FROM pg_publication WHERE pubname = %s))",
         [name],
     )
+    if problem := _channel(cursor, VERSION, _look(connection))[1]:
+        raise SourceError(problem, hint=f"drop what is not ours in {OWN_SCHEMA}, and install again")
+
+
+def _take_schema(connection: Connection, cursor: Any) -> None:
+    """Let our schema, if it is there, be a superuser's: its functions will have such rights.
+
+    Who owned it keeps its tables, and may ask for re-reads.  Raises SourceError where a table of
+    the triggers is not ours.
+    """
+    cursor.execute(
+        "SELECT rolname FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner"
+        " WHERE n.nspname = %s AND NOT r.rolsuper",
+        [OWN_SCHEMA],
+    )
+    for (owner,) in cursor.fetchall():
+        space, who = sql.Identifier(OWN_SCHEMA), sql.Identifier(owner)
+        cursor.execute(sql.SQL("ALTER SCHEMA {} OWNER TO CURRENT_USER").format(space))
+        cursor.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(space, who))
+        requests.make_for(QueryingConnection(connection), owner)
+    for foreign in _look(connection).foreign:
+        raise SourceError(str(foreign), hint=foreign.way_out)
 
 
 def _publish_channel(connection: Connection, cursor: Any, name: str) -> None:
@@ -272,13 +296,12 @@ def uninstall(connection: Connection) -> bool:
     if not was.version:
         return False
     check_rights(connection)
-    with _transaction(connection):
-        if was.channel:
-            with asking(connection) as cursor:
-                cursor.execute(
-                    "INSERT INTO gauss_cdc.ddl_log (body) VALUES (%s)",
-                    ['{"version": 1, "event": "uninstall"}'],
-                )
+    with _transaction(connection), asking(connection) as cursor:
+        if was.channel and not _look(connection).foreign:
+            cursor.execute(
+                "INSERT INTO gauss_cdc.ddl_log (body) VALUES (%s)",
+                ['{"version": 1, "event": "uninstall"}'],
+            )
         _remove(connection)
     return True
 
@@ -290,8 +313,8 @@ SELECT gauss_cdc.ddl_emit(json_build_object(
                                  ORDER BY c.oid), '[]')
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE (c.relkind = 'r' OR c.relkind = 'p' AND v.via_root) AND c.relpersistence = 'p'
-          AND gauss_cdc.ddl_matches(n.nspname, c.relname)
-          AND n.nspname !~ %s)), NULL)
+          AND gauss_cdc.ddl_matches(n.nspname::text, c.relname::text)
+          AND n.nspname !~ %s)), NULL::text)
 FROM (SELECT coalesce(bool_or(p.pubviaroot), true) AS via_root
       FROM pg_publication p JOIN gauss_cdc.ddl_publication o ON o.name = p.pubname) AS v
 """
@@ -369,8 +392,6 @@ def _remove(connection: Connection, *, keeps_channel: bool = False) -> None:
     `keeps_channel`: keep the table of the records, since `run` has not read all of them.
     """
     was = state(connection)
-    if not was.version:
-        return
     with asking(connection) as cursor:
         for trigger in TRIGGERS:
             cursor.execute(
@@ -396,27 +417,25 @@ def _remove(connection: Connection, *, keeps_channel: bool = False) -> None:
                             sql.Identifier(was.publication), sql.Identifier(*table)
                         )
                     )
-        if keeps_channel and was.channel and not was.problem:
-            cursor.execute(_DROP_ALL_BUT_THE_CHANNEL)
-            return
-        cursor.execute("DROP SCHEMA IF EXISTS gauss_cdc CASCADE")
+        is_kept = keeps_channel and not _channel(cursor, VERSION, _look(connection))[1]
+        cursor.execute(_OF_TRIGGERS, [OWN_SCHEMA, OWN_SCHEMA, CHANNEL if is_kept else ""])
+        for (thing,) in cursor.fetchall():
+            cursor.execute(f"DROP {thing} CASCADE")
+        cursor.execute(_DROP_EMPTY_SCHEMA)
 
 
-_DROP_ALL_BUT_THE_CHANNEL: Final = """
-DO $$
-DECLARE
-    this text;
-BEGIN
-    FOR this IN SELECT p.oid::pg_catalog.regprocedure::text FROM pg_catalog.pg_proc p
-                WHERE p.pronamespace = 'gauss_cdc'::pg_catalog.regnamespace LOOP
-        EXECUTE 'DROP FUNCTION IF EXISTS ' || this || ' CASCADE';
-    END LOOP;
-    FOR this IN SELECT c.oid::pg_catalog.regclass::text FROM pg_catalog.pg_class c
-                WHERE c.relnamespace = 'gauss_cdc'::pg_catalog.regnamespace
-                  AND c.relkind = 'r' AND c.relname <> 'ddl_log' LOOP
-        EXECUTE 'DROP TABLE ' || this || ' CASCADE';
-    END LOOP;
-END $$
+# Functions first: event triggers, and triggers on partitions, go with them.
+_OF_TRIGGERS: Final = """
+SELECT 'FUNCTION IF EXISTS ' || p.oid::regprocedure FROM pg_proc p
+WHERE p.pronamespace = to_regnamespace(%s) AND p.proname ~ '^ddl_'
+UNION ALL
+SELECT 'TABLE ' || c.oid::regclass FROM pg_class c
+WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r' AND c.relname ~ '^ddl_'
+AND c.relname <> %s
+"""
+# Requests for re-reads may be in it.
+_DROP_EMPTY_SCHEMA: Final = """
+DO 'BEGIN DROP SCHEMA IF EXISTS gauss_cdc; EXCEPTION WHEN dependent_objects_still_exist THEN END'
 """
 
 
