@@ -32,6 +32,7 @@ from spark_consumers.kafka.read import CutReader, RangeReader, SchemaOf, registr
 from spark_consumers.kafka.registry import newest_id
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.run import Polling, run
+from spark_consumers.security import check_logins
 from spark_consumers.sinks.callback import CallbackSink, Group
 from spark_consumers.sinks.positions import LocalPosition, Position, SparkPosition
 from spark_consumers.versions import Version
@@ -48,6 +49,12 @@ class Options:
     registry: str | SchemaOf  # URL, or what finds a schema by id
     source: str  # kafka.prefix
     registry_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    allow_plaintext_login: bool = False  # to servers that are not this machine, without TLS
+
+    def __post_init__(self) -> None:
+        """Raise SettingRefused for a login that others could read on the network."""
+        if not self.allow_plaintext_login:
+            check_logins(self.client, self.registry, self.registry_options)
 
     def schema_of(self) -> SchemaOf:
         """Find schemas by id."""
