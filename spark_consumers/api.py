@@ -107,7 +107,8 @@ class CommitGroup:
 
     def changes(self, table: TableId) -> DataFrame:
         """Typed changes of one table; sort by (seq, ordinal) where order matters."""
-        topic = Topics(self.options.source).table(table)
+        named = {r.topic for r in self.segment.ranges}
+        topic = Topics(self.options.source).of(table, named)
         ranges = [r for r in self.segment.ranges if r.topic == topic]
         ids = self.segment.schema_ids.get(topic, ())
         schemas = {schema_id: self.schema_of(schema_id) for schema_id in ids}
@@ -139,13 +140,12 @@ def changes(
     SubjectUnknown for a table that has no topic, RangeExpired where Kafka deleted the commits.
     """
     schema_of = options.schema_of()
-    topic = Topics(options.source).table(table)
     with closing(History(options.client, options.source, schema_of)) as history:
         epoch = history.newest().version.epoch
         walk = history.walk(table, history.behind(Version(epoch, after)), loads=False)
         found = walk.take_all(None if upto is None else Version(epoch, upto))
         is_committed = history.readable(found)
-    ids = found.schema_ids or (newest_id(schema_of, topic),)
+    ids = found.schema_ids or (newest_id(schema_of, Topics(options.source).names(table)),)
     return changes_frame(
         spark,
         options.client,

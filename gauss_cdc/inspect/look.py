@@ -382,7 +382,7 @@ def _is_one(topic: str, topics: Topics, tables: Sequence[str]) -> bool:
     if (table := topics.table_of(topic)) is not None:
         return str(table) in tables
     split_at_dots = ((t[:at], t[at + 1 :]) for t in tables for at, c in enumerate(t) if c == ".")
-    return any(topics.table(TableId(*parts)) == topic for parts in split_at_dots)
+    return any(topic in topics.names(TableId(*parts)) for parts in split_at_dots)
 
 
 def _shown(change: Change, cells: Sequence[Cell]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -137,7 +137,7 @@ class Turn:
                 strays=strays,
             )
             if strays:
-                self.blocking(self._take_back, head, strays, known)
+                self.blocking(self._take_back, head, strays, known, writer_state.topics)
             return writer_state, known
         known = {}
         if self.source.tables and result.made.snapshot:  # else each one is read beside the stream
@@ -148,14 +148,18 @@ class Turn:
         return writer_state, known
 
     def _take_back(
-        self, head: Head, strays: Sequence[SchemaChange], known: Mapping[TableId, TableSchema]
+        self,
+        head: Head,
+        strays: Sequence[SchemaChange],
+        known: Mapping[TableId, TableSchema],
+        there: Container[str],
     ) -> None:
         """Before any commit gets the number of a stray; in a Kafka transaction, and in no range."""
         topics = self.options.topics
         changes = taken_back(
             strays,
             known,
-            lambda table: as_it_is(head, head.resume, 0, table, topics.table(table.id)),
+            lambda table: as_it_is(head, head.resume, 0, table, topics.of(table.id, there)),
         )
         chunk = PlainChunk(topics.ddl, head.epoch, head.last_seq, head.resume)
         for ordinal, change in enumerate(changes, of_reread(head.n) - len(changes)):
@@ -182,7 +186,8 @@ class Turn:
         head, topics = start.head, self.options.topics
         chunk = PlainChunk(topics.ddl, head.epoch, head.last_seq, head.resume)
         for ordinal, table in enumerate(known.values()):
-            change = as_it_is(head, head.resume, ordinal, table, topics.table(table.id))
+            topic = topics.of(table.id, start.topics)
+            change = as_it_is(head, head.resume, ordinal, table, topic)
             chunk.put(0, table_key(table.id), self.publisher.encode_change(change), ordinal)
         return chunk.finish()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from schemas.registry_client import ITS_URL, NO_REGISTRY, UNREADABLE, is_avro, settings
@@ -51,16 +51,20 @@ class SchemaCache:
         return self._newest(f"{topic}-value")
 
 
-def newest_id(schema_of: SchemaOf, topic: str) -> int:
-    """Return the id of the newest schema of a topic's values; raise SubjectUnknown."""
-    newest = schema_of.newest(topic) if isinstance(schema_of, SchemaCache) else None
-    if newest is None:
-        raise SubjectUnknown(
-            "the schema registry has no schema of a topic",
-            topic=topic,
-            hint="are prefix and table right, and is the table captured?",
-        )
-    return newest
+def newest_id(schema_of: SchemaOf, topics: Sequence[str]) -> int:
+    """Return the id of the newest schema of a topic's values: of the first that has one.
+
+    Raises SubjectUnknown where none has.
+    """
+    if isinstance(schema_of, SchemaCache):
+        for topic in topics:
+            if (newest := schema_of.newest(topic)) is not None:
+                return newest
+    raise SubjectUnknown(
+        "the schema registry has no schema of a topic",
+        topic=topics[-1],
+        hint="are prefix and table right, and is the table captured?",
+    )
 
 
 def registry_at(url: str, options: Mapping[str, Any] | None = None) -> SchemaCache:

@@ -77,11 +77,6 @@ class SourceOptions:
                 why=error,
             ) from None
 
-    @property
-    def topic(self) -> str:
-        """The table's topic."""
-        return Topics(self.prefix).table(self.table)
-
     def schema_of(self) -> SchemaCache:
         """Find schemas by id."""
         if isinstance(self.registry, str):
@@ -99,7 +94,7 @@ class SourceOptions:
             with closing(self.history(schema_of)) as history:
                 if ids := self.all_of(history).schema_ids:
                     return schema_of(ids[-1]), None
-        newest = newest_id(schema_of, self.topic)
+        newest = newest_id(schema_of, Topics(self.prefix).names(self.table))
         return schema_of(newest), newest
 
     def history(self, schema_of: SchemaCache, clients: Clients = CLIENTS) -> History:
