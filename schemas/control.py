@@ -134,8 +134,11 @@ def identities_of(commits: Sequence[CommitEntry]) -> Mapping[int, tuple[int, int
 
 
 def greatest_csn(commits: Sequence[CommitEntry]) -> int:
-    """Return the greatest CSN."""
-    return commits.csn if isinstance(commits, PackedEntries) else max(e.csn for e in commits)
+    """Return the greatest CSN; 0: none has one."""
+    if isinstance(commits, PackedEntries):
+        return commits.csn
+    # Gaps of our own, which have no rows, once had a position of the log there.
+    return max((e.csn for e in commits if e.xid or e.rows), default=0)
 
 
 @dataclass(frozen=True, slots=True)

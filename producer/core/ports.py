@@ -170,6 +170,10 @@ class Source(takeover.Source, Protocol):
         """Say whether a table that appears has no rows older than its first change."""
 
     @property
+    def positions_are_csns(self) -> bool:
+        """Say whether a place between two commits has a CSN: its position."""
+
+    @property
     def ids_are_oids(self) -> bool:
         """Say whether the stream's relation ids are the tables' oids."""
 

@@ -131,6 +131,7 @@ class NativeChunk(chunk.Chunk):
         epoch: int,
         seq: int,
         point: int,
+        csn: int,
         max_row_bytes: int,
     ) -> None: ...
     @property

@@ -147,6 +147,11 @@ class GaussSource:
         return False
 
     @property
+    def positions_are_csns(self) -> bool:
+        """In the order of CSNs only: a snapshot does not say its own."""
+        return self.decided.ordered_by == "csn"
+
+    @property
     def keepalives_move(self) -> bool:
         """Say whether a keepalive's position says that everything before was sent."""
         return self._reader.keepalives_move

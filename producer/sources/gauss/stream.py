@@ -256,7 +256,7 @@ class GaussStream:
             )
         at = instant(said) if said else 0
         # sql_decoding has no xid at all; 0 is PostgreSQL's value for "no transaction id".
-        begin = Begin(Lsn(start), at, xid or 0, csn, begun.user)
+        begin = Begin(Lsn(start), at, xid or 0, csn or 0, begun.user)
         return begin, Commit(Lsn(start), Lsn(end), at)
 
     def _decoded(self, position: int, record: bytes) -> Iterator[tuple[int, Message]]:

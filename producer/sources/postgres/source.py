@@ -86,6 +86,7 @@ class PostgresSource:
 
     encoding = "utf-8"  # the sessions' client_encoding
     keepalives_move = True
+    positions_are_csns = True  # it has no others
     ids_are_oids = True
     rereads = True
     tells_switches = True
