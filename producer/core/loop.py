@@ -453,6 +453,7 @@ class Loop:
                     self._step(answer)
                 case CutsDurable(offsets):
                     self._log.judge_own(self._in_flight, offsets)
+                    self._source.delivered(self._in_flight)
                     self._observer.on_step("run: cut durable, not confirmed")
                     self._step(answer)
                     self._progress.seq = self._engine.seq

@@ -254,6 +254,9 @@ class Source(takeover.Source, Protocol):
         `before`: the look before, with which tables are compared, too.
         """
 
+    def delivered(self, cuts: Sequence[Cut]) -> None:
+        """Take note of records of cuts that are durable."""
+
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""
 

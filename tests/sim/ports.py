@@ -300,6 +300,9 @@ class SimSource:
         self._source.published.add(table.name)
         return ""
 
+    def delivered(self, cuts: Sequence[Cut]) -> None:
+        """Nothing is asked of it."""
+
     def type_name(self, _oid: int, _modifier: int) -> str:
         return ""
 

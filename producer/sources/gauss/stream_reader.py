@@ -34,6 +34,9 @@ class TableQueries(Protocol):
     def holds(self, table: TableId, xid: int, rows: int) -> bool:
         """Query whether a captured table has exactly `rows` rows of a transaction."""
 
+    def judged(self, xid: int, tables: frozenset[TableId]) -> None:
+        """Take it that the gaps of these tables, by a transaction's statements, are known."""
+
 
 class StreamReader:
     """The stream of one source; it begins with `start`."""
@@ -96,6 +99,7 @@ class StreamReader:
             loses_rows_behind_ddl=mode.is_gaussdb and mode.decodes_ddl,
             wrote=self._server.wrote,
             holds=self._server.holds,
+            judged=self._server.judged,
             held=self._held(csn),
             style=form.style,
         )
