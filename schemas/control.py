@@ -153,6 +153,7 @@ class Head:
     resume: int
     state_from: int
     written_at: int = 0  # µs since 1970-01-01 UTC
+    source_end: int | None = None  # where the source's log ended, as it said last; in resume's unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,6 +395,7 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
         raw["resume"],
         raw["state_from"],
         _micros(raw["written_at"]),
+        raw.get("source_end"),
     )
     match raw["kind"]:
         case "START" | "STATE" as kind:

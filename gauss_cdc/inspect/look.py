@@ -109,10 +109,12 @@ def standing_table(standing: ReplicationStatus) -> Table:
             table.add_row("", f"[yellow]{escape(f'{name} is not exact: {why}')}[/]")
     for note in standing.notes:
         table.add_row("", f"[yellow]{escape(note)}[/]")
+    unread = f"{_known(standing.bytes_behind)} bytes"
+    if standing.csns_behind is not None:
+        unread = f"{standing.csns_behind} CSNs"
     table.add_row(
         "lag",
-        f"{_known(standing.commits_behind)} commits, {_known(standing.bytes_behind)} bytes, "
-        f"{_known(standing.seconds_behind)} s",
+        f"{_known(standing.commits_behind)} commits, {unread}, {_known(standing.seconds_behind)} s",
     )
     return table
 

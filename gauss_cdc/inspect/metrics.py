@@ -33,6 +33,8 @@ METRICS: Final[dict[str, str]] = {  # after gauss_cdc_; unknown values are omitt
     "place_up": "1 if the place of label `place` answered: source, kafka, registry, target",
     "lag_commits": "Source transactions in Kafka that the target does not hold",
     "lag_bytes": "Bytes of the source's log that are not in Kafka yet",
+    "lag_csns": "CSNs that the source gave out and that are not in Kafka yet: in the order of "
+    "CSNs, by a coordinator's heartbeats (enable-heartbeat)",
     "lag_seconds": "Age of the newest applied commit (of the load where there is none); "
     "0 where nothing is behind",
     "retained_wal_bytes": "Bytes of log that the source keeps for our slot",
@@ -54,6 +56,7 @@ def values(standing: ReplicationStatus) -> dict[str, float | None]:
     found: dict[str, float | None] = {
         "lag_commits": standing.commits_behind,
         "lag_bytes": standing.bytes_behind,
+        "lag_csns": standing.csns_behind,
         "lag_seconds": standing.seconds_behind,
     }
     if (source := standing.source) is not None:

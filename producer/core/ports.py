@@ -170,6 +170,13 @@ class Source(takeover.Source, Protocol):
         """Say whether a table that appears has no rows older than its first change."""
 
     @property
+    def told_end(self) -> int:
+        """Where the log ends, as the stream said last; 0: it does not.
+
+        For what lags only: what is before it may still be to come.
+        """
+
+    @property
     def positions_are_csns(self) -> bool:
         """Say whether a place between two commits has a CSN: its position."""
 

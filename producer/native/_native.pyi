@@ -85,6 +85,7 @@ class Walker(walk.Walker):
 
 class HeldRecords(held.Held):
     last_csn: int
+    told_end: int
     def __init__(
         self, style: str, *, is_batch: bool, by_csn: bool, newest_csn: int, hold_bytes: int
     ) -> None: ...

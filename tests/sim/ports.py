@@ -131,6 +131,7 @@ class SimSource:
     new_tables_are_complete = True
     ids_are_oids = False
     positions_are_csns = True
+    told_end = 0
     reports_ddl = False
     rereads = True
 

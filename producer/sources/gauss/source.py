@@ -161,6 +161,18 @@ class GaussSource:
         return self._reader.keepalives_move
 
     @property
+    def told_end(self) -> int:
+        """The end of the log by the newest heartbeat; by a coordinator's, the newest CSN.
+
+        A data node's says a position of its log also where its slot is in the order of CSNs
+        (manual, decoding options, enable-heartbeat), which is not compared.
+        """
+        told = self._reader.told_end()
+        if self.decided.ordered_by == "lsn":
+            return told
+        return max(told - 1, 0) if self._has_ids_of_its_own else 0
+
+    @property
     def rereads(self) -> bool:
         """Say whether a table has a place in the stream: by a slot, or by marks in the log."""
         return self.server.is_primary and gauss_point.rereads(self._options)

@@ -113,6 +113,11 @@ class GaussStream:
         """The CSN of the newest transaction that was taken, in the order of CSNs; 0 before."""
         return self._passed.last_csn
 
+    @property
+    def told_end(self) -> int:
+        """What the newest heartbeat says of the log on disk; 0: none came."""
+        return max(self._buffer.told_end, 0 if self._held is None else self._held.told_end)
+
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False
     ) -> Iterator[tuple[int, Message]]:

@@ -67,6 +67,10 @@ class StreamReader:
         """Return the CSN of the newest transaction that was taken, in the order of CSNs."""
         return 0 if self._stream is None else self._stream.last_csn
 
+    def told_end(self) -> int:
+        """Return what the newest heartbeat says of the log on disk; 0: none came."""
+        return 0 if self._stream is None else self._stream.told_end
+
     def start(
         self,
         known: dict[TableId, TableSchema],

@@ -87,6 +87,7 @@ class PostgresSource:
     encoding = "utf-8"  # the sessions' client_encoding
     keepalives_move = True
     positions_are_csns = True  # it has no others
+    told_end = 0  # what comes is as old as the reading of the log
     ids_are_oids = True
     rereads = True
     tells_switches = True
