@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
@@ -32,6 +32,8 @@ from gauss_cdc.config_tables import LoadSection, TablesSection
 from gauss_cdc.secrets import from_environment, from_file, holds_secret, is_secret, option
 from gauss_cdc.settings import ConfigError, Duration, Options, Public, Section, duration
 from producer.kafka.direct.settings import WAY_OUT, refusal
+from schemas import plaintext
+from schemas.secret_file import exposed_of
 from schemas.topics import Topics
 from spark_consumers.security import OWN as JAVA_CLIENT
 from spark_consumers.sinks.kinds import SINKS
@@ -166,6 +168,10 @@ class KafkaSection(Section):
     password_file: Path | None = None
     """File that holds it; used where the variable is not set."""
 
+    allow_plaintext_login: bool = False
+    """Log in by PLAIN or OAUTHBEARER without TLS to brokers that are not this machine: whoever
+    reads the network has the login then. For containers of one host, for instance."""
+
     def client_settings(self) -> dict[str, str | int | float | bool]:
         """Librdkafka's settings, the secret among them."""
         secret = self.password.get_secret_value()
@@ -204,6 +210,9 @@ class RegistrySection(Section):
 
     credentials_file: Path | None = None
     """File that holds `user:password`; used where the variable is not set."""
+
+    allow_plaintext_login: bool = False
+    """Send credentials to an `http://` URL that is not of this machine."""
 
     @field_validator("url")
     @classmethod
@@ -316,6 +325,9 @@ class SparkSection(Section):
         return master
 
 
+_ALLOWED: Final = "allow-plaintext-login = true where nobody else reads that network"
+
+
 class Config(Section):
     """A whole file."""
 
@@ -333,6 +345,16 @@ class Config(Section):
         """Settings for `security.java_client`: librdkafka's, and the Java client's own."""
         own = {k: v for k, v in self.spark.options.items() if k.startswith(JAVA_CLIENT)}
         return {**self.kafka.client_settings(), **revealed(own)}
+
+    def plaintext_logins(self) -> Iterator[tuple[list[str], str]]:
+        """Find logins that others could read on the network: which key, and why it is refused."""
+        if not self.kafka.allow_plaintext_login:
+            for name, why in plaintext.of_kafka(self.spark_client()):
+                at = ["spark", "options"] if name.startswith(JAVA_CLIENT) else ["kafka", "client"]
+                yield [*at, name], f"{why}; or set [kafka] {_ALLOWED}"
+        if not self.registry.allow_plaintext_login:
+            for name, why in plaintext.of_registry(self.registry.url, self.registry.client()):
+                yield ["registry", *name.split("/")], f"{why}; or set [registry] {_ALLOWED}"
 
 
 def load(path: Path) -> Config:
@@ -360,8 +382,9 @@ def load(path: Path) -> Config:
         raise ConfigError(reasons) from None
     if config.source.kind != "postgres" and (keys := config.load.postgres_only()):
         raise ConfigError(_place(path, text, ["load", keys[0]], 'only with kind = "postgres"'))
-    if wrong := list(config.source.problems()):
-        raise ConfigError("\n".join(_place(path, text, ["source", *k], why) for k, why in wrong))
+    wrong = [(["source", *key], why) for key, why in config.source.problems()]
+    if wrong := [*wrong, *config.plaintext_logins()]:
+        raise ConfigError("\n".join(_place(path, text, key, why) for key, why in wrong))
     if (refused := kafka_settings.problem(config.kafka.client_settings())) is not None:
         name, why = refused
         where = ["kafka", "client", *([name] if name else [])]
@@ -442,6 +465,7 @@ def _read_options(raw: dict[str, Any], path: Path, text: str) -> None:
                 table[name] = option(name, value, way=_WAYS.get(name, ""))
             except ValueError as error:
                 wrong.append(_place(path, text, [*where, name], str(error)))
+        wrong += [_place(path, text, [*where, name], why) for name, why in exposed_of(table)]
     if wrong:
         raise ConfigError("\n".join(wrong))
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from gauss_cdc.logs import log
 from producer.core.loop import Progress as Streamed
@@ -119,9 +119,10 @@ class RunReport:
             )
         if not now.takeovers or self._loads:
             return  # nothing streams yet
-        behind: dict[str, Any] = (
-            {} if self._by_csn else {"lag_bytes": max(0, now.received - now.resume)}
-        )
+        unit, end = "lag_bytes", max(now.received, now.told_end)
+        if self._by_csn:
+            unit, end = "lag_csns", now.told_end
+        behind = {unit: max(0, end - now.resume)} if now.told_end or not self._by_csn else {}
         log(
             *(_run_log, logging.INFO, "streamed"),
             rows=rows,

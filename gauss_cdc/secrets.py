@@ -25,6 +25,7 @@ from urllib.parse import quote, unquote
 from pydantic import SecretStr
 
 from producer.sources.dsn import names_in
+from schemas.secret_file import exposed
 
 STARS: Final = "**********"
 _LEAST: Final = 4  # characters of a secret that is searched for in other text
@@ -138,7 +139,10 @@ def hidden() -> Iterator[None]:
 def from_file(path: Path) -> str:
     """Read a secret's file, without its last line end."""
     try:
-        return known(path.expanduser().read_text("utf-8").removesuffix("\n").removesuffix("\r"))
+        with path.expanduser().open(encoding="utf-8") as file:
+            if why := exposed(path, os.fstat(file.fileno())):
+                raise ValueError(why)
+            return known(file.read().removesuffix("\n").removesuffix("\r"))
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:

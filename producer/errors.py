@@ -181,7 +181,7 @@ class TakenOver(KafkaError):
 
 
 class TopicUnfit(KafkaError):
-    """A topic exists without the settings we need."""
+    """A topic exists without the settings we need, or Kafka takes its name for another one's."""
 
     exit_code = 32
 

@@ -107,6 +107,7 @@ def _run_once(
             admin=admin,
             registry=registry,
             on_topics=lambda found: changed.append(TopicsChanged(found)),
+            note=observer.on_note,
             native=None if parts is None else parts.encoder,
         )
         publisher.prepare()

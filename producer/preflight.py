@@ -35,7 +35,7 @@ from producer.sources.rights import shortened
 from schemas.findings import Finding, Level, refused
 from schemas.load import CUT, SCHEMA_CHANGE, canonical
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
-from schemas.topics import below, value_subject
+from schemas.topics import below, unified, value_subject
 from schemas.types import TypeOptions, UnknownType, type_of
 
 _TYPES = TypeOptions()
@@ -385,6 +385,12 @@ def _kafka_rights(
     topics, rights = options.topics, KafkaRights(options.client)
     for problem in rights.problems(there):
         yield refused("Kafka rights", problem)
+    taken = {unified(name): name for name in sorted(admin.names())}
+    for table in tables:
+        name = topics.of(table, there)
+        if (other := taken.setdefault(unified(name), name)) != name and name not in there:
+            what = f"its topic is {topics.apart(table)}: Kafka takes {name} for {other}"
+            yield Finding(Level.NOTE, f"table {table}", what)
     data = [name for name in map(topics.table, tables) if name not in there]
     try:
         admin.try_to_make(

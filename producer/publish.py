@@ -69,13 +69,14 @@ class Publisher:
         admin: TopicAdmin,
         registry: Registry,
         on_topics: Callable[[Mapping[str, Topic]], None],
+        note: Callable[[str], None] = lambda _: None,
         native: CompileNative | None = None,
     ) -> None:
         """`native`: compiles encoders of rows; None: they are generated Python."""
         self._options, self._native = options, native
         self._admin = admin
         self._registry = registry
-        self._on_topics = on_topics
+        self._on_topics, self._note = on_topics, note
         self._topics: dict[str, Topic] = {}
         self.encoding = (
             "utf-8"  # of cells; a source with another encoding sets it before the first row
@@ -94,8 +95,20 @@ class Publisher:
     def prepare_tables(self, tables: list[TableId]) -> None:
         """Make the data topics of a first load in one go."""
         if tables:
-            self._admin.ensure(self._options.topics.table(table) for table in tables)
+            self._make_topics(tables)
             self.look()
+
+    def _make_topics(self, tables: list[TableId]) -> None:
+        """Make each table's topic; one whose name Kafka takes for another's is set apart."""
+        topics = self._options.topics
+        wanted = {topics.of(table, self._topics): table for table in tables}
+        refused = self._admin.ensure_apart(wanted)
+        self._admin.ensure(topics.apart(wanted[name]) for name in refused)
+        for name, why in refused.items():
+            table = wanted[name]
+            self._note(
+                f"{table} has the topic {topics.apart(table)}, as Kafka refuses {name}: {why}"
+            )
 
     def look(self) -> dict[str, Topic]:
         """Read the topics of the prefix as they are."""
@@ -115,10 +128,11 @@ class Publisher:
         and stays in one partition.
         """
         options = self._options
-        topic = options.topics.table(table.id)
+        topic = options.topics.of(table.id, self._topics)
         if topic not in self._topics:
-            self._admin.ensure([topic])
+            self._make_topics([table.id])
             self._on_topics(self.look())
+            topic = options.topics.of(table.id, self._topics)
         envelope = EnvelopeOptions(types=options.types)
         schema_id, *key_ids = [
             self._register(subject, schema) for subject, schema in self._schemas(table)
@@ -187,7 +201,7 @@ class Publisher:
     def _schemas(self, table: TableSchema) -> Iterator[tuple[str, Mapping[str, object]]]:
         """Give the subjects and schemas of a table: of its values, then of its keys, if any."""
         options, envelope = self._options, EnvelopeOptions(types=self._options.types)
-        topic = options.topics.table(table.id)
+        topic = options.topics.of(table.id, self._topics)
         yield value_subject(topic), envelope_schema(options.prefix, table, envelope)
         if options.key == "primary-key" and table.key:
             yield key_subject(topic), key_schema(options.prefix, table, envelope)

@@ -134,8 +134,11 @@ def identities_of(commits: Sequence[CommitEntry]) -> Mapping[int, tuple[int, int
 
 
 def greatest_csn(commits: Sequence[CommitEntry]) -> int:
-    """Return the greatest CSN."""
-    return commits.csn if isinstance(commits, PackedEntries) else max(e.csn for e in commits)
+    """Return the greatest CSN; 0: none has one."""
+    if isinstance(commits, PackedEntries):
+        return commits.csn
+    # Gaps of our own, which have no rows, once had a position of the log there.
+    return max((e.csn for e in commits if e.xid or e.rows), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +153,7 @@ class Head:
     resume: int
     state_from: int
     written_at: int = 0  # µs since 1970-01-01 UTC
+    source_end: int | None = None  # where the source's log ended, as it said last; in resume's unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +395,7 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
         raw["resume"],
         raw["state_from"],
         _micros(raw["written_at"]),
+        raw.get("source_end"),
     )
     match raw["kind"]:
         case "START" | "STATE" as kind:

@@ -16,8 +16,8 @@ Headers = list[tuple[str, bytes]]
 
 
 def transaction_headers(xid: int, csn: int, user: str | None = None) -> Headers:
-    """What is constant in a transaction; built once."""
-    out = [(XID, str(xid).encode()), (CSN, str(csn).encode())]
+    """What is constant in a transaction; built once.  A CSN of 0 is none."""
+    out = [(XID, str(xid).encode()), *([(CSN, str(csn).encode())] if csn else ())]
     return out if user is None else [*out, (USER, user.encode())]
 
 

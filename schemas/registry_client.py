@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Mapping
 from typing import Any, Final
@@ -16,7 +17,8 @@ _PATIENCE: Final[Mapping[str, Any]] = {
 }
 _NUMBERS: Final = {*_PATIENCE, "cache.capacity", "cache.latest.ttl.sec"}
 
-# What an Avro reader raises for foreign bytes or a foreign schema.
+# What an Avro reader raises for foreign bytes or a foreign schema, and Confluent's client for an
+# answer that it did not expect.
 UNREADABLE: Final = (
     ValueError,
     LookupError,
@@ -28,6 +30,28 @@ UNREADABLE: Final = (
     MemoryError,
     struct.error,
 )
+
+
+NO_REGISTRY: Final = "the answer is not a schema registry's"
+ITS_URL: Final = "is the URL right, and is it a proxy that answers?"
+
+
+def is_avro(answer: object, language: str | None) -> bool:
+    """Say whether a registry answered with an Avro schema, not with one of another language.
+
+    Raises ValueError for an answer that is no schema: a proxy's, for instance.
+
+    >>> is_avro('{"type": "record"}', None), is_avro('syntax = "proto3";', "PROTOBUF")
+    (True, False)
+    """
+    if not isinstance(answer, str):
+        raise ValueError("an answer without a schema")  # noqa: TRY004  of the server
+    if language not in (None, "", "AVRO"):
+        return False
+    schema = json.loads(answer)
+    if isinstance(schema, (list, str)) or (isinstance(schema, dict) and "type" in schema):
+        return True
+    raise ValueError("an answer that is no Avro schema")
 
 
 def settings(url: str, options: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -4,13 +4,17 @@ Kafka allows `[a-zA-Z0-9._-]` and 249 characters.  A character outside
 `[a-zA-Z0-9_-]` in a schema or table name becomes `_uXXXX` (UTF-16 code units,
 as Debezium's `avro_unicode` does for fields), and so does an underscore that
 would read as the start of such an escape: names survive the way back.
+
+Kafka refuses a topic whose name differs from another's by `.` and `_` only (`app.a_b`, `app_a.b`):
+its metrics take them for one.  A table whose topic it refuses has another one, whose name ends
+in its hash; whoever looks for a table's topic takes that one where it is there (`Topics.of`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +22,8 @@ from schemas.tables import TableId
 
 MAX_TOPIC = 249
 _ESCAPE = re.compile(r"_u([0-9a-f]{4})")
-_HASHED = re.compile(r"-[0-9a-f]{16}\Z")  # the end of a name that was shortened to MAX_TOPIC
+_HASHED = re.compile(r"-[0-9a-f]{16}\Z")  # the end of a name that was shortened, or set apart
+_APART = " apart"  # is hashed with a name: it has two hashes
 _PREFIX = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{0,63}")
 
 
@@ -55,6 +60,24 @@ def unescape(text: str) -> str:
             units += text[at].encode("utf-16-be")
             at += 1
     return units.decode("utf-16-be")
+
+
+def unified(topic: str) -> str:
+    """Return what Kafka takes a topic's name for.
+
+    >>> unified("bank.app.a_b") == unified("bank.app_a.b")
+    True
+    """
+    return topic.replace(".", "_")
+
+
+def _hashed(name: str, salt: str = "") -> str:
+    digest = hashlib.sha256((name + salt).encode()).hexdigest()[:16]
+    return f"{name[: MAX_TOPIC - 17]}-{digest}"
+
+
+def _looks_hashed(name: str) -> bool:
+    return name in (_hashed(name[:-17]), _hashed(name[:-17], _APART))
 
 
 def below(prefix: str) -> str:
@@ -105,27 +128,46 @@ class Topics:
 
     def table(self, table: TableId) -> str:
         """Topic of a table; a name above Kafka's limit is cut and ends in its hash."""
-        name = f"{self.prefix}.{escape(table.schema)}.{escape(table.name)}"
+        name = self._whole(table)
         # A name that only looks shortened is shortened as well: no two tables share a topic.
-        if len(name) < MAX_TOPIC or (len(name) == MAX_TOPIC and not _HASHED.search(name)):
+        is_plain = len(name) < MAX_TOPIC and not _looks_hashed(name)
+        if is_plain or (len(name) == MAX_TOPIC and not _HASHED.search(name)):
             return name
-        digest = hashlib.sha256(name.encode()).hexdigest()[:16]
-        return f"{name[: MAX_TOPIC - 17]}-{digest}"
+        return _hashed(name)
+
+    def apart(self, table: TableId) -> str:
+        """Topic of a table whose usual name Kafka takes for another topic's: it ends in a hash."""
+        return _hashed(self._whole(table), _APART)
+
+    def of(self, table: TableId, there: Container[str]) -> str:
+        """Topic of a table among those that are there, or the one to be made."""
+        apart = self.apart(table)
+        return apart if apart in there else self.table(table)
+
+    def names(self, table: TableId) -> tuple[str, str]:
+        """Both topics that a table may have; a set-apart one, which comes first, is the one."""
+        return self.apart(table), self.table(table)
+
+    def _whole(self, table: TableId) -> str:
+        return f"{self.prefix}.{escape(table.schema)}.{escape(table.name)}"
 
     def table_of(self, topic: str) -> TableId | None:
-        """Table of a topic; None for control and foreign topics, and names that end in a hash."""
-        head, _, rest = topic.partition(".")
-        schema, _, name = rest.partition(".")
-        if head != self.prefix:
-            return None
-        try:
-            table = TableId(unescape(schema), unescape(name))
-        except UnicodeDecodeError:  # half a character: not a table's name
-            return None
-        return table if schema and name and self.table(table) == topic else None
+        """Table of a topic; None for control and foreign topics, and for names that were cut."""
+        for name in (topic, *([topic[:-17]] if _HASHED.search(topic) else ())):
+            head, _, rest = name.partition(".")
+            schema, _, ending = rest.partition(".")
+            if head != self.prefix or not schema or not ending:
+                continue
+            try:
+                table = TableId(unescape(schema), unescape(ending))
+            except UnicodeDecodeError:  # half a character: not a table's name
+                continue
+            if topic in self.names(table):
+                return table
+        return None
 
     def table_by(self, topic: str, schema: Mapping[str, Any]) -> TableId | None:
-        """Table of a topic whose values have this schema, also where the name ends in a hash."""
+        """Table of a topic whose values have this schema, also where the name was cut."""
         if (table := self.table_of(topic)) is not None:
             return table
         head, _, rest = str(schema.get("namespace")).partition(".")
@@ -134,7 +176,7 @@ class Topics:
             table = TableId(*map(unescape, rest.partition(".")[::2]))
         except UnicodeDecodeError:
             return None
-        return table if head and self.table(table) == topic else None
+        return table if head and topic in self.names(table) else None
 
     def is_data(self, topic: str) -> bool:
         """Say whether a topic holds rows of a table, judged by its name."""

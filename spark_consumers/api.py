@@ -32,6 +32,7 @@ from spark_consumers.kafka.read import CutReader, RangeReader, SchemaOf, registr
 from spark_consumers.kafka.registry import newest_id
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.run import Polling, run
+from spark_consumers.security import check_logins
 from spark_consumers.sinks.callback import CallbackSink, Group
 from spark_consumers.sinks.positions import LocalPosition, Position, SparkPosition
 from spark_consumers.versions import Version
@@ -48,6 +49,12 @@ class Options:
     registry: str | SchemaOf  # URL, or what finds a schema by id
     source: str  # kafka.prefix
     registry_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    allow_plaintext_login: bool = False  # to servers that are not this machine, without TLS
+
+    def __post_init__(self) -> None:
+        """Raise SettingRefused for a login that others could read on the network."""
+        if not self.allow_plaintext_login:
+            check_logins(self.client, self.registry, self.registry_options)
 
     def schema_of(self) -> SchemaOf:
         """Find schemas by id."""
@@ -100,7 +107,8 @@ class CommitGroup:
 
     def changes(self, table: TableId) -> DataFrame:
         """Typed changes of one table; sort by (seq, ordinal) where order matters."""
-        topic = Topics(self.options.source).table(table)
+        named = {r.topic for r in self.segment.ranges}
+        topic = Topics(self.options.source).of(table, named)
         ranges = [r for r in self.segment.ranges if r.topic == topic]
         ids = self.segment.schema_ids.get(topic, ())
         schemas = {schema_id: self.schema_of(schema_id) for schema_id in ids}
@@ -132,13 +140,12 @@ def changes(
     SubjectUnknown for a table that has no topic, RangeExpired where Kafka deleted the commits.
     """
     schema_of = options.schema_of()
-    topic = Topics(options.source).table(table)
     with closing(History(options.client, options.source, schema_of)) as history:
         epoch = history.newest().version.epoch
         walk = history.walk(table, history.behind(Version(epoch, after)), loads=False)
         found = walk.take_all(None if upto is None else Version(epoch, upto))
         is_committed = history.readable(found)
-    ids = found.schema_ids or (newest_id(schema_of, topic),)
+    ids = found.schema_ids or (newest_id(schema_of, Topics(options.source).names(table)),)
     return changes_frame(
         spark,
         options.client,

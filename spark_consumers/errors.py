@@ -185,6 +185,6 @@ class TopicReplaced(StreamError):
 
 
 class SettingRefused(StreamError):
-    """A security setting of Kafka that Spark's client cannot honour."""
+    """A security setting of Kafka that Spark's client cannot honour, or a login in plain text."""
 
     exit_code = 85

@@ -123,8 +123,8 @@ def loaded(at: Ledger, offset: int, cut: TableLoad) -> Ledger:
         case LoadPhase.CHUNK:
             inexact.setdefault(table, _UNDER_WAY)
         case LoadPhase.END:
-            inexact.pop(table, None)
-            inexact.pop(Topics(at.source).table(cut.table), None)
+            for name in (table, *Topics(at.source).names(cut.table)):
+                inexact.pop(name, None)
             if cut.lossy is not None:
                 inexact[table] = f"seen: {cut.lossy}"
     return replace(

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from schemas import plaintext
+from schemas.secret_file import exposed_of
 from spark_consumers.errors import SettingRefused
 
 _PACKAGE: Final = "org.apache.kafka.common.security"
@@ -158,6 +160,22 @@ _SAME: Final[tuple[str, ...]] = (
     "client.dns.lookup",
     "client.rack",
 )
+
+
+def check_logins(
+    client: Mapping[str, Any], registry: object, registry_options: Mapping[str, Any]
+) -> None:
+    """Raise SettingRefused where a login could be read on the network; for programs."""
+    found = list(plaintext.of_kafka(client))
+    if isinstance(registry, str):
+        found += plaintext.of_registry(registry, registry_options)
+    for setting, why in found:
+        raise SettingRefused(
+            "a login is refused",
+            hint=f"{why}; or allow it where nobody else reads that network "
+            "(allow_plaintext_login, in the data source allowPlaintextLogin)",
+            setting=setting,
+        )
 
 
 def java_client(client: Mapping[str, Any]) -> dict[str, str]:
@@ -388,6 +406,8 @@ def _from_store(data: bytes, password: str) -> tuple[str, str]:
 
 def _read(setting: str, path: str) -> bytes:
     try:
+        for _, why in exposed_of({setting: path}):
+            raise SettingRefused("a private key is not one", hint=why, setting=setting)
         return Path(path).read_bytes()
     except OSError as error:
         raise _refused(setting, f"{path}: {error.strerror}") from error

@@ -24,6 +24,8 @@ CALLED_FROM_OUTSIDE = {
     "spark_consumers.source.reader: latestOffset": "Spark",
     "spark_consumers.source.reader: prepareForTriggerAvailableNow": "Spark 4.2 and later",
     "gauss_cdc.logs: filter": "logging",
+    "gauss_cdc.inspect.metrics: handle_error": "socketserver",
+    "gauss_cdc.inspect.metrics: log_message": "http.server",
     "gauss_cdc.watch: render": "rich, of a column of a progress bar",
     "gauss_cdc.secrets: writelines": "whoever writes to stderr",
     "gauss_cdc.sandbox.emulator.server: sessions": "tests wait for what the emulator has finished",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from gauss_cdc import logs
+from gauss_cdc.secrets import holds_secret
 from gauss_cdc.settings import duration
 from schemas.errors import LOAD_AGAIN, Explained
 from schemas.positions import Lsn
@@ -85,6 +86,17 @@ def configured(command: Any) -> Any:
         show_default=True,
         help="Configuration file.",
     )(command)
+
+
+def without_password(variable: str) -> Callable[..., str | None]:
+    """Refuse a secret in an argument, which the list of processes shows to all users."""
+
+    def take(_context: click.Context, _parameter: click.Parameter, dsn: str | None) -> str | None:
+        if dsn is not None and holds_secret(dsn):
+            raise click.BadParameter(f"a password must not be an argument; set {variable}")
+        return dsn
+
+    return take
 
 
 def logged(command: Any) -> Any:

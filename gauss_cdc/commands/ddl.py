@@ -13,9 +13,8 @@ from typing import Any
 import click
 
 from gauss_cdc import wiring
-from gauss_cdc.commands.base import ExampleCommand, configured
+from gauss_cdc.commands.base import ExampleCommand, configured, without_password
 from gauss_cdc.config import SOURCE_PASSWORD, load
-from gauss_cdc.secrets import holds_secret
 from gauss_cdc.watch import console, say
 from producer.kafka.registry import Registry
 from producer.options import Options
@@ -33,18 +32,9 @@ def ddl_group() -> None:
     """Schema changes: event triggers of a PostgreSQL source; the effect of a statement."""
 
 
-def _without_password(
-    _context: click.Context, _parameter: click.Parameter, dsn: str | None
-) -> str | None:
-    """Refuse a secret in an argument, which the list of processes shows to all users."""
-    if dsn is not None and holds_secret(dsn):
-        raise click.BadParameter(f"a password must not be an argument; set {SOURCE_PASSWORD}")
-    return dsn
-
-
 _dsn = click.option(
     "--dsn",
-    callback=_without_password,
+    callback=without_password(SOURCE_PASSWORD),
     help="Of a superuser at the source; default: [source] dsn.",
 )
 

@@ -102,10 +102,10 @@ def _asked(options: Options, registry: Registry, change: ShapeChange) -> str:
     envelope = EnvelopeOptions(types=options.types)
 
     def schemas(table: TableSchema) -> Iterator[tuple[str, dict[str, object]]]:
-        topic = options.topics.table(table.id)
-        yield value_subject(topic), envelope_schema(options.prefix, table, envelope)
-        if options.key == "primary-key" and table.key:
-            yield key_subject(topic), key_schema(options.prefix, table, envelope)
+        for topic in options.topics.names(table.id):  # the one that is not there refuses nothing
+            yield value_subject(topic), envelope_schema(options.prefix, table, envelope)
+            if options.key == "primary-key" and table.key:
+                yield key_subject(topic), key_schema(options.prefix, table, envelope)
 
     after = dict(schemas(change.after))
     if change.before is not None and dict(schemas(change.before)) == after:

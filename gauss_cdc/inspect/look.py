@@ -109,10 +109,12 @@ def standing_table(standing: ReplicationStatus) -> Table:
             table.add_row("", f"[yellow]{escape(f'{name} is not exact: {why}')}[/]")
     for note in standing.notes:
         table.add_row("", f"[yellow]{escape(note)}[/]")
+    unread = f"{_known(standing.bytes_behind)} bytes"
+    if standing.csns_behind is not None:
+        unread = f"{standing.csns_behind} CSNs"
     table.add_row(
         "lag",
-        f"{_known(standing.commits_behind)} commits, {_known(standing.bytes_behind)} bytes, "
-        f"{_known(standing.seconds_behind)} s",
+        f"{_known(standing.commits_behind)} commits, {unread}, {_known(standing.seconds_behind)} s",
     )
     return table
 
@@ -382,7 +384,7 @@ def _is_one(topic: str, topics: Topics, tables: Sequence[str]) -> bool:
     if (table := topics.table_of(topic)) is not None:
         return str(table) in tables
     split_at_dots = ((t[:at], t[at + 1 :]) for t in tables for at, c in enumerate(t) if c == ".")
-    return any(topics.table(TableId(*parts)) == topic for parts in split_at_dots)
+    return any(topic in topics.names(TableId(*parts)) for parts in split_at_dots)
 
 
 def _shown(change: Change, cells: Sequence[Cell]) -> str:

@@ -1,14 +1,22 @@
-"""`gauss-cdc status --serve`: the standing as Prometheus metrics, read at each scrape."""
+"""`gauss-cdc status --serve`: the standing as Prometheus metrics, read when they are scraped.
+
+A look opens connections and threads at every place, so there is one at a time, and its answer is
+given to everybody who asks within some seconds.
+"""
 
 from __future__ import annotations
 
 import logging
+import socket
+import threading
 import time
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 from gauss_cdc.config import Config
@@ -17,10 +25,16 @@ from gauss_cdc.logs import log
 
 _log = logging.getLogger("gauss_cdc.metrics")
 
+_FRESH: Final = 5.0  # seconds for which an answer is given again
+_CLIENTS: Final = 8  # each has a thread
+_SILENT: Final = 5.0  # seconds until a client that sends nothing is left
+
 METRICS: Final[dict[str, str]] = {  # after gauss_cdc_; unknown values are omitted
     "place_up": "1 if the place of label `place` answered: source, kafka, registry, target",
     "lag_commits": "Source transactions in Kafka that the target does not hold",
     "lag_bytes": "Bytes of the source's log that are not in Kafka yet",
+    "lag_csns": "CSNs that the source gave out and that are not in Kafka yet: in the order of "
+    "CSNs, by a coordinator's heartbeats (enable-heartbeat)",
     "lag_seconds": "Age of the newest applied commit (of the load where there is none); "
     "0 where nothing is behind",
     "retained_wal_bytes": "Bytes of log that the source keeps for our slot",
@@ -42,6 +56,7 @@ def values(standing: ReplicationStatus) -> dict[str, float | None]:
     found: dict[str, float | None] = {
         "lag_commits": standing.commits_behind,
         "lag_bytes": standing.bytes_behind,
+        "lag_csns": standing.csns_behind,
         "lag_seconds": standing.seconds_behind,
     }
     if (source := standing.source) is not None:
@@ -59,12 +74,22 @@ def values(standing: ReplicationStatus) -> dict[str, float | None]:
 
 
 class _Standing(Collector):
-    """Reads all servers at each scrape; if one does not answer, the others are still reported."""
+    """Reads all servers; if one does not answer, the others are still reported."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._looking = threading.Lock()
+        self._found: list[GaugeMetricFamily] = []
+        self._until = 0.0  # by the monotonic clock: for so long the answer is fresh
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> list[GaugeMetricFamily]:
+        with self._looking:
+            if time.monotonic() >= self._until:
+                self._found = list(self._look())
+                self._until = time.monotonic() + _FRESH
+            return self._found
+
+    def _look(self) -> Iterator[GaugeMetricFamily]:
         label, name_of = ["source"], [self._config.kafka.prefix]
         up = GaugeMetricFamily("gauss_cdc_up", "1 if every place answered", labels=label)
         each = GaugeMetricFamily(
@@ -110,5 +135,42 @@ def serve(config: Config, host: str, port: int) -> int:
     """Serve /metrics in the background; return the port, which 0 lets the system choose."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Standing(config))
-    server, _ = start_http_server(port, addr=host, registry=registry)
+    server = make_server(host, port, make_wsgi_app(registry), _Server, _Request)
+    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     return int(server.server_port)
+
+
+class _Request(WSGIRequestHandler):
+    timeout = _SILENT
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing: a scrape comes every few seconds."""
+
+
+class _Server(ThreadingWSGIServer):
+    """Serves so many clients at a time; the others wait in the system's queue."""
+
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], *given: Any) -> None:
+        self.address_family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0]
+        self._free = threading.Semaphore(_CLIENTS)
+        super().__init__(address, *given)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._free.acquire()
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._free.release()  # no thread could be started
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """Keep quiet about a client that was silent or left."""
+        _log.debug("a scrape ended early", exc_info=True)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, Self, TypeVar
 
 from gauss_cdc import target, wiring
@@ -35,7 +36,7 @@ from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.requests import AskedAgain
 from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
-from schemas.control import Looked, TableLoad, are_loading
+from schemas.control import Head, Looked, TableLoad, are_loading
 from schemas.errors import Verdict
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
@@ -79,6 +80,7 @@ class CutsStanding:
     alarms: int = 0  # records since the writer's newest STATE that are not ours
     alarm: str = ""  # the newest of them, or one that does not follow
     under_way: tuple[LoadStanding, ...] = ()  # loads, as far as their records show
+    source_end: int | None = None  # of the log, as `run` was told last
 
     @property
     def is_loading(self) -> bool:
@@ -121,6 +123,14 @@ class ReplicationStatus:
         return max(0, self.source.wal_end - self.cuts.resume)
 
     @property
+    def csns_behind(self) -> int | None:
+        """CSNs that are not in Kafka yet, in their order; not each one is of a commit with rows."""
+        if self.source is None or self.cuts is None or self.source.ordered_by != "csn":
+            return None
+        end = self.cuts.source_end
+        return None if end is None else max(0, end - self.cuts.resume)
+
+    @property
     def seconds_behind(self) -> float | None:
         """Age of the newest applied commit; 0: nothing waits, None: unknown.
 
@@ -146,6 +156,7 @@ class ReplicationStatus:
             "lag": {
                 "commits": self.commits_behind,
                 "bytes": self.bytes_behind,
+                "csns": self.csns_behind,
                 "seconds": self.seconds_behind,
             },
             "waiting": self.waiting,
@@ -160,6 +171,7 @@ class ReplicationStatus:
             ("source", "confirmed"),
             ("source", "restart"),
             ("cuts", "resume"),
+            ("cuts", "source_end"),
             ("target", "resume"),
             ("target", "commit_lsn"),
         ):
@@ -171,6 +183,7 @@ class ReplicationStatus:
 _STILL_SECONDS = 30.0
 # The Kafka client's codes for a cuts topic that does not exist (yet).
 _NO_TOPIC = frozenset({"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART"})
+_written_at = attrgetter("written_at")
 _AGAIN = 1.0  # seconds until a broker that did not answer is asked again
 
 
@@ -305,9 +318,9 @@ class Endpoints:
             return None
         return start
 
-    def replay(self) -> tuple[CutReplay, int] | None:
-        """What is known at the end of cuts, and when it was written (µs since 1970)."""
-        newest: dict[str, int] = {}  # instance -> when it wrote
+    def replay(self) -> tuple[CutReplay, Head | None] | None:
+        """What is known at the end of cuts, and the head of the newest record."""
+        newest: dict[str, Head] = {}  # instance -> of its newest record
 
         def read(low: int, high: int) -> Records:
             records = self.read_cuts(low, high)
@@ -315,8 +328,9 @@ class Endpoints:
                 if isinstance(cut, TableLoad):
                     self._table_records[offset] = cut
                 if not isinstance(cut, Foreign):
-                    head = cut.head
-                    newest[head.instance] = max(newest.get(head.instance, 0), head.written_at)
+                    newest[cut.head.instance] = max(
+                        newest.get(cut.head.instance, cut.head), cut.head, key=_written_at
+                    )
             return records
 
         self._table_records.clear()
@@ -324,14 +338,15 @@ class Endpoints:
         if start is None:
             return None
         found = replay_tail(read, start, self.reader().lso())
-        return None if found is None else (found, newest.get(found.instance or "", 0))
+        return None if found is None else (found, newest.get(found.instance or ""))
 
     def cuts(self) -> CutsStanding | None:
         """The newest accepted record."""
         found = self.replay()
         if found is None:
             return None
-        replay, written_at = found
+        replay, head = found
+        written_at = 0 if head is None else head.written_at
         return CutsStanding(
             replay.epoch,
             replay.n,
@@ -345,6 +360,7 @@ class Endpoints:
             replay.looked,
             alarms=replay.alarms,
             alarm=str(replay.suspect or replay.alarm),
+            source_end=None if head is None else head.source_end,
             under_way=loads_under_way(
                 cut
                 for _, cut in sorted(self._table_records.items())

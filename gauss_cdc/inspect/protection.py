@@ -16,10 +16,11 @@ from gauss_cdc import wiring
 from gauss_cdc.config import Config
 from producer.errors import CdcError
 from producer.options import Options
-from producer.sources.dsn import ConnectionArguments, is_loopback
+from producer.sources.dsn import ConnectionArguments
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.postgres.connection import ReplicationConnection
 from schemas.findings import Finding, Level, refused
+from schemas.plaintext import brokers, is_loopback
 from spark_consumers.errors import SettingRefused
 from spark_consumers.security import java_client
 
@@ -103,8 +104,7 @@ def _looked_at(
 def kafka(client: Mapping[str, Any]) -> Finding:
     """How Kafka's connections are protected, by librdkafka's settings."""
     protocol = str(client.get("security.protocol", "plaintext")).lower()
-    servers = str(client.get("bootstrap.servers", client.get("metadata.broker.list", "")))
-    is_local = all(is_loopback(_host(server)) for server in servers.split(","))
+    is_local = all(is_loopback(host) for host in brokers(client))
     facts = []
     is_safe = is_local
     if protocol in ("ssl", "sasl_ssl"):
@@ -155,11 +155,6 @@ def _finding(name: str, protection: str, way: str, *, is_safe: bool) -> Finding:
         return Finding(Level.OK, f"connection {name}", protection)
     what = f"{protection}, and leaves this machine"
     return Finding(Level.WARNING, f"connection {name}", what, way)
-
-
-def _host(server: str) -> str:
-    """Take the name of `[SASL_SSL://]host:port`, or of `[::1]:port`."""
-    return urlsplit("//" + server.strip().rpartition("://")[2]).hostname or ""
 
 
 def _is_true(value: object) -> bool:

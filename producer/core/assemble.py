@@ -77,6 +77,7 @@ class Assembler:
         quarantines: bool = False,
         note: Callable[[str], None] = lambda _: None,
         walker: Walker | None = None,
+        positions_are_csns: bool = True,
     ) -> None:
         """`messages` writes logical messages, `frames` BEGIN and END; None: these are not written.
 
@@ -94,6 +95,7 @@ class Assembler:
             ddl_topic=ddl_topic,
             known=known,
             frames=frames,
+            positions_are_csns=positions_are_csns,
         )
         self._bindings = Bindings(
             relations=relations,

@@ -29,6 +29,7 @@ from schemas.control import Looked
 from schemas.tables import TableId, TableSchema
 
 _EMPTIED: Final = "has other storage files: TRUNCATE, or what is done to partitions, is not sent"
+_BEHIND: Final = "has rows behind a statement that is not sent (GRANT, CREATE TYPE, …), perhaps"
 _ALTERED: Final = "publication {publication} was altered: changes may not have been sent meanwhile"
 
 
@@ -112,8 +113,11 @@ class CatalogWatch:
         """
         self._said = {finding for finding in self._said if finding.table != table}
         if self._look is not None:
-            rest = tuple(each for each in self._look.emptied if each != table)
-            self._look = replace(self._look, emptied=rest)
+            emptied, behind = (
+                tuple(each for each in tables if each != table)
+                for tables in (self._look.emptied, self._look.behind)
+            )
+            self._look = replace(self._look, emptied=emptied, behind=behind)
         if at is None:
             return
         if self._look is not None:  # it is older
@@ -167,6 +171,9 @@ class CatalogWatch:
                 if self._has_columns_of_look(known.get(table))
                 and table not in explained.emptied
                 and not is_marked(table)
+            ]
+            happened += [
+                Unseen(table, _BEHIND, "suspected") for table in look.behind if not is_marked(table)
             ]
         else:
             found += differences(

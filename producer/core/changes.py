@@ -31,7 +31,8 @@ class Begin:
     commit_lsn: Lsn
     committed_at: int  # µs since 2000-01-01 UTC, as on the wire
     xid: int
-    csn: int | None = None  # None: the source has none; the commit LSN takes its place
+    # None: the source has none, and the commit LSN takes its place; 0: it is not known.
+    csn: int | None = None
     user: str | None = None
 
 

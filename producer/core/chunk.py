@@ -58,10 +58,10 @@ class Chunks(Protocol):
 class PlainChunk:
     """`Chunk` in Python."""
 
-    def __init__(self, topic: str, epoch: int, seq: int, point: int) -> None:
+    def __init__(self, topic: str, epoch: int, seq: int, point: int, csn: int) -> None:
         """`seq`: the newest commit before; `point`: the consistent point, the rows' position."""
         self._topic, self._epoch, self._seq, self._point = topic, epoch, seq, point
-        self._constant = transaction_headers(0, point)
+        self._constant = transaction_headers(0, csn)
         self._records: list[Record] = []
         self.size = 0
 

@@ -124,7 +124,7 @@ class Engine:
         self._records_since_state = 0
         self._phase = Phase.SENDING
         self._now = 0.0
-        self._wall_us = head.written_at
+        self._wall_us, self._told_end = head.written_at, 0
         self._state_at = 0.0
         self._tally = tally
         self._rows = 0  # sent in the open Kafka transaction, open source transaction included
@@ -273,8 +273,8 @@ class Engine:
                 if dict(topics) != self._topics:
                     self._topics = dict(topics)
                     self._state_due = True
-            case Ticked(now, wall_us):
-                self._now, self._wall_us = now, wall_us
+            case Ticked(now, wall_us, told_end):
+                self._now, self._wall_us, self._told_end = now, wall_us, told_end
                 self._state_at = self._state_at or now
                 self._close_if_due(out)
                 self._part_if_giant(out)
@@ -481,7 +481,8 @@ class Engine:
     def _head(self, n: int, seq: int, resume: int) -> Head:
         head = self._writer_state.head
         return Head(
-            n, head.epoch, head.writer, head.instance, seq, resume, self._state_from, self._wall_us
+            *(n, head.epoch, head.writer, head.instance, seq, resume),
+            *(self._state_from, self._wall_us, self._told_end or None),
         )
 
     def _use_schema(self, topic: str) -> None:

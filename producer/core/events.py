@@ -154,6 +154,7 @@ class Ticked:
 
     now: float
     wall_us: int
+    told_end: int = 0  # where the source's log ends, as it said last; 0: it does not
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,14 +35,16 @@ from schemas.positions import CommitKey, of_reread
 from schemas.tables import TableId, TableSchema
 
 
-def as_it_is(head: Head, at: int, ordinal: int, table: TableSchema, topic: str) -> SchemaChange:
+def as_it_is(
+    head: Head, at: int, ordinal: int, table: TableSchema, topic: str, *, csn: int
+) -> SchemaChange:
     """Say a table's shape as of a place of the log that is in no transaction."""
     return SchemaChange(
         epoch=head.epoch,
         seq=head.last_seq,
         ordinal=ordinal,
         xid=0,
-        csn=at,
+        csn=csn,
         lsn=at,
         origin=Origin.SNAPSHOT,
         tag="CREATE TABLE",
@@ -73,11 +75,15 @@ class Loader:
         observer: RunObserver,
         clock: Clock,
         at: int,
+        csn: int,
         quarantine: Quarantine,
         behind: Behind,
         native: Chunks | None = None,
     ) -> None:
-        """`at` is the snapshot's place; `behind` writes a chunk while the next one is read."""
+        """`at` is the snapshot's place, `csn` its CSN, or 0.
+
+        `behind` writes a chunk while the next one is read.
+        """
         self._behind = behind
         self._options, self._native = options, native
         self._quarantine = quarantine
@@ -86,7 +92,7 @@ class Loader:
         self._publisher = publisher
         self._observer = observer
         self._clock = clock
-        self._at = at
+        self._at, self._csn = at, csn
         self._head = replace(writer_state.head, state_from=writer_state.state_from)
         self._loads = dict(writer_state.loads)
         self._writer_state = writer_state
@@ -141,7 +147,7 @@ class Loader:
         observer = self._observer
         observer.on_step("load: BEGIN")
         binding = self._publisher.publish(table)
-        change = as_it_is(self._head, self._at, self._ordinal, table, binding.topic)
+        change = as_it_is(self._head, self._at, self._ordinal, table, binding.topic, csn=self._csn)
         ddl = self._options.topics.ddl
         value = self._publisher.encode_change(change)
         shape = self._plain_chunk(ddl)
@@ -149,7 +155,7 @@ class Loader:
         self._ordinal += 1
         tx = TransactionConstants(
             xid=0,
-            csn=self._at,
+            csn=self._csn,
             epoch=self._head.epoch,
             seq=self._head.last_seq,
             committed_at_us=self._clock.wall_us(),
@@ -252,7 +258,7 @@ class Loader:
         return chunk.finish()
 
     def _plain_chunk(self, topic: str) -> PlainChunk:
-        return PlainChunk(topic, self._head.epoch, self._head.last_seq, self._at)
+        return PlainChunk(topic, self._head.epoch, self._head.last_seq, self._at, self._csn)
 
     def _chunk(self, binding: Binding, constants: TransactionConstants) -> Chunk:
         plan = None if binding.key is None or binding.key_at else binding.plan

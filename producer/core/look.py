@@ -114,6 +114,7 @@ class Look:
     is_ours: bool = False  # the publication is, so a table of `missing` can be put into it
     is_of_files: bool = False  # only for what follows: the stream does not tell it
     emptied: tuple[TableId, ...] = ()  # these may have been truncated
+    behind: tuple[TableId, ...] = ()  # rows of these may stand behind a statement, and are not sent
     horizon: int = 0  # each transaction with a lower id had ended
     publication: str = ""  # its version: `oid:xid`
 

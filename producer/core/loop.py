@@ -78,6 +78,7 @@ class Progress:
     seq: int = 0
     resume: int = 0
     received: int = 0  # greatest position mentioned by the source
+    told_end: int = 0  # of its log, or of its CSNs; 0: it does not tell
     committed_at: int = 0  # µs since 1970 of the newest delivered commit
     retries: int = 0
     takeovers: int = 0
@@ -453,6 +454,7 @@ class Loop:
                     self._step(answer)
                 case CutsDurable(offsets):
                     self._log.judge_own(self._in_flight, offsets)
+                    self._source.delivered(self._in_flight)
                     self._observer.on_step("run: cut durable, not confirmed")
                     self._step(answer)
                     self._progress.seq = self._engine.seq
@@ -468,9 +470,10 @@ class Loop:
     def _tick(self) -> None:
         progress = self._progress
         progress.received = max(progress.received, self._source.wire.received_end)
+        progress.told_end = told_end = self._source.told_end
         progress.is_idle = self._engine.is_idle and not self._assembler.is_open
         progress.waits_for = self._rereads.waits_for
-        self._step(Ticked(self._clock.now(), self._clock.wall_us()))
+        self._step(Ticked(self._clock.now(), self._clock.wall_us(), told_end))
         self._tell_source()
 
     def _step(self, happened: Happened) -> None:

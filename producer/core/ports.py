@@ -170,6 +170,17 @@ class Source(takeover.Source, Protocol):
         """Say whether a table that appears has no rows older than its first change."""
 
     @property
+    def told_end(self) -> int:
+        """Where the log ends, as the stream said last; 0: it does not.
+
+        For what lags only: what is before it may still be to come.
+        """
+
+    @property
+    def positions_are_csns(self) -> bool:
+        """Say whether a place between two commits has a CSN: its position."""
+
+    @property
     def ids_are_oids(self) -> bool:
         """Say whether the stream's relation ids are the tables' oids."""
 
@@ -249,6 +260,9 @@ class Source(takeover.Source, Protocol):
         None: not now, or not here.  `unless`: the signature of a look that need not be repeated.
         `before`: the look before, with which tables are compared, too.
         """
+
+    def delivered(self, cuts: Sequence[Cut]) -> None:
+        """Take note of records of cuts that are durable."""
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""

@@ -46,8 +46,10 @@ class Transactions:
         ddl_topic: str,
         known: Mapping[int, int] | None = None,
         frames: TransactionWriter | None = None,
+        positions_are_csns: bool = True,
     ) -> None:
         """`known`: commit_start -> xid of transactions in the last cut; `frames`: BEGIN and END."""
+        self._positions_are_csns = positions_are_csns
         self._epoch, self._seq, self._resume = epoch, seq, resume
         self._now_us, self._known = now_us, dict(known or {})
         self._ddl_topic, self._frames = ddl_topic, frames
@@ -100,7 +102,9 @@ class Transactions:
 
     def open_own(self, position: int) -> None:
         """Open a transaction of our own at a place between two of the source's."""
-        self.open(Begin(Lsn(position), self._now_us() - POSTGRES_EPOCH_US, 0), is_framed=False)
+        at = self._now_us() - POSTGRES_EPOCH_US
+        csn = None if self._positions_are_csns else 0
+        self.open(Begin(Lsn(position), at, 0, csn), is_framed=False)
 
     def number(self, now_us: int | None = None) -> TransactionConstants:
         """Give the open transaction its number: it has a record that survives."""

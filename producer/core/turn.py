@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -137,7 +137,7 @@ class Turn:
                 strays=strays,
             )
             if strays:
-                self.blocking(self._take_back, head, strays, known)
+                self.blocking(self._take_back, head, strays, known, writer_state.topics)
             return writer_state, known
         known = {}
         if self.source.tables and result.made.snapshot:  # else each one is read beside the stream
@@ -148,16 +148,22 @@ class Turn:
         return writer_state, known
 
     def _take_back(
-        self, head: Head, strays: Sequence[SchemaChange], known: Mapping[TableId, TableSchema]
+        self,
+        head: Head,
+        strays: Sequence[SchemaChange],
+        known: Mapping[TableId, TableSchema],
+        there: Container[str],
     ) -> None:
         """Before any commit gets the number of a stray; in a Kafka transaction, and in no range."""
-        topics = self.options.topics
+        topics, csn = self.options.topics, self._csn(head.resume)
         changes = taken_back(
             strays,
             known,
-            lambda table: as_it_is(head, head.resume, 0, table, topics.table(table.id)),
+            lambda table: as_it_is(
+                head, head.resume, 0, table, topics.of(table.id, there), csn=csn
+            ),
         )
-        chunk = PlainChunk(topics.ddl, head.epoch, head.last_seq, head.resume)
+        chunk = PlainChunk(topics.ddl, head.epoch, head.last_seq, head.resume, csn)
         for ordinal, change in enumerate(changes, of_reread(head.n) - len(changes)):
             value = self.publisher.encode_change(replace(change, ordinal=ordinal))
             table = change.after or change.before
@@ -180,11 +186,17 @@ class Turn:
             note=self.observer.on_note,
         )
         head, topics = start.head, self.options.topics
-        chunk = PlainChunk(topics.ddl, head.epoch, head.last_seq, head.resume)
+        csn = self._csn(head.resume)
+        chunk = PlainChunk(topics.ddl, head.epoch, head.last_seq, head.resume, csn)
         for ordinal, table in enumerate(known.values()):
-            change = as_it_is(head, head.resume, ordinal, table, topics.table(table.id))
+            topic = topics.of(table.id, start.topics)
+            change = as_it_is(head, head.resume, ordinal, table, topic, csn=csn)
             chunk.put(0, table_key(table.id), self.publisher.encode_change(change), ordinal)
         return chunk.finish()
+
+    def _csn(self, at: int) -> int:
+        """Return the CSN of a place between two commits; 0: nothing tells it."""
+        return at if self.source.positions_are_csns else 0
 
     def _loader(self, writer_state: WriterState, at: int) -> Loader:
         return Loader(
@@ -196,6 +208,7 @@ class Turn:
             observer=self.observer,
             clock=self.clock,
             at=at,
+            csn=self._csn(at),
             quarantine=self.quarantine,
             behind=self.behind,
             native=self.native,
@@ -293,6 +306,7 @@ class Turn:
             frames=publisher.transactions(),
             quarantines=options.incompatible == "quarantine",
             note=self.observer.on_note,
+            positions_are_csns=source.positions_are_csns,
             walker=None
             if self.native is None
             else self.native.walker(

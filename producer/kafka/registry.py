@@ -25,7 +25,7 @@ from producer.core.records.framing import framed
 from producer.errors import RegistryDown, RegistryError, SchemaRefused
 from schemas.control import Commits, Cut, SchemaChange, change_from_avro, cut_from_avro, cut_to_avro
 from schemas.load import CUT, SCHEMA_CHANGE, avsc, canonical, check_bounded
-from schemas.registry_client import UNREADABLE, settings
+from schemas.registry_client import ITS_URL, NO_REGISTRY, UNREADABLE, is_avro, settings
 from schemas.topics import below
 
 _INCOMPATIBLE: Final = 409
@@ -34,21 +34,16 @@ _SCHEMA_NOT_FOUND: Final = 40403  # with _MISSING: the id, not the address
 _INVALID: Final = 422
 _LATER: Final = {408, 429}  # a timeout, too many requests: treated as no answer
 _SERVER: Final = 500
-# What the client raises: refusals, the HTTP library's own errors, and (ValueError) an answer
-# that is not JSON.
 # Suffix of the subject that stores another subject's compatibility while that is NONE.
 _BEFORE: Final = ".gauss-cdc-restore"
 _NO_LEVEL: Final = "GLOBAL"
 _FRAME: Final = 5  # bytes before a record: a zero, and its schema's id
 # What fastavro raises for foreign bytes or a foreign schema.
 _UNREADABLE: Final = (*UNREADABLE, SchemaParseException, SchemaResolutionError)
-_ERRORS: Final = (
-    SchemaRegistryError,
-    OAuthTokenError,
-    httpx.HTTPError,
-    httpx.InvalidURL,
-    ValueError,
-)
+# What the client raises: refusals, the HTTP library's own errors, and what an answer raises that
+# is not a registry's.
+_NO_ANSWER: Final = (httpx.InvalidURL, *UNREADABLE)
+_ERRORS: Final = (SchemaRegistryError, OAuthTokenError, httpx.HTTPError, *_NO_ANSWER)
 
 
 class Registry:
@@ -152,7 +147,7 @@ class Registry:
         """Say whether a subject has this very schema; nothing is registered."""
         text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
         try:
-            self._client.lookup_schema(subject, Schema(text, "AVRO"))
+            int(str(self._client.lookup_schema(subject, Schema(text, "AVRO")).schema_id))
         except SchemaRegistryError as exc:
             if exc.http_status_code == _MISSING:
                 return False
@@ -234,7 +229,8 @@ class Registry:
         if schema_id in self._parsed:
             return self._parsed[schema_id]
         try:
-            text = self._client.get_schema(schema_id).schema_str
+            found = self._client.get_schema(schema_id)
+            text = found.schema_str if is_avro(found.schema_str, found.schema_type) else None
         except SchemaRegistryError as exc:
             if (exc.http_status_code, exc.error_code) != (_MISSING, _SCHEMA_NOT_FOUND):
                 raise self._ours(exc, f"id {schema_id}") from exc
@@ -243,7 +239,7 @@ class Registry:
         except _ERRORS as exc:
             raise self._ours(exc, f"id {schema_id}") from exc
         try:
-            schema = json.loads(text or "null")
+            schema = json.loads(text or "null")  # null: of another language
             check_bounded(schema)
             parsed: Any = fastavro.parse_schema(schema)
             self._parsed[schema_id] = parsed if isinstance(parsed, dict) else None
@@ -257,10 +253,8 @@ class Registry:
 
     def _ours(self, exc: Exception, subject: str) -> RegistryError:
         where = {"subject": subject, "url": self._url}
-        if isinstance(exc, (ValueError, httpx.InvalidURL)):
-            return RegistryError(
-                "the server at this URL is not a schema registry", hint="is the URL right?", **where
-            )
+        if isinstance(exc, _NO_ANSWER):
+            return RegistryError(NO_REGISTRY, hint=ITS_URL, **where)
         if isinstance(exc, SchemaRegistryError):
             if exc.http_status_code in {_INCOMPATIBLE, _INVALID}:
                 return SchemaRefused(

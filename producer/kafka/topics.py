@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 from producer.errors import BrokerDown, CdcError, TopicUnfit
 from producer.kafka.client import LOGGED, QUIET, STALE_EPOCHS, BrokerErrors, ours
 from schemas.control import Topic
-from schemas.topics import below
+from schemas.topics import below, unified
 
 _TIMEOUT: Final = 10.0
 _CONTROL_BYTES: Final = 1 << 20  # a START names all topics; a broker's default is a little more
@@ -123,30 +123,34 @@ class TopicAdmin:
 
     def list_below(self, prefix: str) -> list[str]:
         """Names of all topics of a prefix."""
-        try:
-            return sorted(
-                name
-                for name in self._admin.list_topics(timeout=_TIMEOUT).topics
-                if name.startswith(below(prefix))
-            )
-        except KafkaException as exc:
-            raise self._ours(exc) from exc
+        return sorted(name for name in self.names() if name.startswith(below(prefix)))
 
-    def ensure(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> bool:
-        """Create the missing topics, check the existing ones; True if any was created."""
+    def ensure(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> None:
+        """Create the missing topics, check the existing ones."""
+        for name, why in self.ensure_apart(data, cuts=cuts, ddl=ddl).items():
+            raise _taken(name, why)
+
+    def ensure_apart(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> dict[str, str]:
+        """Do the same; return those whose names Kafka takes for others', and what it says."""
         wanted = self._wanted(data, cuts, ddl)
         missing = wanted.keys() - self._check_all(wanted, strict=(cuts, ddl))
         if not missing:
-            return False
-        self._make({name: wanted[name] for name in sorted(missing)})
+            return {}
+        # One request would make two of one name, which no later one, or other cluster, would.
+        first: dict[str, str] = {}
+        refused = {
+            name: f"Topic '{name}' collides with topic: {other}"
+            for name in sorted(missing)
+            if (other := first.setdefault(unified(name), name)) != name
+        }
+        refused |= self._make({name: wanted[name] for name in first.values()})
+        made = missing - refused.keys()
         # The controller creates the topic; brokers report it a little later.
         for _ in range(_TRIES):
-            if wanted.keys() <= self.describe(wanted).keys():
-                return True
+            if made <= self.describe(made).keys():
+                return refused
             time.sleep(_PAUSE)
-        raise BrokerDown(
-            "topics were created, but the broker does not show them", topics=len(missing)
-        )
+        raise BrokerDown("topics were created, but the broker does not show them", topics=len(made))
 
     def check(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> None:
         """Check the existing topics; create none."""
@@ -158,7 +162,16 @@ class TopicAdmin:
         A topic that exists but is hidden from us does not change the answer.
         """
         if wanted := self._wanted(data, cuts, ddl):
-            self._make(wanted, validate_only=True)
+            for name, why in self._make(wanted, validate_only=True).items():
+                if name in (cuts, ddl):
+                    raise _taken(name, why)
+
+    def names(self) -> set[str]:
+        """Names of all topics that we may see."""
+        try:
+            return set(self._admin.list_topics(timeout=_TIMEOUT).topics)
+        except KafkaException as exc:
+            raise self._ours(exc) from exc
 
     def _wanted(
         self, data: Iterable[str], cuts: str, ddl: str
@@ -191,7 +204,9 @@ class TopicAdmin:
 
     def _make(
         self, missing: Mapping[str, tuple[int, dict[str, str]]], *, validate_only: bool = False
-    ) -> None:
+    ) -> dict[str, str]:
+        """Return those whose names Kafka takes for others': all of ours are valid in themselves."""
+        refused: dict[str, str] = {}
         settings = self._settings
         new = []
         for name, (partitions, asked) in missing.items():
@@ -206,14 +221,18 @@ class TopicAdmin:
                 request_timeout=_TIMEOUT,
                 validate_only=validate_only,
             )
-            for future in futures.values():
+            for name, future in futures.items():
                 try:
                     future.result()
                 except KafkaException as exc:
-                    if exc.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    code = exc.args[0].code()
+                    if code == KafkaError.TOPIC_EXCEPTION:
+                        refused[name] = str(exc.args[0].str())
+                    elif code != KafkaError.TOPIC_ALREADY_EXISTS:
                         raise
         except KafkaException as exc:
             raise self._ours(exc) from exc
+        return refused
 
     def _check(
         self, name: str, topic: Topic, partitions: int, config: Mapping[str, str], *, strict: bool
@@ -254,3 +273,12 @@ class TopicAdmin:
                 topic=name,
                 hint=f"{alter} retention.ms={config['retention.ms']}",
             )
+
+
+def _taken(topic: str, why: str) -> TopicUnfit:
+    return TopicUnfit(
+        "Kafka takes the topic's name for another one's",
+        topic=topic,
+        reason=why,
+        hint="delete the other topic if nobody needs it, or take another kafka.prefix",
+    )

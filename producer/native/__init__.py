@@ -87,6 +87,7 @@ class NativeParts:
             epoch=constants.epoch,
             seq=constants.seq,
             point=constants.commit_lsn,
+            csn=constants.csn,
             max_row_bytes=max_row_bytes,
         )
 

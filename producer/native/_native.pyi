@@ -85,6 +85,7 @@ class Walker(walk.Walker):
 
 class HeldRecords(held.Held):
     last_csn: int
+    told_end: int
     def __init__(
         self, style: str, *, is_batch: bool, by_csn: bool, newest_csn: int, hold_bytes: int
     ) -> None: ...
@@ -131,6 +132,7 @@ class NativeChunk(chunk.Chunk):
         epoch: int,
         seq: int,
         point: int,
+        csn: int,
         max_row_bytes: int,
     ) -> None: ...
     @property

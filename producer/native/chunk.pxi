@@ -12,7 +12,7 @@ cdef class NativeChunk:
     cdef Places _places
     cdef BoundTable _table
     cdef str _topic
-    cdef uint64_t _epoch, _seq, _point
+    cdef uint64_t _epoch, _seq, _point, _csn
     cdef size_t _max_row_bytes
     cdef tuple _frame  # keeps alive what is pointed to
     cdef Span _before, _between, _behind  # a row, and its ordinal
@@ -33,6 +33,7 @@ cdef class NativeChunk:
         uint64_t epoch,
         uint64_t seq,
         uint64_t point,
+        uint64_t csn,
         size_t max_row_bytes,
     ):
         """`frame`: what stands before a row, between it and its ordinal, and behind."""
@@ -41,7 +42,7 @@ cdef class NativeChunk:
         self._frame = frame
         self._before, self._between = span_of(frame[0]), span_of(frame[1])
         self._behind = span_of(frame[2])
-        self._epoch, self._seq, self._point = epoch, seq, point
+        self._epoch, self._seq, self._point, self._csn = epoch, seq, point, csn
         self._max_row_bytes = min(max_row_bytes, <size_t>0xFFFFFFFF)  # as sizes of a batch are
         self._begin()
 
@@ -100,7 +101,8 @@ cdef class NativeChunk:
         grow(<void **>&batch.transactions_, &batch.transaction_room, 1, sizeof(Transaction))
         memset(batch.transactions_, 0, sizeof(Transaction))
         batch.transactions_[0].seq = self._seq
-        batch.transactions_[0].csn = batch.transactions_[0].commit_start = self._point
+        batch.transactions_[0].csn = self._csn
+        batch.transactions_[0].commit_start = self._point
         batch.transaction_count = 1
         self._batch = batch
         return 0

@@ -12,13 +12,14 @@ cdef enum RecordKind:
     RECORD_BEGIN
     RECORD_ROW
     RECORD_COMMIT
-    RECORD_HEARTBEAT  # of GaussDB: it says nothing that is used
+    RECORD_HEARTBEAT  # of GaussDB
     RECORD_OTHER
 
 
 cdef enum:
     LETTER_AT = 8  # of a record of style b, behind its LSN
     HEARTBEAT_SIZE = 25
+    FLUSHED_AT = 9  # of a heartbeat
     CSN_SLACK = 1 << 16  # as in `gauss.stream`
     KEPT_HELD = 4 << 20  # bytes that stay allocated between transactions
 
@@ -188,6 +189,7 @@ cdef class HeldRecords:
     cdef bint is_batch, by_csn
     cdef uint64_t newest_csn
     cdef public uint64_t last_csn  # of the newest transaction that was taken, in the order of CSNs
+    cdef public uint64_t told_end  # of the log, by the newest heartbeat
     cdef size_t hold_bytes
     cdef Layouts layouts
     cdef uint8_t *arena
@@ -330,6 +332,8 @@ cdef class HeldRecords:
             return False
         kind = self._kind(text, size)
         if kind == RECORD_HEARTBEAT:
+            if holds:
+                self.told_end = big_endian_64(text + size - HEARTBEAT_SIZE + FLUSHED_AT)
             return True
         if kind == RECORD_OTHER or is_open[0] == (kind == RECORD_BEGIN):
             return False

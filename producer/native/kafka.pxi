@@ -282,14 +282,15 @@ cdef void print_slash(HeaderText *text) noexcept nogil:
 
 cdef struct TransactionTexts:  # constant in a transaction
     HeaderText xid
-    HeaderText csn
+    HeaderText csn  # empty: it is not known
     HeaderText position  # "epoch/seq/"
 
 
 cdef void write_transaction(TransactionTexts *texts, uint64_t epoch, Transaction *tx) noexcept nogil:
     texts.xid.size = texts.csn.size = texts.position.size = 0
     print_decimal(&texts.xid, tx.xid)
-    print_decimal(&texts.csn, tx.csn)
+    if tx.csn:
+        print_decimal(&texts.csn, tx.csn)
     print_decimal(&texts.position, epoch)
     print_slash(&texts.position)
     print_decimal(&texts.position, tx.seq)
@@ -307,7 +308,8 @@ cdef void *row_headers(TransactionTexts *texts, Row *row) noexcept nogil:
     print_hexadecimal(&lsn, <uint32_t>row.lsn)
     print_decimal(&texts.position, row.ordinal)
     rd_kafka.header_add(headers, b"xid", 3, texts.xid.at, texts.xid.size)
-    rd_kafka.header_add(headers, b"csn", 3, texts.csn.at, texts.csn.size)
+    if texts.csn.size:
+        rd_kafka.header_add(headers, b"csn", 3, texts.csn.at, texts.csn.size)
     rd_kafka.header_add(headers, b"lsn", 3, lsn.at, lsn.size)
     rd_kafka.header_add(headers, b"position", 8, texts.position.at, texts.position.size)
     texts.position.size = size

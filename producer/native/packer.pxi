@@ -104,7 +104,7 @@ cdef class Packer:
         keys = <Octets *>malloc(max(key_count, 1) * sizeof(Octets))
         if keys == NULL:
             raise MemoryError
-        packed.header_count, packed.headers.at = 4, headers.at
+        packed.headers.at = headers.at
         try:
             for key in range(key_count):
                 keys[key] = octets_of(batch.keys[key])
@@ -122,6 +122,7 @@ cdef class Packer:
                     if at == start or row.transaction != current:
                         current = row.transaction
                         begin_headers(&headers, batch.epoch, &batch.transactions_[current])
+                        packed.header_count = 4 if headers.texts.csn.size else 3
                     packed.headers.size = end_headers(&headers, row)
                     packed.key = keys[row.key]
                     packed.value.at = <const char *>batch.arena + row.value
@@ -230,7 +231,8 @@ cdef void begin_headers(RowHeaders *headers, uint64_t epoch, Transaction *tx) no
     cdef uint8_t *out = headers.at
     write_transaction(&headers.texts, epoch, tx)
     out = put_header(out, b"xid", 3, &headers.texts.xid)
-    out = put_header(out, b"csn", 3, &headers.texts.csn)
+    if headers.texts.csn.size:
+        out = put_header(out, b"csn", 3, &headers.texts.csn)
     headers.constant = out - headers.at
 
 

@@ -11,7 +11,6 @@ explicitly.
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import os
 import re
 import ssl
@@ -25,6 +24,8 @@ import psycopg2
 from psycopg2.extensions import parse_dsn as libpq_parse_dsn
 
 from producer.errors import LoginRefused, SourceError
+from schemas.plaintext import is_loopback
+from schemas.secret_file import exposed
 
 SSL_MODES: Final = ("disable", "prefer", "require", "verify-ca", "verify-full")
 SYSTEM: Final = "system"  # as sslrootcert: the authorities of this machine
@@ -118,15 +119,27 @@ class ConnectionArguments:
         return SYSTEM if self.mode.startswith("verify") else ""
 
     @property
+    def asked(self) -> str:
+        """What `require_auth` says; else no password in clear text where TLS is not certain.
+
+        >>> ConnectionArguments(host="db", sslmode="disable").asked
+        '!password'
+        """
+        is_certain = self.mode not in ("disable", "prefer") or self.host.startswith("/")
+        if self.require_auth or is_certain or (self.mode == "prefer" and self.is_local):
+            return self.require_auth
+        return "!password"
+
+    @property
     def methods(self) -> frozenset[str] | None:
         """Which login methods are accepted, as `require_auth` says; None: all.
 
         >>> sorted(ConnectionArguments(require_auth="md5,scram-sha-256").methods)
         ['md5', 'scram-sha-256']
         """
-        if not self.require_auth:
+        if not self.asked:
             return None
-        names = [name.strip() for name in self.require_auth.split(",")]
+        names = [name.strip() for name in self.asked.split(",")]
         if names[0].startswith("!"):
             return frozenset((*LIBPQ_METHODS, *GAUSS_METHODS)) - {name[1:] for name in names}
         return frozenset(names)
@@ -149,10 +162,8 @@ class ConnectionArguments:
                     setting=name,
                     file=path,
                 )
-        if self.sslkey and (mode := Path(self.sslkey).stat()).st_mode & (
-            0o037 if mode.st_uid == 0 else 0o077
-        ):
-            raise LoginRefused("others may read the private key", hint=f"chmod 600 {self.sslkey}")
+        if self.sslkey and (why := exposed(self.sslkey)):
+            raise LoginRefused("the private key is not one", hint=why)
 
     def libpq(self) -> dict[str, Any]:
         """The same as keyword arguments of psycopg2.connect.
@@ -191,8 +202,8 @@ class ConnectionArguments:
             "requirepeer": "",
             "passfile": _NO_FILE,
         }
-        if self.require_auth:  # empty it would exclude every method
-            settings["require_auth"] = self.require_auth
+        if self.asked:  # empty it would exclude every method
+            settings["require_auth"] = self.asked
         # An empty setting differs from a missing one, which libpq takes from the environment.
         return settings | {name: getattr(self, name) or "" for name in _AS_SAID}
 
@@ -203,22 +214,6 @@ _AS_SAID: Final = (
 )
 # libpq warns about a file that is not a regular one; for an empty name it takes ~/.pgpass.
 _NO_FILE: Final = f"{os.devnull}/none"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine: a Unix socket, 127.0.0.0/8, ::1, localhost.
-
-    >>> is_loopback("/run/postgresql"), is_loopback("127.0.0.2"), is_loopback("db")
-    (True, True, False)
-    """
-    if host.startswith(("/", "@")) or host.lower().rstrip(".") == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
 
 
 def parse_dsn(

@@ -189,12 +189,12 @@ class History:
 
     def _has_load(self, table: TableId, place: Standing) -> bool:
         """Say whether the first rows behind a place, those of a load, can be read."""
-        topic, (_, end) = self._names.table(table), self._ends()
+        topics, (_, end) = self._names.names(table), self._ends()
         starts: dict[tuple[str, int], int] = {}
         for _, cut in self._from(place.cut, end):
             for r in cut.ranges if isinstance(cut, Commits | TableLoad) else ():
-                if r.topic == topic:
-                    starts.setdefault((topic, r.partition), r.start)
+                if r.topic in topics:
+                    starts.setdefault((r.topic, r.partition), r.start)
             if starts and not (isinstance(cut, TableLoad) and cut.table == table):
                 break
         first = self._cluster.first(starts) if starts else {}
@@ -223,9 +223,8 @@ class History:
 
         `loads`: with what was loaded, which is no commit of the source.
         """
-        topic = self._names.table(table)
         records = self._following(place)
-        return CommitWalk(records, topic, table, place, self._changes, loads=loads)
+        return CommitWalk(records, self._names, table, place, self._changes, loads=loads)
 
     def readable(self, found: Found) -> bool:
         """Check that these rows may be read; say whether read committed, see `RangeReader`."""
@@ -363,7 +362,7 @@ class CommitWalk:
     def __init__(
         self,
         records: Iterator[tuple[int, Cut] | None],
-        topic: str,
+        names: Topics,
         table: TableId,
         place: Standing,
         changes: Callable[[Commits, int], Sequence[SchemaChange]],
@@ -371,7 +370,8 @@ class CommitWalk:
         loads: bool,
     ) -> None:
         """`changes` reads the schema changes of a record's commit, by its seq."""
-        self._records, self._topic, self._table = records, topic, table
+        self._records, self._names, self._table = records, names, table
+        self._topic = names.table(table)
         self._changes, self._loads = changes, loads
         self._left: tuple[int, Cut] | None = None  # a record that was not taken, or in part
         self._topics: Mapping[str, Topic] = {}  # as the newest START or STATE has them
@@ -422,6 +422,7 @@ class CommitWalk:
             offset, cut = record
             if isinstance(cut, State):
                 self._topics = cut.topics
+                self._topic = self._names.of(self._table, cut.topics)
                 if offset >= self.place.state:
                     self.place = self.place._replace(state=offset, instance=cut.head.instance)
             if offset >= self.place.cut:

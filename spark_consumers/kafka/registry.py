@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from schemas.registry_client import settings
+from schemas.registry_client import ITS_URL, NO_REGISTRY, UNREADABLE, is_avro, settings
 from spark_consumers.errors import (
     ApplyError,
     RegistryDown,
@@ -51,16 +51,20 @@ class SchemaCache:
         return self._newest(f"{topic}-value")
 
 
-def newest_id(schema_of: SchemaOf, topic: str) -> int:
-    """Return the id of the newest schema of a topic's values; raise SubjectUnknown."""
-    newest = schema_of.newest(topic) if isinstance(schema_of, SchemaCache) else None
-    if newest is None:
-        raise SubjectUnknown(
-            "the schema registry has no schema of a topic",
-            topic=topic,
-            hint="are prefix and table right, and is the table captured?",
-        )
-    return newest
+def newest_id(schema_of: SchemaOf, topics: Sequence[str]) -> int:
+    """Return the id of the newest schema of a topic's values: of the first that has one.
+
+    Raises SubjectUnknown where none has.
+    """
+    if isinstance(schema_of, SchemaCache):
+        for topic in topics:
+            if (newest := schema_of.newest(topic)) is not None:
+                return newest
+    raise SubjectUnknown(
+        "the schema registry has no schema of a topic",
+        topic=topics[-1],
+        hint="are prefix and table right, and is the table captured?",
+    )
 
 
 def registry_at(url: str, options: Mapping[str, Any] | None = None) -> SchemaCache:
@@ -103,21 +107,28 @@ def registry_at(url: str, options: Mapping[str, Any] | None = None) -> SchemaCac
             raise RegistryDown(
                 "the schema registry does not answer", error=type(error).__name__, **where
             ) from error
-        except (httpx.InvalidURL, ValueError) as error:  # an answer that is not JSON
-            raise RegistryRefused(
-                "the server at this URL is not a schema registry", hint="is the URL right?", **where
-            ) from error
+        except (httpx.InvalidURL, *UNREADABLE) as error:
+            raise RegistryRefused(NO_REGISTRY, hint=ITS_URL, **where) from error
+
+    def text_of(schema_id: int) -> str | None:
+        found = client.get_schema(schema_id)
+        return found.schema_str if is_avro(found.schema_str, found.schema_type) else None
+
+    def id_of(subject: str) -> int:
+        return int(str(client.get_latest_version(subject).schema_id))
 
     def fetch(schema_id: int) -> str:
-        found = asked(lambda: client.get_schema(schema_id), {"schema_id": schema_id})
-        return found.schema_str or ""
+        text = asked(lambda: text_of(schema_id), {"schema_id": schema_id})
+        if text is None:
+            what = "a record names a schema that is not Avro"
+            raise SchemaUnknown(what, schema_id=schema_id, url=shown)
+        return str(text)
 
     def newest(subject: str) -> int | None:
         try:
-            found = asked(lambda: client.get_latest_version(subject), {"subject": subject})
+            return int(asked(lambda: id_of(subject), {"subject": subject}))
         except SubjectUnknown:
             return None
-        return int(found.schema_id)
 
     return SchemaCache(fetch, newest)
 

@@ -14,11 +14,13 @@ from spark_consumers.errors import SettingRefused, StreamError
 from spark_consumers.kafka.history import Found, History, Standing
 from spark_consumers.kafka.read import CLIENTS, Clients
 from spark_consumers.kafka.registry import SchemaCache, newest_id, registry_at
+from spark_consumers.security import check_logins
 from spark_consumers.versions import Version
 
 _ROWS: Final = 200_000
 _NAMES: Final = (
     *("table", "prefix", "registry", "startingversion", "endingversion", "maxrowspertrigger"),
+    "allowplaintextlogin",
 )
 _KAFKA: Final = "kafka."
 _REGISTRY: Final = "registry."
@@ -52,6 +54,8 @@ class SourceOptions:
         for name in ("table", "prefix", "registry"):
             if not given.get(name):
                 raise SettingRefused(f"the option {name} is missing")
+        if given.get("allowplaintextlogin", "false").lower() != "true":
+            check_logins(_below(_KAFKA, given), given["registry"], _below(_REGISTRY, given))
         try:
             start = given.get("startingversion", SNAPSHOT).strip()
             end = given.get("endingversion", LATEST).strip()
@@ -73,11 +77,6 @@ class SourceOptions:
                 why=error,
             ) from None
 
-    @property
-    def topic(self) -> str:
-        """The table's topic."""
-        return Topics(self.prefix).table(self.table)
-
     def schema_of(self) -> SchemaCache:
         """Find schemas by id."""
         if isinstance(self.registry, str):
@@ -95,7 +94,7 @@ class SourceOptions:
             with closing(self.history(schema_of)) as history:
                 if ids := self.all_of(history).schema_ids:
                     return schema_of(ids[-1]), None
-        newest = newest_id(schema_of, self.topic)
+        newest = newest_id(schema_of, Topics(self.prefix).names(self.table))
         return schema_of(newest), newest
 
     def history(self, schema_of: SchemaCache, clients: Clients = CLIENTS) -> History:

@@ -5,6 +5,8 @@ The emulator has what the manual says of coordinators, and ids as its nodes woul
 
 import pytest
 
+from gauss_cdc.config import load
+from gauss_cdc.inspect.places import Endpoints
 from tests.e2e.gauss_facade import PASSWORD
 from tests.e2e.path import ask, content, pause, until
 from tests.e2e.test_ddl_random import Killed
@@ -25,6 +27,7 @@ parallel-decode-num = "2"
 sending-batch = "1"
 logical-receiver-num = "2"
 enable-ddl-decoding = "true"
+enable-heartbeat = "true"
 [tables]
 include = ["public.*"]
 [load]
@@ -78,6 +81,9 @@ def test_a_coordinator_is_loaded_by_windows_under_load_and_a_kill(
             path.go()
             path.barrier()
         path.barrier()
+        with Endpoints(load(path.file)) as endpoints:
+            # The newest commit may wait for the one behind it.
+            until(lambda: endpoints.standing().csns_behind in {0, 1}, "all that was told", pause)
         path.kill()
 
         for table in (*TABLES, "filled"):

@@ -1,7 +1,15 @@
 """Prometheus reads where everything stands."""
 
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent import futures
+from pathlib import Path as File
 from urllib.request import urlopen
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gauss_cdc.config import Config
@@ -41,10 +49,11 @@ def test_every_metric_is_there_and_true(addresses, topic_prefix, new_database) -
         path.catch_up()
         found = scrape(serve(config, "127.0.0.1", 0))
 
+    absent = {"load_rows", "load_left_seconds", "lag_csns"}  # no load is under way, no CSNs
     assert {name.split()[0] for name in found} == {
         "gauss_cdc_up",
-        *(f"gauss_cdc_{name}" for name in METRICS.keys() - {"load_rows", "load_left_seconds"}),
-    }  # no load is under way
+        *(f"gauss_cdc_{name}" for name in METRICS.keys() - absent),
+    }
     assert found["gauss_cdc_up"] == found["gauss_cdc_target_exact"] == 1
     assert found["gauss_cdc_kafka_seq"] == found["gauss_cdc_target_seq"] == 1
     assert found["gauss_cdc_lag_commits"] == found["gauss_cdc_inexact_tables"] == 0
@@ -93,3 +102,41 @@ def test_one_place_that_is_down_hides_no_other(addresses, topic_prefix, new_data
     assert standing.source is not None
     assert set(standing.down) == {"target"}
     assert "127.0.0.1" in standing.as_json()["down"]["target"]
+
+
+SCRAPES = 60
+
+
+@pytest.fixture
+def served(place: tuple[Path, File]) -> Iterator[tuple[int, int]]:
+    """`status --serve` as a process: its id, its port."""
+    command = [sys.executable, "-m", "gauss_cdc", "status", "--config", str(place[1])]
+    with subprocess.Popen([*command, "--serve", "0"], stderr=subprocess.PIPE, text=True) as child:
+        assert child.stderr is not None
+        found = next(filter(None, (re.search(r":(\d+)/metrics", line) for line in child.stderr)))
+        yield child.pid, int(found[1])
+        child.terminate()
+
+
+def test_many_scrapes_at_once_are_one_look(served: tuple[int, int]) -> None:
+    """Sixty of them once had 514 threads and 90 connections."""
+    pid, port = served
+    with futures.ThreadPoolExecutor(SCRAPES) as pool:
+        asked = [pool.submit(scrape, port) for _ in range(SCRAPES)]
+        most = 0
+        while futures.wait(asked, 0.02).not_done:
+            most = max(most, len(list(File(f"/proc/{pid}/task").iterdir())))
+        found = [one.result() for one in asked]
+
+    assert most < SCRAPES
+    assert {one["gauss_cdc_place_up kafka"] for one in found} == {1}
+
+
+def test_clients_that_say_nothing_keep_nobody_out(served: tuple[int, int]) -> None:
+    _, port = served
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(12)]
+
+    assert scrape(port)["gauss_cdc_place_up kafka"] == 1
+
+    for one in silent:
+        one.close()

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -34,6 +35,7 @@ from producer.sources.dial import parse_dsn
 from producer.sources.postgres.catalog import QueryingConnection
 from producer.sources.postgres.catalog import connect as connect_to
 from schemas.tables import TableId
+from spark_consumers.api import CommitGroup, Options, changes, for_each_commit_group
 from spark_consumers.source import GaussCdcSource
 from spark_consumers.versions import Version
 from tests.e2e.path import Path, ask, until
@@ -68,6 +70,40 @@ def options(path: Path, addresses: Addresses, table: str, **more: str) -> dict[s
 def read(spark: "SparkSession", given: dict[str, str]) -> "DataFrame":
     spark.dataSource.register(GaussCdcSource)
     return spark.read.format("gauss_cdc").options(**given).load()
+
+
+def test_a_table_whose_topic_was_set_apart_is_read_by_its_name(
+    path: Path, addresses: Addresses, spark: "SparkSession", tmp_path: Folder
+) -> None:
+    """Kafka takes the topics of both for one: one of them has another name."""
+    names = ("app.a_b", "app_a.b")
+    for name in names:
+        ask(path.source, f"CREATE SCHEMA {name.partition('.')[0]}")
+        ask(path.source, f"CREATE TABLE {name} (id int PRIMARY KEY, v text)")
+        ask(path.source, f"INSERT INTO {name} VALUES (1, '{name}')")
+    path.start()
+    path.arrive()
+    for name in names:
+        ask(path.source, f"INSERT INTO {name} VALUES (2, '{name}')")
+    path.arrive()
+
+    where = Options(path.options.client, addresses.registry_url, path.prefix)
+    for name in names:
+        frame = read(spark, options(path, addresses, name))
+        assert sorted((row.id, row.v) for row in frame.collect()) == [(1, name), (2, name)]
+        commits = changes(spark, where, TableId(*name.split("."))).collect()
+        assert [(row.op, row.after.id, row.after.v) for row in commits] == [("c", 2, name)]
+
+    stop, seen = threading.Event(), set[tuple[str, int]]()
+
+    def take(group: CommitGroup) -> None:
+        for table in group.tables:
+            seen.update((str(table), row.after.id) for row in group.changes(table).collect())
+        if {number for _, number in seen} == {1, 2} and len(seen) == len(names) * 2:
+            stop.set()
+
+    for_each_commit_group(spark, where, take, checkpoint=str(tmp_path), stop=stop)
+    assert seen == {(name, number) for name in names for number in (1, 2)}
 
 
 TYPES = {

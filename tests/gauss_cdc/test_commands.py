@@ -103,6 +103,39 @@ def test_a_table_without_its_schema_is_said_at_once(say: Say) -> None:
     assert "write it as schema.table, as public.account" in said
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("ddl", "install", "--dsn", "postgresql://postgres:pencil@db/bank"),
+        ("emulator", "--facade", "postgresql://postgres:pencil@db/bank"),
+        ("emulator", "--facade", "host=db user=postgres password=pencil"),
+        ("emulator", "--replay", "x", "--catalog", "postgresql://u:pencil@db/scratch"),
+        ("emulator", "--facade", "postgresql://postgres@db/bank", "--password", "pencil"),
+    ],
+)
+def test_no_secret_is_an_argument(say: Say, words: tuple[str, ...]) -> None:
+    Path("x").touch()
+
+    code, said = say(*words)
+
+    assert code == 2
+    assert re.search(r"must not be an argument; set GAUSS_CDC_|No such option '--password'", said)
+    assert "pencil" not in said
+
+
+def test_the_emulator_s_passwords_are_files_or_variables(say: Say) -> None:
+    facade = ("emulator", "--facade", "postgresql://postgres@127.0.0.1:1/bank")
+    for name, mode in (("open", 0o644), ("secret", 0o600)):
+        Path(name).touch(mode=mode)
+        Path(name).write_text("pencil\n", "utf-8")
+
+    assert "set GAUSS_CDC_EMULATOR_PASSWORD" in say(*facade)[1]
+    assert "others may read" in say(*facade, "--password-file", "open")[1]
+    with_both = say(*facade, "--password-file", "secret", "--upstream-password-file", "secret")
+    assert with_both[0] == 1
+    assert "the emulator cannot start" in with_both[1]  # nothing listens there
+
+
 def test_a_duration_is_seconds_or_has_a_unit(say: Say) -> None:
     code, said = say("wait", "--timeout", "soon")
 

@@ -21,12 +21,12 @@ prefix = "bank"
 "bootstrap.servers" = "kafka:9092"
 
 [registry]
-url = "http://registry:8081"
+url = "https://registry:8081"
 """
 
 
 SASL = """\
-"security.protocol" = "sasl_plaintext"
+"security.protocol" = "sasl_ssl"
 "sasl.mechanism" = "PLAIN"
 "sasl.username" = "u"
 """
@@ -172,9 +172,9 @@ def test_a_loaded_configuration_never_changes(file: Path) -> None:
             "the password comes from GAUSS_CDC_KAFKA_PASSWORD",
         ),
         ("[registry]", '[spark]\nmaster = "locl[*]"\n[registry]', 11, "is not a Spark master"),
-        ("http://registry:8081", "registry:8081", 11, "'registry:8081' is not a registry URL"),
-        ("http://registry:8081", "http://[::1", 11, "is not a registry URL: write http://"),
-        ("http://registry:8081", "http://a:99999", 11, "is not a registry URL"),
+        ("https://registry:8081", "registry:8081", 11, "'registry:8081' is not a registry URL"),
+        ("https://registry:8081", "http://[::1", 11, "is not a registry URL: write http://"),
+        ("https://registry:8081", "http://a:99999", 11, "is not a registry URL"),
         ("[kafka]", "password-file = 5\n[kafka]", 4, "source.password-file: write the name"),
         ("[kafka]", 'password-file = "/"\n[kafka]', 4, "source.password-file: /: Is a directory"),
     ],
@@ -237,14 +237,58 @@ def test_secrets_come_from_the_environment_and_are_never_printed(
 
 def test_a_password_may_stand_in_a_file_of_its_own(file: Path, tmp_path: Path) -> None:
     secret = tmp_path / "password"
+    secret.touch(mode=0o600)
     secret.write_text("pencil\n")
     file.write_text(SMALL.replace("[kafka]", f'password-file = "{secret}"\n[kafka]', 1))
 
     assert load(file).source.password.get_secret_value() == "pencil"
 
+    secret.chmod(0o644)
+    with pytest.raises(ConfigError, match=r"bank\.toml:4: source\.password-file: others may read"):
+        load(file)
+
     secret.unlink()
     with pytest.raises(ConfigError, match=r"bank\.toml:4: source\.password-file: .*No such file"):
         load(file)
+
+
+def test_a_key_s_file_that_others_may_read_is_refused(file: Path, tmp_path: Path) -> None:
+    (key := tmp_path / "own.key").touch(mode=0o644)
+    setting = f'"ssl.key.location" = "{key}"\n'
+
+    message = refused(
+        file, SMALL.replace("[registry]", f"{setting}[registry]") + f"[registry.options]\n{setting}"
+    )
+
+    for table in ("kafka.client", "registry.options"):
+        assert f"{table}.ssl.key.location: others may read" in message
+
+
+ALLOW = "allow-plaintext-login = true\n"
+
+
+def test_a_login_that_others_could_read_is_refused_unless_it_is_allowed(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At Kafka, in Spark's own client, and at the registry; each names its line."""
+    monkeypatch.setenv("GAUSS_CDC_REGISTRY_CREDENTIALS", "user:pencil")
+    monkeypatch.setenv("GAUSS_CDC_KAFKA_PASSWORD", "pencil")
+    plain = SASL.replace("sasl_ssl", "sasl_plaintext")
+    text = SMALL.replace("[registry]", f"{plain}[registry]").replace("https", "http")
+    text += '[spark.options]\n"kafka.sasl.mechanism" = "PLAIN"\n'
+    named = (
+        f"{file}:10: kafka.client.security.protocol: PLAIN would send a login to kafka",
+        f"{file}:15: spark.options.kafka.security.protocol: PLAIN would send a login to kafka",
+        f"{file}:14: registry.url: credentials would be sent to registry",
+    )
+
+    for place, said in zip(("[kafka]", "[kafka]", "[registry]"), named, strict=True):
+        found = [line for line in refused(file, text).splitlines() if line.startswith(said)]
+        assert len(found) == 1
+        assert f"set {place} allow-plaintext-login" in found[0]
+
+    file.write_text(text.replace('"bank"\n', f'"bank"\n{ALLOW}').replace("y]\n", f"y]\n{ALLOW}"))
+    assert load(file).kafka.allow_plaintext_login
 
 
 def test_the_environment_wins_over_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +305,7 @@ def test_the_environment_wins_over_the_file(file: Path, monkeypatch: pytest.Monk
         ("postgresql://cdc@", "postgresql://cdc:pencil@", 2),
         ("/bank", "/bank?password=pencil", 2),
         ("postgresql://cdc@db:5432/bank", "host=db user=cdc password=pencil", 2),
-        ("http://", "http://user:pencil@", 11),
+        ("https://", "https://user:pencil@", 11),
         ("[registry]", '"sasl.password" = "pencil"\n[registry]', 10),
         ("[registry]", '"ssl.key.password" = "pencil"\n[registry]', 10),
         ("[registry]", '"sasl.jaas.config" = "pencil"\n[registry]', 10),
@@ -304,6 +348,7 @@ def test_options_refer_to_secrets_in_variables_and_files(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     password = " päss\"\\;wörd' "  # any character is the password's own, but a line end behind it
+    (tmp_path / "secret").touch(mode=0o600)
     (tmp_path / "secret").write_text(password + "\n", "utf-8")
     monkeypatch.setenv("KEY_PASSWORD", password)
     file.write_text(

@@ -59,7 +59,16 @@ def test_a_table_that_waits_for_the_stream_is_in_the_line(said) -> None:
 def test_csns_are_no_places_in_the_log(said) -> None:
     RunReport(Streamed(takeovers=1, received=1 << 40), by_csn=True).write(60)
 
-    assert "lag_bytes" not in fields(said)[0][1]
+    assert not {"lag_bytes", "lag_csns"} & fields(said)[0][1].keys()
+
+
+def test_what_heartbeats_tell_is_lag(said) -> None:
+    now = Streamed(takeovers=1, received=0x50, told_end=0x90, resume=0x20)
+    RunReport(now).write(60)
+    RunReport(now, by_csn=True).write(60)
+
+    (_, by_position), (_, by_csn) = fields(said)
+    assert by_position["lag_bytes"] == by_csn["lag_csns"] == 0x70
 
 
 def test_a_load_is_seen_without_a_terminal_and_its_end_once(said) -> None:

@@ -217,6 +217,16 @@ def test_a_method_that_is_not_wanted_is_refused(
 
 
 @BOTH
+def test_a_password_in_clear_text_is_sent_by_tls_only(
+    tls: Tls, good: Certificate, log_in: Login
+) -> None:
+    tls.serve(good)
+
+    assert "password" in refused(log_in, tls.arguments("clear", sslmode="disable"))
+    log_in(tls.arguments("clear"))
+
+
+@BOTH
 @pytest.mark.parametrize("user", ["md5", "clear", "postgres"])
 def test_a_login_that_cannot_be_bound_is_refused(
     tls: Tls, good: Certificate, log_in: Login, user: str

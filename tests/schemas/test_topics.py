@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 
 from schemas.envelope import envelope_schema
 from schemas.tables import Column, TableId, TableSchema
-from schemas.topics import MAX_TOPIC, Topics, escape, key_subject, unescape, value_subject
+from schemas.topics import (
+    MAX_TOPIC,
+    Topics,
+    escape,
+    key_subject,
+    unescape,
+    unified,
+    value_subject,
+)
 
 TOPICS = Topics("bank")
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20)
@@ -66,6 +74,49 @@ def test_a_table_cannot_be_named_like_the_topic_of_another() -> None:
     _, schema, name = long.split(".")
 
     assert TOPICS.table(TableId(schema, name)) != long
+
+
+@given(NAMES | LONG, NAMES | LONG)
+def test_a_table_has_a_second_topic_that_is_found_again(schema: str, name: str) -> None:
+    table = TableId(schema, name)
+    apart = TOPICS.apart(table)
+    is_cut = len(f"bank.{escape(schema)}.{escape(name)}") > MAX_TOPIC - 17
+    said = envelope_schema("bank", TableSchema(table, (Column("id", 23),)))
+
+    assert re.fullmatch(r"[a-zA-Z0-9_.-]{1,249}", apart)
+    assert apart != TOPICS.table(table)
+    assert TOPICS.names(table) == (apart, TOPICS.table(table))
+    assert TOPICS.table_of(apart) == (None if is_cut else table)
+    assert TOPICS.table_by(apart, said) == table
+    assert TOPICS.is_data(apart)
+    assert TOPICS.of(table, {apart, TOPICS.table(table)}) == apart
+    assert TOPICS.of(table, {TOPICS.table(table)}) == TOPICS.of(table, ()) == TOPICS.table(table)
+
+
+@given(NAMES, st.lists(st.booleans(), min_size=1, max_size=4))
+def test_no_two_tables_may_have_one_topic_however_they_are_named(
+    name: str, kinds: list[bool]
+) -> None:
+    """A table that is named as another's topic is spelled, and one that is named as its topic."""
+    tables = [TableId("s", name)]
+    for is_apart in kinds:
+        topic = TOPICS.apart(tables[-1]) if is_apart else TOPICS.table(tables[-1])
+        tables.append(TableId("s", unescape(topic.removeprefix("bank.s."))))
+    tables = list(dict.fromkeys(tables))
+    topics = [topic for table in tables for topic in TOPICS.names(table)]
+
+    assert len(set(topics)) == len(topics)
+    for table in tables:
+        for topic in TOPICS.names(table):
+            assert len(topic) == MAX_TOPIC or TOPICS.table_of(topic) == table
+
+
+def test_a_second_topic_is_not_taken_for_another_one_by_kafka() -> None:
+    one, two = TableId("app", "a_b"), TableId("app_a", "b")
+
+    assert unified(TOPICS.table(one)) == unified(TOPICS.table(two))
+    apart = {unified(TOPICS.apart(one)), unified(TOPICS.apart(two))}
+    assert len({*apart, unified(TOPICS.table(one))}) == 3
 
 
 def test_names_that_only_half_escape_are_not_ours() -> None:

@@ -130,6 +130,8 @@ class SimSource:
     keepalives_move = True
     new_tables_are_complete = True
     ids_are_oids = False
+    positions_are_csns = True
+    told_end = 0
     reports_ddl = False
     rereads = True
 
@@ -299,6 +301,9 @@ class SimSource:
         self._source.published.add(table.name)
         return ""
 
+    def delivered(self, cuts: Sequence[Cut]) -> None:
+        """Nothing is asked of it."""
+
     def type_name(self, _oid: int, _modifier: int) -> str:
         return ""
 
@@ -429,6 +434,7 @@ class SimGaussSource(SimSource):
         super().__init__(*around)
         assert self._source.decoding is not None
         self._decoding = self._source.decoding
+        self.positions_are_csns = self._decoding.by_csn
         self._reading = Reading(self._decoding, self._source, native)
         if self._decoding.by_csn:
             self.wire = OneBehind(self.wire, self._reading.newest_csn)

@@ -9,6 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
+from spark_consumers.api import Options
 from spark_consumers.errors import SettingRefused
 from spark_consumers.security import TABLE, java_client, java_properties
 from tests.certificates import authority, written
@@ -81,6 +82,7 @@ def test_a_certificate_travels_as_text(tmp_path: Path) -> None:
     store = pkcs12.serialize_key_and_certificates(
         None, own.key, own.certificate, None, serialization.BestAvailableEncryption(b"pencil")
     )
+    (tmp_path / "own.p12").touch(mode=0o600)
     (tmp_path / "own.p12").write_bytes(store)
     stored = {
         "ssl.ca.pem": root.pem,
@@ -119,6 +121,15 @@ def test_a_token_is_asked_for_at_the_address_that_the_jvm_allows() -> None:
     assert java_properties(SCRAM) == {}
     claim = {"sasl.oauthbearer.sub.claim.name": "azp"}
     assert java_client({**OAUTH, **claim}) == {**options, f"kafka.{next(iter(claim))}": "azp"}
+
+
+def test_a_program_s_login_that_others_could_read_has_to_be_allowed() -> None:
+    plain = {**SCRAM, "sasl.mechanism": "PLAIN", "security.protocol": "sasl_plaintext"}
+    for client, options in ((plain, {}), (SCRAM, {"basic.auth.user.info": "me:pencil"})):
+        with pytest.raises(SettingRefused, match=r"without TLS.*allow_plaintext_login"):
+            Options(client, "http://registry", "bank", options)
+        Options(client, "http://registry", "bank", options, allow_plaintext_login=True)
+    Options(plain, lambda _: {}, "bank", allow_plaintext_login=True)
 
 
 def test_names_that_need_not_match_are_said_as_java_says_it() -> None:

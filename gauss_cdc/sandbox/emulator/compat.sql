@@ -221,21 +221,23 @@ BEGIN
     WHERE attrelid = 'pg_catalog.pg_attribute'::regclass AND attnum > 0 AND NOT attisdropped;
     -- pg_database has one column more, as the view below.
     EXECUTE 'CREATE OR REPLACE VIEW gauss_compat.pg_attribute AS SELECT a.tableoid, ' || columns
-        || ' FROM pg_catalog.pg_attribute a LEFT JOIN gauss_compat.column_types t'
+        || ', a.xmin FROM pg_catalog.pg_attribute a LEFT JOIN gauss_compat.column_types t'
         || ' ON t.relid = a.attrelid AND t.attnum = a.attnum UNION ALL SELECT a.tableoid, '
         || replace(replace(columns, 'a.attname,', '''datcompatibility''::name,'),
                    'a.attnum,', '99::int2,')
-        || ' FROM pg_catalog.pg_attribute a LEFT JOIN gauss_compat.column_types t ON false'
+        || ', a.xmin FROM pg_catalog.pg_attribute a'
+        || ' LEFT JOIN gauss_compat.column_types t ON false'
         || ' WHERE a.attrelid = ''pg_catalog.pg_database''::regclass'
         || ' AND a.attname = ''datname''';
     SELECT string_agg(format('t.%I', attname), ', ' ORDER BY attnum) INTO columns
     FROM pg_catalog.pg_attribute
     WHERE attrelid = 'pg_catalog.pg_type'::regclass AND attnum > 0 AND NOT attisdropped;
     EXECUTE 'CREATE OR REPLACE VIEW gauss_compat.pg_type AS SELECT ' || columns
-        || ' FROM pg_catalog.pg_type t WHERE t.oid NOT IN (SELECT oid FROM gauss_compat.types)'
+        || ', t.xmin FROM pg_catalog.pg_type t'
+        || ' WHERE t.oid NOT IN (SELECT oid FROM gauss_compat.types)'
         || ' UNION ALL SELECT ' || replace(replace(columns, 't.oid,', 'g.oid,'), 't.typname,',
            'g.name::name,')
-        || ' FROM gauss_compat.types g JOIN pg_catalog.pg_type t ON t.oid = 25';
+        || ', t.xmin FROM gauss_compat.types g JOIN pg_catalog.pg_type t ON t.oid = 25';
 END $body$;
 
 CREATE OR REPLACE VIEW gauss_compat.pg_database AS

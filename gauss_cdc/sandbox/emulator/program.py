@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import ssl
 from collections.abc import Callable, Mapping
@@ -21,7 +20,9 @@ from gauss_cdc.sandbox.emulator.server import LOOPBACK, Emulator
 from gauss_cdc.sandbox.emulator.slots import Activity
 from gauss_cdc.sandbox.emulator.upstream import Address
 
-PASSWORD_VARIABLE = "GAUSS_CDC_EMULATOR_PASSWORD"  # noqa: S105  a variable's name
+# Names of variables.
+PASSWORD = "GAUSS_CDC_EMULATOR_PASSWORD"  # noqa: S105
+UPSTREAM_PASSWORD = "GAUSS_CDC_UPSTREAM_PASSWORD"  # noqa: S105
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class EmulatorOptions:
     ha_port: int = 0
     user: str = "cdc_user"
     password: str = field(default="", repr=False)
+    upstream_password: str = field(default="", repr=False)  # of `facade` or `catalog`
     stored: StoredPassword = StoredPassword.SHA256
     line: Line = Line.SHA256
     rounds: int = ROUNDS
@@ -77,19 +79,19 @@ async def build(options: EmulatorOptions) -> Emulator:
     if played is not None:
         scratch = None
         if options.catalog is not None:
-            scratch = Scratch(Address.parse(options.catalog), product, played)
+            address = Address.parse(options.catalog, options.upstream_password)
+            scratch = Scratch(address, product, played)
             await scratch.load(options.tables or _companion(options.replay, played))
         backend = Replay(played, paced=options.paced, catalog=scratch, activity=activity)
     else:
         assert options.facade is not None
-        address = Address.parse(options.facade)
+        address = Address.parse(options.facade, options.upstream_password)
         facade = Facade(address, product)
         await facade.prepare(address.database)
         backend = facade
-    password = options.password or os.environ.get(PASSWORD_VARIABLE, "")
     account = Account(
         options.user,
-        password,
+        options.password,
         stored=options.stored,
         line=options.line,
         rounds=options.rounds,

@@ -38,14 +38,14 @@ class Address:
     database: str = "postgres"
 
     @classmethod
-    def parse(cls, dsn: str) -> Self:
-        """From a DSN in one of libpq's two forms."""
+    def parse(cls, dsn: str, password: str = "") -> Self:
+        """From a DSN in one of libpq's two forms; the password may stand in it."""
         words = parse_dsn(dsn)
         return cls(
             host=words.get("host", "127.0.0.1"),
             port=int(words.get("port", 5432)),
             user=words.get("user", "postgres"),
-            password=words.get("password", ""),
+            password=password or words.get("password", ""),
             database=words.get("dbname") or words.get("user", "postgres"),
         )
 

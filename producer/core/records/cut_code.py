@@ -57,6 +57,7 @@ def encode_commits(cut: Commits) -> bytes:
                 parts += (long(len(ids)), *map(long, ids))
             parts.append(b"\x00")
     parts.append(b"\x00\x00\x00")  # the end of schema_ids; lossy, looked: null
+    parts.append(b"\x00" if head.source_end is None else b"\x02" + long(head.source_end))
     return b"".join(parts)
 
 

@@ -42,7 +42,7 @@ class TransactionConstants:
     """What all rows of a source transaction share; an encoder asks once per transaction."""
 
     xid: int
-    csn: int
+    csn: int  # 0: it is not known
     epoch: int
     seq: int
     committed_at_us: int  # µs since 1970-01-01 UTC
@@ -65,8 +65,8 @@ class TransactionConstants:
         self.sequence = b'["%d","' % self.commit_lsn
         self.times = b"\x02" + long(at) + b"\x02" + long(at * 1000)
         self.txid = b"\x02" + long(self.xid) + b"\x02"
-        csn, epoch, seq = long(self.csn), long(self.epoch), long(self.seq)
-        self.place = b"\x00\x02" + csn + b"\x02" + epoch + b"\x02" + seq + b"\x02"
+        csn = b"\x02" + long(self.csn) if self.csn else b"\x00"
+        self.place = b"\x00" + csn + b"\x02" + long(self.epoch) + b"\x02" + long(self.seq) + b"\x02"
         self.tail = b"\x02" + long(now // 1000) + b"\x02" + long(now) + b"\x02" + long(now * 1000)
 
 
@@ -177,7 +177,7 @@ def reference(
                 "txId": tx.xid,
                 "lsn": lsn,
                 "xmin": None,
-                "csn": tx.csn,
+                "csn": tx.csn or None,
                 "epoch": tx.epoch,
                 "seq": tx.seq,
                 "ordinal": ordinal,

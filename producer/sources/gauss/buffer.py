@@ -67,6 +67,7 @@ class TransactionBuffer:
         self._begun: tuple[int, bytes] | None = None  # the record of the open transaction's BEGIN
         self._is_plain = True  # the open transaction has rows only
         self._stays = False  # it is not given up any more
+        self.told_end = 0  # of the source's log, by the newest heartbeat; 0: none came
 
     @property
     def is_open(self) -> bool:
@@ -130,6 +131,7 @@ class TransactionBuffer:
             yield from self._put_aside(position, Undecoded(record, str(error)))
             return
         if isinstance(decoded, ServerHeartbeat):
+            self.told_end = decoded.flushed
             return
         match self._boundaries.step(decoded):
             case begun, ended:

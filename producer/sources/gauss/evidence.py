@@ -12,7 +12,7 @@ unknown.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -27,6 +27,8 @@ _MOST_ROWS: Final = 100_000  # of a table that is counted
 _LIMIT_MS: Final = 2000  # for one query
 _VISIBLE_SECONDS: Final = 2.0
 _PAUSE: Final = 0.01
+_PAGES: Final = 8
+_ROWS_OF_A_PAGE: Final = 300  # of 8 KiB: no more fit into it
 
 
 def holds(session: Asks, table: TableId, xid: int, rows: int) -> bool:
@@ -53,6 +55,47 @@ def holds(session: Asks, table: TableId, xid: int, rows: int) -> bool:
         return False
     count, written, later = (int(text or 0) for text in found)
     return count <= _MOST_ROWS and (written, later) == (rows, 0)
+
+
+def rows_of(
+    session: Asks, tables: Iterable[TableId], xids: Collection[int]
+) -> Iterator[tuple[int, TableId]]:
+    """Yield transactions, and tables in whose beginning or last pages rows of them are found.
+
+    A new row is put behind the last one, or where there is room.  Tables for which there is no
+    time are left out.  Raises ConnectionLost.
+    """
+    wanted = ", ".join(f"{xid:d}" for xid in xids)
+    end = time.monotonic() + _LIMIT_MS / 1000
+    for table in tables:
+        if time.monotonic() > end:
+            return
+        try:
+            with limited(session):
+                said = qualified(table)
+                found = session.query(
+                    _ROWS_OF.format(table=said, name=constant(said), wanted=wanted)
+                )
+        except SourceError as error:
+            if is_gone(error):
+                raise
+            continue
+        for (xid,) in found:
+            yield int(xid or 0), table
+
+
+# A row's place is a page and a number in it; the places of the last pages are looked up.
+_PAGES_OF: Final = "(pg_relation_size({name}::regclass) / current_setting('block_size')::int)"
+_ROWS_OF: Final = f"""
+SELECT DISTINCT writer::text FROM (
+    SELECT xmin::text::bigint AS writer
+    FROM (SELECT xmin FROM ONLY {{table}} LIMIT {_ROWS}) at_the_beginning
+    UNION ALL
+    SELECT xmin::text::bigint FROM ONLY {{table}} WHERE ctid = ANY (ARRAY(
+        SELECT ('(' || page || ',' || number || ')')::tid
+        FROM generate_series(greatest({_PAGES_OF} - {_PAGES}, 0), {_PAGES_OF} - 1) page,
+             generate_series(1, {_ROWS_OF_A_PAGE}) number))
+) r WHERE writer IN ({{wanted}})"""  # noqa: S608  quoted names, and numbers
 
 
 @contextmanager

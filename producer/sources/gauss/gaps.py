@@ -77,13 +77,13 @@ class StreamGap:
     source: str
 
 
-def _behind(decoded: Detectability) -> Kind:
+def _behind(decoded: Detectability, otherwise: Detectability) -> Kind:
     """Rows after a statement of their transaction; `decoded` where the statement is sent."""
 
     def kind(mode: DecodingMode) -> Detectability | None:
         if not mode.loses_rows_behind_ddl:
             return None
-        return decoded if mode.is_gaussdb and mode.decodes_ddl else INVISIBLE
+        return decoded if mode.is_gaussdb and mode.decodes_ddl else otherwise
 
     return kind
 
@@ -135,37 +135,51 @@ CASES: Final = (
     StreamGap(
         "mixed",
         "rows after a DDL statement, in a transaction that has other rows or statements",
-        _behind(SUSPECTED),
+        _behind(SUSPECTED, SUSPECTED),
         "a statement and other changes in one transaction; its tables. After inserted rows"
-        " and nothing but CREATE TABLE, only if the source does not hold just what was sent",
-        f"{_MIXED}; {_OVERVIEW} (DDL in transactions)",
-    ),
-    StreamGap(
-        "behind-one",
-        "rows after a DDL statement, in a transaction that shows nothing else",
-        _behind(INVISIBLE),
-        "none: it looks like DDL that is committed at once; commit before writing rows",
+        " and nothing but CREATE TABLE, only if the source does not hold just what was sent."
+        " Where statements are not sent: the catalog, as below",
         f"{_MIXED}; {_OVERVIEW} (DDL in transactions)",
     ),
     StreamGap(
         "behind-untold",
-        "rows after DCL (GRANT), or after DDL that is not deparsed (CREATE TYPE)",
-        _behind(INVISIBLE),
+        "rows after DCL (GRANT), or after DDL that is not deparsed (CREATE TYPE), in a transaction"
+        " that sent rows before",
+        _behind(SUSPECTED, SUSPECTED),
+        "the catalog, every few seconds: the id of a transaction that the stream has passed; its"
+        " tables",
+        f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",
+    ),
+    StreamGap(
+        "behind-one",
+        "rows after a DDL or DCL statement, in a transaction that sent no row of their table",
+        _behind(SUSPECTED, SUSPECTED),
+        "the catalog, and rows of that transaction at the beginning or in the last pages of their"
+        " table",
+        f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",
+    ),
+    StreamGap(
+        "behind-hidden",
+        "rows after a DDL or DCL statement of their transaction that the catalog does not show: a"
+        " DROP, one in a subtransaction, rows in partitions or amid a table that sent none before,"
+        " and all where a standby or a coordinator is read",
+        _behind(INVISIBLE, INVISIBLE),
         "none; commit before writing rows",
         f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",
     ),
     StreamGap(
         "ctas",
         "rows of CREATE TABLE AS and SELECT INTO",
-        _behind(SEEN),
-        "the source, queried at the CREATE TABLE: its table holds rows of that transaction",
+        _behind(SEEN, SUSPECTED),
+        "the source, queried at the CREATE TABLE: its table holds rows of that transaction. Where"
+        " statements are not sent: the catalog, as above",
         f"{_DDL} (CREATE TABLE AS)",
     ),
     StreamGap(
         "ctas-late",
         "the same, where the source cannot answer: the table was written to, altered, dropped or"
         " locked by then, or is partitioned",
-        _behind(SUSPECTED),
+        _behind(SUSPECTED, INVISIBLE),
         "a CREATE TABLE, which looks the same without AS; its table",
         f"{_DDL} (CREATE TABLE AS)",
     ),
@@ -173,7 +187,7 @@ CASES: Final = (
         "ctas-gone",
         "the same, where all rows were deleted and vacuumed away before the source was queried;"
         " after those deletes the copy is equal again",
-        _behind(INVISIBLE),
+        _behind(INVISIBLE, INVISIBLE),
         "none; do not let the slot fall behind",
         f"{_DDL} (CREATE TABLE AS)",
     ),

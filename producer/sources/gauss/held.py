@@ -50,6 +50,7 @@ class Held(Sized, Protocol):
     """
 
     last_csn: int  # as in `csn_order.Passed`; the walker counts what it takes in that order
+    told_end: int  # of the source's log, by the newest heartbeat; 0: none came
 
     def __getitem__(self, at: int, /) -> tuple[int, bytes]:
         """Return position and record."""

@@ -74,6 +74,13 @@ class Mixed:
             if statement.tag == "CREATE TABLE" and statement.persistence == "p":
                 self._made[table] = statement.partitioning is not None
 
+    @property
+    def named(self) -> frozenset[TableId] | None:
+        """Tables that are judged at the end: of rows and statements; None: no statement came."""
+        if not self._statements:
+            return None
+        return frozenset(TableId(*table) for table in (*self._rows, *self._touched))
+
     def end(self, xid: int, wrote: Wrote, holds: Holds) -> Iterator[Lost]:
         """Yield the detected and suspected gaps of the transaction that ends here."""
         is_mixed = self._statements > 1 or (self._statements and self._rows)

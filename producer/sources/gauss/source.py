@@ -38,6 +38,7 @@ from producer.sources.gauss import point as gauss_point
 from producer.sources.gauss import readings as gauss_readings
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss import snapshot as gauss_snapshot
+from producer.sources.gauss.catalog_writers import CatalogWriters
 from producer.sources.gauss.connection import GaussConnection, Unexplained
 from producer.sources.gauss.csn_order import OneBehind
 from producer.sources.gauss.functions import FunctionStream, ReadingMode
@@ -58,7 +59,7 @@ from producer.sources.gauss.tries import Tries
 from producer.sources.rights import problems_of_reading
 from producer.sources.session import Asks
 from producer.wire.replication import WalMessage
-from schemas.control import Identity
+from schemas.control import Cut, Identity
 from schemas.encodings import of_cells
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
@@ -98,6 +99,9 @@ class GaussSource:
         self._storage = StorageWatch(
             of_partitions_only=gaps.sends_truncate(mode), clears=not self._has_ids_of_its_own
         )
+        self._writers: CatalogWriters | None = None
+        if mode.loses_rows_behind_ddl and not self._has_ids_of_its_own:
+            self._writers = CatalogWriters(options.topics)
         self._stack = ExitStack()
         self._stack.callback(asking.close)
         self._wire: GaussConnection | None = None
@@ -148,9 +152,26 @@ class GaussSource:
         return False
 
     @property
+    def positions_are_csns(self) -> bool:
+        """In the order of CSNs only: a snapshot does not say its own."""
+        return self.decided.ordered_by == "csn"
+
+    @property
     def keepalives_move(self) -> bool:
         """Say whether a keepalive's position says that everything before was sent."""
         return self._reader.keepalives_move
+
+    @property
+    def told_end(self) -> int:
+        """The end of the log by the newest heartbeat; by a coordinator's, the newest CSN.
+
+        A data node's says a position of its log also where its slot is in the order of CSNs
+        (manual, decoding options, enable-heartbeat), which is not compared.
+        """
+        told = self._reader.told_end()
+        if self.decided.ordered_by == "lsn":
+            return told
+        return max(told - 1, 0) if self._has_ids_of_its_own else 0
 
     @property
     def rereads(self) -> bool:
@@ -253,6 +274,8 @@ class GaussSource:
         Its new transactions would have positions that are silently dropped as delivered.
         A standby may lag; a coordinator's ids say nothing about those of its data nodes.
         """
+        if self._writers is not None:
+            self._writers.begin(xid)
         if not self.server.is_primary:
             return ""
         if self.decided.ordered_by == "lsn":
@@ -454,6 +477,16 @@ class GaussSource:
             return False
         return gauss_evidence.holds(self.asking, table, xid, rows)
 
+    def judged(self, xid: int, tables: frozenset[TableId]) -> None:
+        """Take it that the gaps of these tables, by a transaction's statements, are known."""
+        if self._writers is not None:
+            self._writers.judged(xid, tables)
+
+    def delivered(self, cuts: Sequence[Cut]) -> None:
+        """Take note of what is durable in Kafka."""
+        if self._writers is not None:
+            self._writers.delivered(cuts)
+
     def look(
         self,
         known: Mapping[TableId, TableSchema],
@@ -461,21 +494,24 @@ class GaussSource:
         unless: str,  # noqa: ARG002  the protocol's
         before: Before | None,  # noqa: ARG002  the protocol's
     ) -> Look | None:
-        """Look for tables that may have been emptied, which is not sent; see `storage`.
+        """Look for tables that may lack rows, of which nothing is sent; see `storage`.
 
-        Everything else the stream reports, or its gaps (`gauss.gaps`).
+        And `catalog_writers`.  Everything else the stream reports, or its gaps (`gauss.gaps`).
         """
         if not self.server.is_primary:
             return None
-        emptied = self._storage.emptied(self.asking, known, self._note)
-        if not emptied:
-            return None
-        # An idle stream may tell no position: a commit does.  CSNs, and calls of functions, which
-        # skip that commit, are not compared.
+        # CSNs, and calls of functions, which skip the commit below, are not compared.
         tells = self.decided.ordered_by == "lsn" and self.decided.interface == "stream"
+        emptied = self._storage.emptied(self.asking, known, self._note)
+        behind: tuple[TableId, ...] = ()
         position = gauss_point.log_end(self.asking) if tells else 0
-        gauss_point.commit_something(self.asking)
-        return Look(position, {}, is_of_files=True, emptied=emptied)
+        if self._writers is not None:
+            behind = self._writers.suspected(self.asking, self._expanded, position=position)
+        if emptied or behind or (self._writers is not None and self._writers.is_waiting):
+            gauss_point.commit_something(self.asking)  # an idle stream may tell no position
+        if not (emptied or behind):
+            return None
+        return Look(position, {}, is_of_files=True, emptied=emptied, behind=behind)
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""

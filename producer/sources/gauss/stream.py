@@ -88,16 +88,20 @@ class GaussStream:
         loses_rows_behind_ddl: bool = False,
         wrote: Wrote = _nobody_knows,
         holds: Holds = _may_hold_more,
+        judged: Callable[[int, frozenset[TableId]], None] = lambda _xid, _tables: None,
         held: Held | None = None,
         style: str = "",
     ) -> None:
-        """`held`: for the native walker, which takes transactions of this decode-style."""
+        """`held`: for the native walker, which takes transactions of this decode-style.
+
+        `judged` is told the tables of a transaction whose statements came: their gaps are known.
+        """
         self._decoder, self._relations, self._by_csn = decoder, relations, by_csn
         self._buffer = TransactionBuffer(decoder, spill=spill, hold_bytes=hold_bytes)
         self._resume, self._newest_csn = resume, newest_csn
         self._mixed = Mixed() if loses_rows_behind_ddl else None
         self._is_counted = False  # rows of the transaction are noted in `_mixed`
-        self._wrote, self._holds = wrote, holds
+        self._wrote, self._holds, self._judged = wrote, holds, judged
         self._first: ddl_pairs.Waiting | None = None  # a statement that may have more messages
         self._held = held
         self._passed: Passed = Taken() if held is None else held
@@ -108,6 +112,11 @@ class GaussStream:
     def last_csn(self) -> int:
         """The CSN of the newest transaction that was taken, in the order of CSNs; 0 before."""
         return self._passed.last_csn
+
+    @property
+    def told_end(self) -> int:
+        """What the newest heartbeat says of the log on disk; 0: none came."""
+        return max(self._buffer.told_end, 0 if self._held is None else self._held.told_end)
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False
@@ -226,6 +235,8 @@ class GaussStream:
             yield from self._rows(transaction, begin)
             yield from self._let_go()
             if self._mixed is not None and self._is_counted:
+                if (named := self._mixed.named) is not None:
+                    self._judged(begin.xid, named)
                 for lost in self._mixed.end(begin.xid, self._wrote, self._holds):
                     yield int(commit.end_lsn), lost
         yield int(commit.end_lsn), commit
@@ -256,7 +267,7 @@ class GaussStream:
             )
         at = instant(said) if said else 0
         # sql_decoding has no xid at all; 0 is PostgreSQL's value for "no transaction id".
-        begin = Begin(Lsn(start), at, xid or 0, csn, begun.user)
+        begin = Begin(Lsn(start), at, xid or 0, csn or 0, begun.user)
         return begin, Commit(Lsn(start), Lsn(end), at)
 
     def _decoded(self, position: int, record: bytes) -> Iterator[tuple[int, Message]]:

@@ -34,6 +34,9 @@ class TableQueries(Protocol):
     def holds(self, table: TableId, xid: int, rows: int) -> bool:
         """Query whether a captured table has exactly `rows` rows of a transaction."""
 
+    def judged(self, xid: int, tables: frozenset[TableId]) -> None:
+        """Take it that the gaps of these tables, by a transaction's statements, are known."""
+
 
 class StreamReader:
     """The stream of one source; it begins with `start`."""
@@ -63,6 +66,10 @@ class StreamReader:
     def newest_csn(self) -> int:
         """Return the CSN of the newest transaction that was taken, in the order of CSNs."""
         return 0 if self._stream is None else self._stream.last_csn
+
+    def told_end(self) -> int:
+        """Return what the newest heartbeat says of the log on disk; 0: none came."""
+        return 0 if self._stream is None else self._stream.told_end
 
     def start(
         self,
@@ -96,6 +103,7 @@ class StreamReader:
             loses_rows_behind_ddl=mode.is_gaussdb and mode.decodes_ddl,
             wrote=self._server.wrote,
             holds=self._server.holds,
+            judged=self._server.judged,
             held=self._held(csn),
             style=form.style,
         )

@@ -59,7 +59,7 @@ from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import WalMessage
-from schemas.control import Identity, Looked
+from schemas.control import Cut, Identity, Looked
 from schemas.errors import LOAD_AGAIN, Verdict
 from schemas.positions import Lsn
 from schemas.quoting import identifier
@@ -86,6 +86,8 @@ class PostgresSource:
 
     encoding = "utf-8"  # the sessions' client_encoding
     keepalives_move = True
+    positions_are_csns = True  # it has no others
+    told_end = 0  # what comes is as old as the reading of the log
     ids_are_oids = True
     rereads = True
     tells_switches = True
@@ -528,6 +530,9 @@ class PostgresSource:
         self._failed_looks += 1
         if self._failed_looks % _FAILED_LOOKS == 0:
             self._note(f"the catalog could not be compared {self._failed_looks} times: {error}")
+
+    def delivered(self, cuts: Sequence[Cut]) -> None:
+        """Do nothing: the stream lacks no row behind a statement."""
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gauss_cdc.inspect.places import CutsStanding, Goal, ReplicationStatus
+from gauss_cdc.inspect.places import CutsStanding, Goal, ReplicationStatus, SourceStanding
 from schemas.control import LoadPhase
 from spark_consumers.model import Ledger
 
@@ -72,6 +72,15 @@ def test_a_target_that_was_read_a_moment_after_the_cuts_is_not_ahead() -> None:
     ahead = Ledger("bank", epoch=1, n=5, seq=5)
 
     assert ReplicationStatus(None, replace(CUTS, seq=3), ahead).commits_behind == 0
+
+
+def test_csns_that_the_source_gave_out_are_lag_where_its_order_is_theirs() -> None:
+    source = SourceStanding(1 << 40, "s", True, 1, 1, 0, "", ordered_by="csn")
+    told = replace(CUTS, resume=0x50, source_end=0x90)
+
+    assert ReplicationStatus(source, told, None).csns_behind == 0x40
+    assert ReplicationStatus(source, CUTS, None).csns_behind is None
+    assert ReplicationStatus(replace(source, ordered_by="lsn"), told, None).csns_behind is None
 
 
 def test_an_unknown_lag_is_omitted() -> None:

@@ -82,6 +82,7 @@ class Play:
     aside: list[Unfit] | None = None  # where unfit rows go; None: they stop
     quarantines: bool = False
     notes: list[str] = field(default_factory=list)
+    positions_are_csns: bool = True
 
     def __post_init__(self) -> None:
         self.relations = self.make_relations()
@@ -103,6 +104,7 @@ class Play:
             frames=self.frames,
             quarantines=self.quarantines,
             note=self.notes.append,
+            positions_are_csns=self.positions_are_csns,
         )
         self.feed(described(*COLUMNS))
 

@@ -193,6 +193,25 @@ def test_a_table_that_may_have_been_emptied_is_suspected_unless_that_is_known() 
     assert watching.judge(10, known, reports_ddl=False) == [], "both were read since"
 
 
+def test_rows_behind_a_statement_are_suspected_until_their_table_is_read_again() -> None:
+    watching, known = watch(), {A: TABLE, B: replace(TABLE, id=B, oid=101)}
+    now = Look(10, {}, is_of_files=True, behind=(A, B))
+    altered = {**known, A: replace(TABLE, columns=TABLE.columns[:1])}
+
+    def said(**how) -> list[tuple[str, str]]:
+        watching.take(now, known)
+        assert watching.judge(9, known, reports_ddl=False) == []
+        found = watching.judge(10, altered, reports_ddl=False, **how)
+        return [(finding.gap.table, finding.gap.kind) for finding in found]
+
+    told = Told(emptied={A: {5}})
+    assert said(told=told) == [("public.a", "suspected"), ("public.b", "suspected")], "each time"
+    assert said(is_marked=lambda table: table == A) == [("public.b", "suspected")]
+    watching.take(now, known)
+    watching.read_again(A, None)
+    assert [f.gap.table for f in watching.judge(10, known, reports_ddl=False)] == ["public.b"]
+
+
 def test_with_triggers_a_table_that_leaves_the_publication_is_noticed() -> None:
     watching, known = watch(), {A: TABLE}
     unpublished = look(seen(TABLE, is_published=False))

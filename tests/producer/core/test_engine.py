@@ -380,6 +380,19 @@ def test_positions_that_go_back_change_nothing() -> None:
     play.durable(4).expect()
 
 
+def test_where_the_source_s_log_ends_is_told_and_moves_nothing() -> None:
+    """What a heartbeat of the server names may still be to come."""
+    play = Playbook(Limits(heartbeat_seconds=5))
+    (cut,) = play.feed(PositionReached(900), Ticked(15, 15, told_end=5_000)).cuts
+    assert (cut.head.resume, cut.head.source_end) == (900, 5_000)
+    play.durable(3).expect(Confirm(900))
+
+    (cut,) = play.feed(Ticked(20, 20, told_end=6_000)).cuts
+    assert (cut.head.resume, cut.head.source_end) == (900, 6_000)
+    play.durable(4).expect()
+    assert play.feed(Ticked(30, 30)).cuts[0].head.source_end is None
+
+
 def test_the_first_heartbeat_of_a_turn_confirms_what_the_last_turn_made_durable() -> None:
     engine = Engine(WriterState(START, 7, IDENTITY, "c", "k", TOPICS, {}), Limits(), plain_tally())
 

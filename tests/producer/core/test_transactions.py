@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from producer.core.catalog_watch import Unseen
 from producer.core.changes import (
     Logical,
     Lost,
@@ -151,3 +154,14 @@ def test_a_message_of_any_prefix_is_payload_and_a_large_one_is_left_out() -> Non
     assert happened[-1].rows == 1
     assert len(play.notes) == 1
     assert "secret" not in play.notes[0]
+
+
+@pytest.mark.parametrize(("positions_are_csns", "csn"), [(True, 5_000), (False, 0)])
+def test_a_gap_of_our_own_has_its_place_s_csn_or_none(positions_are_csns: bool, csn: int) -> None:
+    """A position of the log among CSNs would make all later ones seem to have gone back."""
+    play = Play(positions_are_csns=positions_are_csns)
+
+    (ended,) = play.assembler.explain([Unseen(ID, "was emptied")], 5_000)
+
+    assert isinstance(ended, TransactionEnded)
+    assert (ended.xid, ended.csn, ended.commit_start) == (0, csn, 5_000)

@@ -9,6 +9,7 @@ import pytest
 
 from producer.errors import CdcError, RegistryDown, RegistryError, SchemaRefused
 from producer.kafka.registry import Registry
+from tests.registry_answers import NO_SCHEMA
 
 STATUS = {
     "down": 503,
@@ -22,9 +23,12 @@ STATUS = {
     "nowhere": 404,
     "unknown": 404,
 }
+NOTHING = [f"nothing{n}" for n in range(len(NO_SCHEMA))]
 UNKNOWN = b'{"error_code": 40403, "message": "Schema not found"}'
 BODY = {
     "unknown": UNKNOWN,
+    "another": b'{"schemaType": "PROTOBUF", "schema": "syntax = \\"proto3\\";"}',
+    **dict(zip(NOTHING, NO_SCHEMA, strict=True)),
     "page": b"<html>",
     "incompatible": b'{"error_code": 409, "message": "no"}',
 }
@@ -38,7 +42,7 @@ def server() -> Iterator[str]:
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             kind = self.path.split("/")[1]
-            self.send_response(STATUS[kind])
+            self.send_response(STATUS.get(kind, 200))
             self.end_headers()
             self.wfile.write(BODY.get(kind, b"{}"))
 
@@ -71,6 +75,7 @@ def server() -> Iterator[str]:
         ("late", RegistryDown),
         ("gateway", RegistryDown),
         ("nowhere", RegistryError),
+        *((kind, RegistryError) for kind in NOTHING),
     ],
 )
 def test_answers_become_errors_that_say_what_to_do(
@@ -112,7 +117,7 @@ def test_a_record_that_is_not_framed_is_none_of_ours() -> None:
     registry.close()
 
 
-@pytest.mark.parametrize("kind", ["down", "busy", "gateway", "nowhere", "denied"])
+@pytest.mark.parametrize("kind", ["down", "busy", "gateway", "nowhere", "denied", *NOTHING])
 def test_a_registry_that_does_not_answer_is_no_reason_to_pass_over_a_record(
     server: str, kind: str
 ) -> None:
@@ -127,6 +132,24 @@ def test_an_id_that_the_registry_does_not_know_is_nobodys(server: str) -> None:
     with pytest.raises(ValueError, match="schema"):
         registry.read_cut(b"\0\0\0\0\7payload")
     assert registry.unknown == 7
+    registry.close()
+
+
+def test_a_schema_of_another_language_is_nobodys(server: str) -> None:
+    registry = Registry(f"{server}/another")
+    with pytest.raises(ValueError, match="another one"):
+        registry.read_cut(b"\0\0\0\0\7payload")
+    registry.close()
+
+
+@pytest.mark.parametrize("kind", NOTHING)
+def test_an_answer_to_a_question_that_is_none_is_an_error_of_ours(server: str, kind: str) -> None:
+    registry = Registry(f"{server}/{kind}")
+    for ask in (registry.has, registry.would_refuse):
+        with pytest.raises(RegistryError, match="answer"):
+            ask("bank.public.account-value", '"string"')
+    with pytest.raises(RegistryError, match="answer"):
+        registry.is_read_only()
     registry.close()
 
 

@@ -30,6 +30,7 @@ class Gauss:
     reads_tables: bool = True  # the catalog shows the tables in force
     held: Callable[..., Any] | None = None  # in place of `HeldRecords`
     spills: list[SpillFile] = field(default_factory=list)
+    streams: list[GaussStream] = field(default_factory=list)
 
     def __call__(
         self, world: World, known: dict[TableId, TableSchema], _: Taken, is_native: bool
@@ -52,7 +53,7 @@ class Gauss:
                 newest_csn=self.newest_csn,
                 hold_bytes=self.hold_bytes,
             )
-        return GaussStream(
+        stream = GaussStream(
             NAMING[self.written.plugin, style](self.written),
             relations,
             spill=self._spill,
@@ -63,7 +64,9 @@ class Gauss:
             loses_rows_behind_ddl=self.loses_rows_behind_ddl,
             held=held,
             style=style,
-        ).messages
+        )
+        self.streams.append(stream)
+        return stream.messages
 
     def _spill(self) -> SpillFile:
         self.spills.append(SpillFile())

@@ -50,16 +50,25 @@ def line(cells: Cells) -> bytes:
     )
 
 
-def chunks(encoder: RowEncoder, max_row_bytes: int = 1 << 20) -> tuple[Chunk, Chunk]:
+def chunks(
+    encoder: RowEncoder,
+    max_row_bytes: int = 1 << 20,
+    constants: TransactionConstants = CONSTANTS,
+) -> tuple[Chunk, Chunk]:
     """One in Python and a native one."""
     assert encoder.plan is not None
     made = NativeParts(native().Places()).chunk(
-        encoder.plan, CONSTANTS, topic=TOPIC, partition=2, key=KEY, max_row_bytes=max_row_bytes
+        encoder.plan, constants, topic=TOPIC, partition=2, key=KEY, max_row_bytes=max_row_bytes
     )
-    return PlainChunk(TOPIC, CONSTANTS.epoch, CONSTANTS.seq, POINT), made
+    return PlainChunk(TOPIC, constants.epoch, constants.seq, POINT, constants.csn), made
 
 
-def load(chunk: Chunk, encoder: RowEncoder, rows: Sequence[Cells]) -> tuple[list[Record], int]:
+def load(
+    chunk: Chunk,
+    encoder: RowEncoder,
+    rows: Sequence[Cells],
+    constants: TransactionConstants = CONSTANTS,
+) -> tuple[list[Record], int]:
     """The records of rows as the loader puts them, and how many the chunk took itself."""
     ordinal, at, taken = 40, 0, 0
     while at < len(rows):
@@ -67,7 +76,7 @@ def load(chunk: Chunk, encoder: RowEncoder, rows: Sequence[Cells]) -> tuple[list
         taken += after - at
         ordinal, at = ordinal + after - at, after
         if at < len(rows):
-            value = encoder.encode("r", "", None, rows[at], CONSTANTS, POINT, ordinal)
+            value = encoder.encode("r", "", None, rows[at], constants, POINT, ordinal)
             chunk.put(2, KEY, value, ordinal)
             ordinal, at = ordinal + 1, at + 1
     return list(chunk.finish()), taken
@@ -90,18 +99,21 @@ def tables(draw: st.DrawFn) -> tuple[TableSchema, list[Cells]]:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(tables(), st.sampled_from(OPTIONS), st.booleans())
-def test_a_native_chunk_is_what_python_makes(found, options, are_lines) -> None:
+@given(tables(), st.sampled_from(OPTIONS), st.booleans(), st.booleans())
+def test_a_native_chunk_is_what_python_makes(found, options, are_lines, has_csn) -> None:
     table, rows = found
+    constants = CONSTANTS if has_csn else replace(CONSTANTS, csn=0)
     encoder = compile_encoder(table, prefix="bank", schema_id=7, database="bank", options=options)
     given_rows: Sequence[Cells] = (
         CopyLines([line(cells) for cells in rows], len(table.columns), table.id)
         if are_lines
         else rows
     )
-    plain, made = chunks(encoder)
+    plain, made = chunks(encoder, constants=constants)
 
-    assert load(made, encoder, given_rows)[0] == load(plain, encoder, rows)[0]
+    native_records = load(made, encoder, given_rows, constants)[0]
+    assert native_records == load(plain, encoder, rows, constants)[0]
+    assert all(("csn" in dict(headers)) is has_csn for *_, headers in native_records)
 
 
 @pytest.mark.parametrize("are_lines", [True, False])

@@ -124,6 +124,22 @@ def test_every_setting_of_the_dsn_reaches_psycopg2() -> None:
     assert {name: given[name] for name in SETTINGS} == SETTINGS
 
 
+@pytest.mark.parametrize(
+    ("dsn", "asked"),
+    [
+        ("host=db sslmode=disable", "!password"),
+        ("host=db sslmode=prefer", "!password"),  # whoever stands between says: no TLS
+        ("host=127.0.0.1 sslmode=disable", "!password"),
+        ("host=127.0.0.1", None),
+        ("host=/run/postgresql sslmode=disable", None),
+        ("host=db sslmode=require", None),
+        ("host=db sslmode=disable require_auth=md5", "md5"),
+    ],
+)
+def test_no_password_in_clear_text_where_tls_is_not_certain(dsn: str, asked: str | None) -> None:
+    assert parse_dsn(f"user=cdc {dsn}").libpq().get("require_auth") == asked
+
+
 def test_psycopg2_takes_nothing_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "PGSSLMODE": "disable",

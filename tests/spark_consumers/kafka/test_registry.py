@@ -15,6 +15,7 @@ from spark_consumers.errors import (
     SchemaUnknown,
 )
 from spark_consumers.kafka.registry import registry_at
+from tests.registry_answers import NO_SCHEMA
 
 QUICK = {"max.retries": "0", "timeout": "5"}  # as text, as [registry.options] has it
 ANSWERS = {
@@ -26,6 +27,8 @@ ANSWERS = {
     "nowhere": (404, b'{"error_code": 404, "message": "no such page"}'),
     "unknown": (404, b'{"error_code": 40403, "message": "Schema not found"}'),
     "page": (200, b"<html>"),
+    **{f"nothing{n}": (200, body) for n, body in enumerate(NO_SCHEMA)},
+    "another": (200, b'{"schemaType": "PROTOBUF", "schema": "syntax = \\"proto3\\";"}'),
 }
 
 
@@ -61,6 +64,8 @@ def server() -> Iterator[str]:
         ("nowhere", RegistryRefused),
         ("unknown", SchemaUnknown),
         ("page", RegistryRefused),
+        *((f"nothing{n}", RegistryRefused) for n in range(len(NO_SCHEMA))),
+        ("another", SchemaUnknown),
     ],
 )
 def test_an_answer_without_a_schema_is_an_error_of_ours(
@@ -73,6 +78,12 @@ def test_an_answer_without_a_schema_is_an_error_of_ours(
     assert caught.value.where["schema_id"] == 7
     assert "127.0.0.1" in str(caught.value)
     assert "pencil" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["page", *(f"nothing{n}" for n in range(len(NO_SCHEMA)))])
+def test_an_answer_without_an_id_is_an_error_of_ours(server: str, kind: str) -> None:
+    with pytest.raises(RegistryRefused, match="answer"):
+        registry_at(f"{server}/{kind}", QUICK).newest("bank.public.account")
 
 
 def test_a_schema_is_fetched_once(server: str) -> None:

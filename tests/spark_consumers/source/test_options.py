@@ -66,6 +66,22 @@ def test_what_is_not_valid_is_refused_before_anything_is_asked(wrong: dict[str, 
         of(**wrong)
 
 
+PLAIN = {
+    "kafka.bootstrap.servers": "kafka:9092",
+    "kafka.security.protocol": "sasl_plaintext",
+    "kafka.sasl.mechanism": "PLAIN",
+}
+
+
+@pytest.mark.parametrize("login", [PLAIN, {"registry.basic.auth.user.info": "me:pencil"}])
+def test_a_login_that_others_could_read_has_to_be_allowed(login: dict[str, str]) -> None:
+    with pytest.raises(SettingRefused, match=r"without TLS.*allowPlaintextLogin") as caught:
+        of(**login)
+
+    assert "pencil" not in str(caught.value)
+    assert of(**login, allowPlaintextLogin="true").prefix == "bank"
+
+
 def test_a_stream_has_no_end() -> None:
     with pytest.raises(SettingRefused, match="endingVersion"):
         GaussCdcSource({**GIVEN, "endingVersion": "1/5"}).streamReader(StructType())

@@ -23,7 +23,8 @@ SCHEMA = fastavro.parse_schema(avsc(CUT))
 longs = some.integers(-(2**63), 2**63 - 1) | some.integers(0, 300)
 times = some.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)  # what Python's dates hold
 words = some.text(some.characters(exclude_categories=("Cs",)), max_size=20)
-heads = some.builds(Head, longs, longs, longs, words, longs, longs, longs, written_at=times)
+heads = some.builds(Head, longs, longs, longs, words, longs, longs, longs, written_at=times,
+                    source_end=some.none() | longs)  # fmt: skip
 entries = some.builds(
     CommitEntry,
     seq=longs,

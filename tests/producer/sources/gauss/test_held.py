@@ -391,9 +391,11 @@ def test_a_heartbeat_stops_nothing(style: str, is_batch: bool) -> None:
     items: list[Transaction | Heartbeat] = [transaction(1_000, *CHANGES), Heartbeat(1, 2, 3)]
     messages = sent([*items, transaction(2_000, *CHANGES), Heartbeat(4, 5, 6)], mode, "gaussdb")
 
-    taken = agree(World([ITEM]), messages, gauss_of(mode), ALL, 1 << 20)
+    gauss = gauss_of(mode)
+    taken = agree(World([ITEM]), messages, gauss, ALL, 1 << 20)
 
     assert taken.walked_rows == 4
+    assert {stream.told_end for stream in gauss.streams} == {5}
 
 
 def test_a_value_that_was_not_sent_is_marked() -> None:

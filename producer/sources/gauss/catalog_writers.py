@@ -1,0 +1,158 @@
+"""Transactions that changed the catalog: rows behind their statement are not sent.
+
+GaussDB, and openGauss where threads decode, send no row behind a DDL or DCL statement of the same
+transaction, and many statements are not sent either: GRANT, CREATE TYPE, whatever a mode does not
+decode.  Then only the catalog shows them, by the transaction's id in the rows that they wrote.
+New ids are looked for every few seconds.  Once the stream has passed such a transaction, those
+tables are suspected
+
+    that had rows of it in the stream: what followed the statement is missing there
+    that hold rows of it, as far as a short search finds them (`evidence.rows_of`)
+
+without those that were judged when its statements came (`mixed`).  Not found are rows elsewhere in
+a large table, those of a subtransaction, which has an id of its own, and a statement that leaves
+no row in the catalog: a DROP.
+"""
+# ruff: noqa: S608  statements of our own, put together of constants
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from producer.errors import SourceError
+from producer.sources.gauss.evidence import is_gone, rows_of
+from producer.sources.session import Asks
+from schemas.control import Commits, Cut, identities_of
+from schemas.tables import TableId
+from schemas.topics import Topics
+
+# Whatever is made, altered or granted leaves a row in one of these; statistics are none of them.
+_CATALOGS: Final = (
+    *("pg_class", "pg_attribute", "pg_attrdef", "pg_constraint", "pg_partition"),
+    *("pg_type", "pg_enum", "pg_proc", "pg_trigger", "pg_rewrite", "pg_namespace"),
+    *("pg_depend", "pg_shdepend", "pg_description", "pg_default_acl", "pg_auth_members"),
+)
+_FROZEN: Final = 2  # the id of rows that are older than any
+_LOOKS: Final = 3  # until the stream has passed a transaction, where no position says so
+_MOST_WAITING: Final = 10_000
+_MOST_DELIVERED: Final = 200_000  # transactions
+
+
+class _Waiting(NamedTuple):
+    """A transaction that the stream may not have passed yet."""
+
+    position: int  # of the log, behind its commit; 0: not comparable
+    look: int
+
+
+class CatalogWriters:
+    """What the catalog, the stream and the cuts tell of such transactions."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._catalogs: tuple[str, ...] | None = None  # those that may be read
+        self._since: int | None = None  # each transaction with a lower id was seen, or is older
+        self._seen: set[int] = set()  # of the others
+        self._waiting: dict[int, _Waiting] = {}
+        self._looks = 0
+        self._judged: dict[int, Collection[TableId]] = {}
+        self._delivered: deque[Commits] = deque()
+        self._count = 0  # of their transactions
+        self._resume = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Say whether the stream has to pass a transaction."""
+        return bool(self._waiting)
+
+    def begin(self, xid: int) -> None:
+        """Take the newest transaction that an earlier run delivered; 0: none is known."""
+        self._since = xid + 1 if xid else None
+
+    def delivered(self, cuts: Sequence[Cut]) -> None:
+        """Keep what is durable: which tables had rows of a transaction."""
+        for cut in cuts:
+            self._resume = max(self._resume, cut.head.resume)
+            if isinstance(cut, Commits):
+                self._delivered.append(cut)
+                self._count += len(cut.commits)
+        while self._count > _MOST_DELIVERED:
+            self._count -= len(self._delivered.popleft().commits)
+
+    def judged(self, xid: int, tables: Collection[TableId]) -> None:
+        """Leave out tables of a transaction whose statements came, and named them."""
+        self._judged[xid] = tables
+        while len(self._judged) > _MOST_WAITING:
+            self._judged.pop(next(iter(self._judged)))
+
+    def suspected(
+        self, session: Asks, captured: Callable[[], Iterable[TableId]], *, position: int
+    ) -> tuple[TableId, ...]:
+        """Look for new ones; return the tables that may lack rows of those that were passed.
+
+        `position`: where the log ends; 0: the stream tells none.  Raises ConnectionLost.
+        """
+        self._looks += 1
+        try:
+            for xid in self._new(session):
+                self._waiting[xid] = _Waiting(position, self._looks)
+            passed = [xid for xid, waiting in self._waiting.items() if self._has_passed(waiting)]
+            found = set(rows_of(session, captured(), passed)) if passed else set()
+        except SourceError as error:
+            if is_gone(error):
+                raise
+            return ()
+        found |= {(xid, table) for xid in passed for table in self._tables_of(xid)}
+        for xid in passed:
+            del self._waiting[xid]
+        while len(self._waiting) > _MOST_WAITING:
+            self._waiting.pop(next(iter(self._waiting)))
+        judged = {xid: self._judged.pop(xid, ()) for xid in passed}
+        return tuple(sorted({table for xid, table in found if table not in judged[xid]}))
+
+    def _has_passed(self, waiting: _Waiting) -> bool:
+        if waiting.position:
+            return self._resume >= waiting.position
+        return self._looks >= waiting.look + _LOOKS
+
+    def _new(self, session: Asks) -> set[int]:
+        """Return ids that were not seen before; on the first look there is nothing before."""
+        if self._catalogs is None:
+            names = ", ".join(f"'{name}'" for name in _CATALOGS)
+            self._catalogs = tuple(
+                name or ""
+                for (name,) in session.query(
+                    "SELECT c.relname FROM pg_catalog.pg_class c"
+                    " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+                    f" WHERE n.nspname = 'pg_catalog' AND c.relname IN ({names})"
+                    " AND has_table_privilege(c.oid, 'SELECT')"
+                )
+            )
+        ((oldest,),) = session.query(  # first: what ended before it is in what is read then
+            "SELECT txid_snapshot_xmin(txid_current_snapshot())::text"
+        )
+        since, self._since = self._since, int(oldest or 0)
+        if since is None:
+            return set()
+        each = " UNION ALL ".join(
+            f"SELECT xmin::text::bigint AS writer FROM pg_catalog.{name}" for name in self._catalogs
+        )
+        rows = session.query(
+            f"SELECT DISTINCT writer::text FROM ({each}) w"
+            f" WHERE writer > {_FROZEN} AND writer >= {since:d}"
+        )
+        found = {int(writer or 0) for (writer,) in rows}
+        new = found - self._seen
+        self._seen = {xid for xid in found if xid >= self._since}
+        return new
+
+    def _tables_of(self, xid: int) -> Iterable[TableId]:
+        """Tables that had rows of a transaction in the stream."""
+        for cut in self._delivered:
+            for seq, (_, other) in identities_of(cut.commits).items():
+                if other == xid:
+                    (entry,) = (one for one in cut.commits if one.seq == seq)
+                    topics = {cut.ranges[index].topic for index in entry.counts}
+                    yield from filter(None, map(self._topics.table_of, topics))

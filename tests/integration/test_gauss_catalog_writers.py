@@ -1,0 +1,181 @@
+"""Which tables lack rows behind a statement that only the catalog shows."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from producer.sources.gauss.catalog_writers import CatalogWriters
+from producer.sources.gauss.evidence import rows_of
+from producer.sources.gauss.point import log_end
+from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
+from schemas.control import CommitEntry, Commits, Head, Heartbeat, Range
+from schemas.tables import TableId
+from schemas.topics import Topics
+from tests.integration.test_gauss_evidence import do
+
+A, B, LONG, PARTED = (TableId("public", name) for name in ("a", "it's b", "x" * 63, "parted"))
+TOPICS = Topics("bank")
+HEAD = Head(1, 1, 1, "me", 0, 0, 0)
+START = """
+CREATE TABLE a (id int PRIMARY KEY, v text); INSERT INTO a SELECT g FROM generate_series(1, 9) g;
+CREATE TABLE "it's b" (id int PRIMARY KEY, v text);
+CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id);
+CREATE TABLE temporal (id int) -- not captured
+"""
+ROW_A, ROW_B = "INSERT INTO a VALUES (100)", 'INSERT INTO "it\'s b" VALUES (100)'
+GRANT, TYPE = "GRANT SELECT ON a TO public", "CREATE TYPE pair AS (n int)"
+
+
+@pytest.fixture
+def session(postgres_url: str) -> Iterator[ReplicationConnection]:
+    do(postgres_url, START)
+    with ReplicationConnection.open(parse_dsn(postgres_url), replication=False) as connection:
+        # As openGauss calls it.
+        connection.query(
+            "CREATE FUNCTION pg_current_xlog_insert_location() RETURNS pg_lsn LANGUAGE sql"
+            " AS 'SELECT pg_current_wal_insert_lsn()'"
+        )
+        yield connection
+
+
+class Watched:
+    """The watch of a stream that is at the end of the log."""
+
+    def __init__(self, session: ReplicationConnection, xid: int = 0) -> None:
+        self.session, self.writers = session, CatalogWriters(TOPICS)
+        self.writers.begin(xid)
+
+    def look(self) -> set[TableId]:
+        end = log_end(self.session)
+        found = self.writers.suspected(self.session, lambda: (A, B, PARTED), position=end)
+        return set(found)
+
+    def passes(self, xid: int = 0, *tables: TableId) -> None:
+        """The stream is at the end of the log; it had rows of these in a transaction."""
+        head = replace(HEAD, resume=log_end(self.session))
+        if not xid:
+            self.writers.delivered([Heartbeat(head)])
+            return
+        ranges = tuple(Range(TOPICS.table(table), 0, 0, 1) for table in tables)
+        counts = dict.fromkeys(range(len(tables)), 1)
+        entry = CommitEntry(1, xid, 0, 0, None, 0, len(tables), counts)
+        self.writers.delivered([Commits(head, [entry], ranges)])
+
+    def suspects(self) -> set[TableId]:
+        """Look, let the stream pass, and look again."""
+        found = self.look()
+        self.passes()
+        return found | self.look()
+
+
+@pytest.mark.parametrize(
+    ("statements", "suspected"),
+    [
+        ([ROW_A, ROW_B], set()),  # no statement
+        ([GRANT], set()),
+        ([TYPE], set()),
+        ([GRANT, ROW_A], {A}),
+        ([GRANT, ROW_B], {B}),
+        ([ROW_A, TYPE, ROW_B], {A, B}),
+        (["GRANT SELECT (v) ON a TO public", ROW_B], {B}),
+        (["COMMENT ON TABLE a IS 'x'", ROW_B], {B}),
+        (["CREATE TEMPORARY TABLE mine (n int)", ROW_B], {B}),
+        (["CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'", ROW_B], {B}),
+        (["ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO public", ROW_B], {B}),
+        (["GRANT USAGE ON SCHEMA public TO public", "UPDATE a SET v = 'w' WHERE id = 5"], {A}),
+        (["TRUNCATE a", "INSERT INTO a VALUES (1)"], {A}),
+        (["CREATE TABLE parted_0 PARTITION OF parted FOR VALUES FROM (0) TO (9)"], set()),
+        (["ANALYZE", ROW_B], set()),
+        (["CREATE INDEX ON a (v)"], set()),
+    ],
+)
+def test_rows_of_a_transaction_that_changed_the_catalog_are_suspected(
+    statements: list[str],
+    suspected: set[TableId],
+    session: ReplicationConnection,
+    postgres_url: str,
+) -> None:
+    watched = Watched(session)
+    assert watched.suspects() == set()  # what was there before the first look
+
+    do(postgres_url, *statements)
+
+    assert watched.suspects() == suspected
+    assert watched.suspects() == set()  # once
+
+
+def test_what_writes_a_table_anew_is_no_statement_with_rows(
+    session: ReplicationConnection, postgres_url: str
+) -> None:
+    watched = Watched(session)
+    watched.look()
+    for statement in ("VACUUM FULL public.a", "CLUSTER public.a USING a_pkey", "VACUUM ANALYZE"):
+        session.query(statement)
+
+    assert watched.suspects() == set()
+
+
+def test_tables_that_had_rows_of_it_in_the_stream_are_suspected_wherever_these_are(
+    session: ReplicationConnection, postgres_url: str
+) -> None:
+    do(postgres_url, "INSERT INTO a SELECT g FROM generate_series(1000, 60000) g")
+    watched = Watched(session)
+    watched.look()
+    updated = do(postgres_url, "UPDATE a SET v = 'w' WHERE id = 30000", GRANT)
+    do(postgres_url, "INSERT INTO a SELECT g, 'x' FROM generate_series(70000, 99000) g")
+    assert list(rows_of(session, [A], [updated])) == []
+
+    assert watched.look() == set()  # the stream has to pass them first
+    watched.passes(updated, A)
+    assert watched.look() == {A}
+    assert watched.look() == set()
+
+
+def test_what_a_decoded_statement_names_was_judged_where_it_came(
+    session: ReplicationConnection, postgres_url: str
+) -> None:
+    watched = Watched(session)
+    watched.look()
+    xid = do(postgres_url, "ALTER TABLE a ALTER v TYPE varchar(9) USING v || 'x'", ROW_B)
+    watched.writers.judged(xid, frozenset({A}))
+
+    assert watched.suspects() == {B}
+
+
+def test_a_start_looks_for_what_was_written_since_the_last_delivered_transaction(
+    session: ReplicationConnection, postgres_url: str
+) -> None:
+    do(postgres_url, GRANT, ROW_A)
+    last = do(postgres_url, ROW_B)
+    do(postgres_url, TYPE, "UPDATE \"it's b\" SET v = 'w'")
+
+    assert Watched(session).suspects() == set()
+    assert Watched(session, last).suspects() == {B}
+
+
+def test_a_stream_without_positions_is_waited_for_by_looks(
+    session: ReplicationConnection, postgres_url: str
+) -> None:
+    writers = CatalogWriters(TOPICS)
+    looks = [writers.suspected(session, lambda: (A,), position=0)]
+    do(postgres_url, GRANT, ROW_A)
+    looks += [writers.suspected(session, lambda: (A,), position=0) for _ in range(5)]
+
+    assert looks == [(), (), (), (), (A,), ()]
+
+
+def test_a_catalog_that_may_not_be_read_is_left_out(
+    session: ReplicationConnection, postgres_url: str
+) -> None:
+    session.query("REVOKE SELECT ON pg_catalog.pg_class FROM public")
+    session.query("CREATE ROLE nobody_at_all")
+    try:
+        session.query("SET ROLE nobody_at_all")
+        watched = Watched(session)
+        assert watched.suspects() == set()
+        do(postgres_url, GRANT, ROW_A)
+        assert watched.suspects() == set()  # nor may the table be
+    finally:
+        session.query("RESET ROLE")
+        session.query("DROP ROLE nobody_at_all; GRANT SELECT ON pg_catalog.pg_class TO public")

@@ -1,0 +1,104 @@
+"""Which logins others could read on the network."""
+
+import pytest
+
+from schemas.plaintext import brokers, of_kafka, of_registry
+
+PLAIN = {
+    "bootstrap.servers": "kafka:9092",
+    "security.protocol": "sasl_plaintext",
+    "sasl.mechanism": "PLAIN",
+}
+OAUTH = {**PLAIN, "sasl.mechanism": "OAUTHBEARER"}
+TOKEN = "sasl.oauthbearer.token.endpoint.url"
+CREDENTIALS = {"basic.auth.user.info": "user:pencil"}
+
+
+@pytest.mark.parametrize(
+    ("servers", "hosts"),
+    [
+        ("kafka", ["kafka"]),
+        ("kafka:9092, SASL_PLAINTEXT://[::1]:9093,", ["kafka", "::1"]),
+        ("[2001:db8::1]:9092,10.0.0.1:1", ["2001:db8::1", "10.0.0.1"]),
+    ],
+)
+def test_brokers_are_found_in_every_form(servers: str, hosts: list[str]) -> None:
+    assert brokers({"bootstrap.servers": servers}) == hosts
+    assert brokers({"metadata.broker.list": servers}) == hosts
+
+
+@pytest.mark.parametrize(
+    ("client", "settings"),
+    [
+        (PLAIN, ["security.protocol"]),
+        (OAUTH, ["security.protocol"]),
+        ({**PLAIN, "security.protocol": "SASL_PLAINTEXT"}, ["security.protocol"]),
+        ({**PLAIN, "sasl.mechanism": "", "sasl.mechanisms": "plain"}, ["security.protocol"]),
+        # One that is not this machine is enough.
+        ({**PLAIN, "bootstrap.servers": "localhost:9092,kafka:9092"}, ["security.protocol"]),
+        ({**PLAIN, "bootstrap.servers": "localhost:9092,[::1]:9093,127.0.0.1"}, []),
+        ({**PLAIN, "security.protocol": "sasl_ssl"}, []),
+        ({**PLAIN, "security.protocol": "plaintext"}, []),  # it logs in nowhere
+        ({**PLAIN, "sasl.mechanism": "SCRAM-SHA-256"}, []),
+        ({**PLAIN, "sasl.mechanism": "GSSAPI"}, []),
+        ({**OAUTH, "security.protocol": "sasl_ssl", TOKEN: "http://idp/token"}, [TOKEN]),
+        ({**OAUTH, "security.protocol": "sasl_ssl", TOKEN: "https://idp/token"}, []),
+        ({**OAUTH, "security.protocol": "sasl_ssl", TOKEN: "http://127.0.0.1:1/t"}, []),
+        ({**PLAIN, "security.protocol": "sasl_ssl", TOKEN: "http://idp/token"}, []),
+    ],
+)
+def test_logins_that_a_reader_of_the_network_could_use(
+    client: dict[str, str], settings: list[str]
+) -> None:
+    assert [name for name, _ in of_kafka(client)] == settings
+
+
+@pytest.mark.parametrize(
+    ("own", "settings"),
+    [
+        # The Java client's login is its owner's; what it does not say is librdkafka's.
+        ({"kafka.sasl.mechanism": "PLAIN"}, ["kafka.security.protocol"]),
+        ({"kafka.sasl.mechanism": "SCRAM-SHA-512"}, []),
+        ({"kafka.sasl.mechanism": "PLAIN", "kafka.security.protocol": "SASL_SSL"}, []),
+        ({"kafka.sasl.mechanism": "PLAIN", "kafka.bootstrap.servers": "localhost:9092"}, []),
+    ],
+)
+def test_the_java_client_s_own_settings_are_judged_too(
+    own: dict[str, str], settings: list[str]
+) -> None:
+    scram = {**PLAIN, "sasl.mechanism": "", "sasl.mechanisms": "SCRAM-SHA-256"}
+
+    assert [name for name, _ in of_kafka({**scram, **own})] == settings
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "settings"),
+    [
+        ("http://registry:8081", CREDENTIALS, ["url"]),
+        ("HTTP://registry:8081/apis", CREDENTIALS, ["url"]),
+        ("http://localhost:8081,http://registry:8081", CREDENTIALS, ["url"]),
+        ("http://user:pencil@registry:8081", {}, ["url"]),
+        ("http://registry:8081", {"bearer.auth.token": "x"}, ["url"]),
+        ("http://registry:8081", {"timeout": "5"}, []),
+        ("https://registry:8081", CREDENTIALS, []),
+        ("http://[::1]:8081,http://127.0.0.1", CREDENTIALS, []),
+        (
+            "https://registry",
+            {"bearer.auth.issuer.endpoint.url": "http://idp/token"},
+            ["options/bearer.auth.issuer.endpoint.url"],
+        ),
+    ],
+)
+def test_credentials_of_a_registry_without_tls(
+    url: str, options: dict[str, str], settings: list[str]
+) -> None:
+    assert [name for name, _ in of_registry(url, options)] == settings
+
+
+def test_what_is_said_names_the_host_and_no_secret() -> None:
+    ((_, said),) = of_kafka({**PLAIN, "sasl.password": "pencil"})
+    ((_, of),) = of_registry("http://user:pencil@registry:8081", {})
+
+    assert said == "PLAIN would send a login to kafka without TLS: use SASL_SSL, or SCRAM"
+    assert "registry" in of
+    assert "pencil" not in said + of

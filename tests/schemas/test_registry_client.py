@@ -1,0 +1,26 @@
+"""What a registry's answer is, before anybody reads it."""
+
+import json
+
+import pytest
+
+from schemas.registry_client import is_avro
+
+
+@pytest.mark.parametrize("text", ['{"type": "record"}', '"string"', '["null", "int"]'])
+def test_a_schema_of_any_form_is_avro(text: str) -> None:
+    assert is_avro(text, None)
+    assert is_avro(text, "AVRO")
+    assert not is_avro(text, "JSON")
+
+
+@pytest.mark.parametrize("answer", [None, 5, "", "no JSON", "5", "null", json.dumps({"a": 1})])
+def test_an_answer_that_is_no_schema_is_an_error(answer: object) -> None:
+    with pytest.raises(ValueError, match=r"schema|JSON|Expecting"):
+        is_avro(answer, "AVRO")
+
+
+def test_another_language_is_not_read() -> None:
+    assert not is_avro("no JSON", "PROTOBUF")
+    with pytest.raises(ValueError, match="without a schema"):
+        is_avro(None, "PROTOBUF")
