@@ -90,6 +90,7 @@ TESTED_BY = {
     "producer.sources.postgres.catalog_look": "integration/test_catalog_look.py",
     "producer.sources.postgres.connection": "integration/test_postgres_driver.py",
     "producer.sources.postgres.decoding_standby": "e2e/test_standby.py",
+    "producer.sources.postgres.gaps": "e2e/test_ddl_gaps.py",
     "producer.sources.postgres.parts": "integration/test_readers.py",
     "producer.sources.postgres.primary": "e2e/test_standby.py",
     "producer.sources.postgres.readers": "integration/test_readers.py",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
-from producer.core.look import Cause, Doubt, Rewritten, TableVersion
+from producer.core.look import CatalogVersion, Cause, Doubt, Rewritten
 
 _FIRST_XID: Final = 3  # lower ones are of no transaction: rows that are older than any
 _HALF: Final = 1 << 31
@@ -54,7 +54,7 @@ class Facts:
         """The storage file of each leaf."""
         return {oid: leaf.file for oid, leaf in self.leaves.items()}
 
-    def version(self, horizon: int, was: TableVersion | None = None) -> TableVersion:
+    def version(self, horizon: int, was: CatalogVersion | None = None) -> CatalogVersion:
         """Return what the next look is compared with; `was` is kept where nothing came since.
 
         A partition that a transaction added which may not have ended everywhere is left out.
@@ -66,7 +66,7 @@ class Facts:
             if len(old) == len(self.leaves) and was.parts == self._parts(old, before):
                 since = before
         leaves = self._older(since)
-        return TableVersion(
+        return CatalogVersion(
             self.entries,
             self.name,
             ",".join(
@@ -79,7 +79,7 @@ class Facts:
         )
 
     def doubts(
-        self, was: TableVersion | None, files: Mapping[int, int], horizon: int
+        self, was: CatalogVersion | None, files: Mapping[int, int], horizon: int
     ) -> Iterator[Doubt]:
         """Compare with the look before; of a new table (None), with how it was made.
 
@@ -159,7 +159,7 @@ def is_older(xid: int, horizon: int) -> bool:
     return xid < _FIRST_XID or (xid - horizon) & 0xFFFF_FFFF >= _HALF
 
 
-def _horizon(version: TableVersion) -> int:
+def _horizon(version: CatalogVersion) -> int:
     return int(version.parts.partition(":")[0])
 
 

@@ -4,7 +4,7 @@ A look is one snapshot of the catalog, and a position of the log behind it.  It 
 what the stream has described (`core/catalog_differences`) and with the look before, since a
 statement and its opposite leave the catalog as it was, and may have hidden rows in between.  What
 they cannot put back is the id of the transaction that wrote a row of the catalog.  These ids are
-the `TableVersion` of a table.  They stand in START and STATE, so that a restart compares, too.
+the `CatalogVersion` of a table.  They stand in START and STATE, so that a restart compares, too.
 
     entries   what of the publication has the table: removed and added again is another entry
     name      of a table that is published with its schema: it was moved out and back
@@ -30,7 +30,7 @@ from schemas.control import Looked
 from schemas.tables import TableId, TableSchema
 
 
-class TableVersion(NamedTuple):
+class CatalogVersion(NamedTuple):
     """What of a table changes with each statement that may hide changes; texts, "" mostly."""
 
     entries: str = ""  # `oid:xid` each; "": the publication has all tables
@@ -48,9 +48,9 @@ class TableVersion(NamedTuple):
     def __str__(self) -> str:
         """Write the texts, without the empty ones at the end.
 
-        >>> str(TableVersion(entries="16385:742", parts="700:2:9f"))
+        >>> str(CatalogVersion(entries="16385:742", parts="700:2:9f"))
         '16385:742;;;700:2:9f'
-        >>> TableVersion.parse("16385:742").files
+        >>> CatalogVersion.parse("16385:742").files
         ''
         """
         return ";".join(self).rstrip(";")
@@ -97,7 +97,7 @@ class Seen:
     is_published: bool  # whole: all its rows and columns, every kind of change
     shape: TableSchema | None = None  # as the stream would describe it; None: it would not
     partly: str = ""  # why it is not published whole, though it is published
-    version: TableVersion | None = None  # None: it is not compared
+    version: CatalogVersion | None = None  # None: it is not compared
     files: Mapping[int, int] = field(default_factory=dict)  # leaf -> its file
     doubts: tuple[Doubt, ...] = ()  # beside the look before
 
@@ -132,13 +132,13 @@ class Before:
 
     horizon: int
     publication: str
-    versions: Mapping[int, TableVersion]  # by oid
+    versions: Mapping[int, CatalogVersion]  # by oid
     files: Mapping[int, int] = field(default_factory=dict)  # leaf -> its file, as far as known
 
     @classmethod
     def of(cls, looked: Looked) -> Self:
         """Take what a record of cuts says of it."""
-        versions = {int(oid): TableVersion.parse(text) for oid, text in looked.tables.items()}
+        versions = {int(oid): CatalogVersion.parse(text) for oid, text in looked.tables.items()}
         return cls(looked.horizon, looked.publication, versions)
 
     @classmethod

@@ -889,8 +889,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "load-never-ends",
         "3.7: END clears the mark",
         _LEDGERS_FILE,
-        "            inexact.pop(table, None)\n",
-        "            pass\n",
+        "                inexact.pop(name, None)\n",
+        "                pass\n",
         _LEDGERS,
     ),
     Mutation(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from producer.core.changes import Delete, Logical, Truncate, Undecoded
-from producer.core.look import TableVersion
+from producer.core.look import CatalogVersion
 from producer.core.loop import Progress
 from producer.core.unfit import WHY
 from schemas.accept import CutGap, CutIdentity, CutReplay, reloads, replay_tail
@@ -850,7 +850,7 @@ def _follow(rows: dict[str, dict[str, Any]], change: Value) -> None:
 
 def _facts(text: str) -> tuple[int, int]:
     """How often a table's publication was altered, and its rows were written elsewhere."""
-    version = TableVersion.parse(text)
+    version = CatalogVersion.parse(text)
     file = (int(version.files) - 1) // 1000 if version.files else 0
     return int(version.entries.partition(":")[2]), file
 

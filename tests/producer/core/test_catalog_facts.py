@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from producer.core.catalog_facts import Enum, Facts, Leaf
-from producer.core.look import Cause, TableVersion
+from producer.core.look import CatalogVersion, Cause
 
 OID = 100
 BEFORE, NOW = 8, 11  # horizons of the look before and of this one
@@ -21,7 +21,7 @@ def root(**leaves: Leaf) -> Facts:
 
 
 def causes(facts: Facts, was: Facts | None, files: dict[int, int] | None = None) -> list[Cause]:
-    version = None if was is None else TableVersion.parse(str(was.version(BEFORE)))
+    version = None if was is None else CatalogVersion.parse(str(was.version(BEFORE)))
     return [doubt.cause for doubt in facts.doubts(version, files or {}, BEFORE)]
 
 

@@ -6,7 +6,16 @@ import pytest
 
 from producer.core.catalog_differences import Dropped
 from producer.core.catalog_watch import CatalogWatch
-from producer.core.look import Before, Cause, Doubt, Look, Rewritten, TableVersion, Told, Unchanged
+from producer.core.look import (
+    Before,
+    CatalogVersion,
+    Cause,
+    Doubt,
+    Look,
+    Rewritten,
+    Told,
+    Unchanged,
+)
 from producer.core.shape_change import ShapeChange, StatementChanges
 from schemas.control import Looked, Origin
 from tests.producer.core.looks import TABLE, A, B, look, seen
@@ -107,7 +116,7 @@ def test_a_file_is_explained_by_what_replaced_it(
 ) -> None:
     now = look(seen(TABLE, doubts=(Doubt(Cause.FILES, rewritten=(each,)),)))
     watching = watch()
-    watching.before = Before(1, "", {100: TableVersion()})
+    watching.before = Before(1, "", {100: CatalogVersion()})
     assert (judged(watching, now, told=told) == []) is is_explained
 
 
@@ -115,7 +124,7 @@ def test_files_are_followed_from_the_one_of_the_look_before() -> None:
     now = look(seen(TABLE, doubts=(Doubt(Cause.FILES, rewritten=(Rewritten(100, 7),)),)))
     for was, is_explained in ((6, True), (5, False)):  # 5 -> 6 was told by nobody
         watching = watch()
-        watching.before = Before(1, "", {100: TableVersion()}, {100: was})
+        watching.before = Before(1, "", {100: CatalogVersion()}, {100: was})
         assert (judged(watching, now, told=Told(files={100: [(6, 7)]})) == []) is is_explained
 
 
@@ -124,14 +133,14 @@ def test_two_files_need_an_explanation_each() -> None:
     now = look(seen(TABLE, doubts=(Doubt(Cause.FILES, rewritten=both),)))
     for xids, is_explained in (({500, 501}, True), ({500}, False)):
         watching = watch()
-        watching.before = Before(1, "", {100: TableVersion()})
+        watching.before = Before(1, "", {100: CatalogVersion()})
         assert (judged(watching, now, told=Told(emptied={A: xids})) == []) is is_explained
 
 
 def test_an_altered_publication_concerns_all_tables_that_it_had_or_has() -> None:
     for had, has in ((True, False), (False, True), (True, True), (False, False)):
         watching = watch()
-        watching.before = Before(1, "7:1", {100: TableVersion()} if had else {})
+        watching.before = Before(1, "7:1", {100: CatalogVersion()} if had else {})
         now = look(seen(TABLE, is_published=has, shape=TABLE if has else None), publication="7:2")
         said = judged(watching, now, reports_ddl=True)
         assert [kind for text, kind in said if "was altered" in text] == (
@@ -145,22 +154,22 @@ def test_the_look_before_may_be_of_an_earlier_run() -> None:
     looked = Looked(9, "7:1", {"100": "16:5;;;;12"})
     watching = CatalogWatch(wanted={A}.__contains__, publication="p", looked=looked)
     assert watching.looked == looked
-    assert watching.before == Before(9, "7:1", {100: TableVersion("16:5", files="12")})
+    assert watching.before == Before(9, "7:1", {100: CatalogVersion("16:5", files="12")})
 
-    version = TableVersion("16:6")
+    version = CatalogVersion("16:6")
     judged(watching, look(seen(TABLE, version=version, files={100: 12}), horizon=11))
     assert watching.looked == Looked(11, "", {"100": "16:6"})
     assert watching.before.files == {100: 12}
     watching.take_unchanged(Unchanged(15))
     assert watching.looked == Looked(15, "", {"100": "16:6"})
-    watching.read_again(A, Before(14, "", {100: TableVersion("16:7")}, {100: 13}))
+    watching.read_again(A, Before(14, "", {100: CatalogVersion("16:7")}, {100: 13}))
     assert watching.looked == Looked(15, "", {"100": "16:7"})
     assert watching.before.files == {100: 13}
 
 
 def test_a_look_that_waits_keeps_what_is_told() -> None:
     watching = watch()
-    watching.before = Before(1, "", {100: TableVersion()})
+    watching.before = Before(1, "", {100: CatalogVersion()})
     watching.take(look(seen(TABLE, doubts=(Doubt(Cause.PARTS),)), lsn=20), {A: TABLE})
     statement = StatementChanges((ShapeChange(TABLE, TABLE, "ALTER TABLE"),), Origin.TRIGGER)
     told = Told()
@@ -218,7 +227,7 @@ def test_with_triggers_a_table_that_leaves_the_publication_is_noticed() -> None:
     watching.take(unpublished, known)
     assert watching.judge(10, known, reports_ddl=True) == [], "it may be reported and not published"
     for now, count in (
-        (look(seen(TABLE, version=TableVersion())), 0),
+        (look(seen(TABLE, version=CatalogVersion())), 0),
         (unpublished, 1),
         (unpublished, 0),
     ):
