@@ -5,6 +5,8 @@
 # make mutate  rules of the protocol taken out one by one: which test notices (10 minutes)
 # make native  build the native modules anew, after a change of theirs
 # make fuzz    any bytes into the native modules, under AddressSanitizer; SECONDS=60 for each
+# make moments random statements of owners and administrators, and what they hide; SEQUENCES=60
+#              SEED=1: finds are printed with their seed
 # make chaos   the demo under KILLS=50 kills of run, apply and broker; ARGS='--workload tpcb',
 #              ARGS='--target delta --mode scd2 --commits-again 1000' KILLS=10 (docs/lakes.md)
 # make venv    only the environment, .venv; the others make it by themselves
@@ -16,6 +18,8 @@ ARGS   ?=
 SOURCE ?= postgres
 WORKERS ?= 4
 SECONDS ?= 60
+SEQUENCES ?= 60
+SEED ?= 1
 # A filter may leave no test, which pytest calls 5.
 NONE   := $(if $(ARGS),5,0)
 
@@ -33,7 +37,7 @@ BUILD := $(BIN)/python -W ignore -c 'from setuptools import setup; setup()' -q b
 # Python keeps what it compiled, whatever the environment says: the tests start hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check mutate native fuzz lint chaos coverage venv clean
+.PHONY: demo test check mutate native fuzz moments lint chaos coverage venv clean
 
 demo: $(STAMP)
 	@$(BIN)/gauss-cdc demo --source $(SOURCE) $(ARGS)
@@ -65,6 +69,10 @@ fuzz: $(STAMP)
 	    sh -c 'for half in producer spark_consumers; do \
 	        $(BIN)/python -m tests.$$half.native.any_bytes $(SECONDS) || exit; done'; \
 	    status=$$?; $(BUILD) --force; exit $$status
+
+moments: $(STAMP)
+	@GAUSS_CDC_MOMENTS=$(SEQUENCES) GAUSS_CDC_MOMENTS_SEED=$(SEED) \
+	    $(BIN)/pytest -q -x --timeout 0 tests/e2e/test_moments.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check $(CODE)
