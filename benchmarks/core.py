@@ -41,6 +41,7 @@ from producer.core.events import (
 )
 from producer.core.records.cut_code import encode_commits
 from producer.core.records.encode import compile_encoder
+from producer.core.redelivery import Redelivery
 from producer.core.relations import Relations
 from producer.core.router import Binding, partition_of, table_key
 from producer.core.tally import PlainTally
@@ -252,7 +253,7 @@ def once(
         ports=AssemblerPorts(lambda table: bound(table, parts), lambda _: b"", lambda: 10**15),
         epoch=1,
         seq=0,
-        resume=1,
+        redelivery=Redelivery(1),
         ddl_topic="bank.ddl",
         max_row_bytes=1 << 20,
         walker=walker,

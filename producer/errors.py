@@ -109,7 +109,7 @@ class SourceSwitched(SourceError):
 
 
 class HistoryDiffers(SourceError):
-    """A transaction sent again is not the one named in the cut."""
+    """What the source sends again is not what was delivered: it was restored, or replaced."""
 
     exit_code = 19
 

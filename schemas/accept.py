@@ -26,7 +26,7 @@ its ACLs make it trustworthy.  Records that can be distinguished do no harm:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self, TypeAlias, assert_never
 
@@ -283,6 +283,23 @@ def reloads(cut: Cut) -> bool:
 
 Records = list[tuple[int, Record]]
 _NEAR: Final = 256  # offsets
+_FEW: Final = 64  # of these: a record may name thousands of commits
+
+
+def backwards(
+    read: Callable[[int, int], Records], start: int, end: int, n: int
+) -> Iterator[tuple[int, Cut]]:
+    """Yield the records in [start, end) that count, the newest first, whose `n` is given.
+
+    Those that do not count are passed over: one that a stranger wrote again says of an earlier
+    place what is not true of this one.
+    """
+    for high in range(end, start, -_FEW):
+        for offset, cut in reversed(read(max(start, high - _FEW), high)):
+            if isinstance(cut, Foreign) or cut.head.n != n:
+                continue
+            n -= counts(cut)
+            yield offset, cut
 
 
 def replay_tail(read: Callable[[int, int], Records], start: int, end: int) -> CutReplay | None:

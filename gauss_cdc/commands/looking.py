@@ -70,7 +70,7 @@ def wait(config_path: Path, *, lsn: Lsn | None, timeout: timedelta | None) -> No
     """Wait until the target holds every commit before a position; print its position.
 
     Not before the end of a first load. Exit code 6 if it holds them, and some table of
-    [tables] is not exact.
+    [tables] is not exact; 18 if the source is not the one that they are of, or was restored.
     """
     stop = StopSignal()
     until = None if timeout is None else time.monotonic() + timeout.total_seconds()

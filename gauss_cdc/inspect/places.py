@@ -13,6 +13,7 @@ from typing import Any, Final, Self, TypeVar
 
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config, ConfigError
+from gauss_cdc.inspect import history
 from gauss_cdc.inspect.advice import way_out
 from gauss_cdc.inspect.loads import LoadStanding, loads_under_way, waiting_lines
 from producer.core.catalog_differences import differences
@@ -36,7 +37,7 @@ from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.requests import AskedAgain
 from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
-from schemas.control import Head, Looked, TableLoad, are_loading
+from schemas.control import Head, Identity, Looked, TableLoad, are_loading
 from schemas.errors import Verdict
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
@@ -77,6 +78,7 @@ class CutsStanding:
     written_at: int  # µs since 1970
     state_at: int = 0  # µs since 1970, of the newest START or STATE
     looked: Looked | None = None  # the source's catalog as `run` compared it last
+    identity: Identity | None = None  # of the source
     alarms: int = 0  # records since the writer's newest STATE that are not ours
     alarm: str = ""  # the newest of them, or one that does not follow
     under_way: tuple[LoadStanding, ...] = ()  # loads, as far as their records show
@@ -358,6 +360,7 @@ class Endpoints:
             written_at,
             replay.state.head.written_at if replay.state is not None else written_at,
             replay.looked,
+            replay.state.identity if replay.state is not None else None,
             alarms=replay.alarms,
             alarm=str(replay.suspect or replay.alarm),
             source_end=None if head is None else head.source_end,
@@ -448,7 +451,8 @@ class Endpoints:
     ) -> ReplicationStatus | None:
         """Wait until the target holds everything committed before `lsn`; None if left.
 
-        `compares`: and until nothing in the catalog of a PostgreSQL source is left unexplained.
+        `compares`: and until the source is the one that was delivered, and nothing in the catalog
+        of a PostgreSQL source is left unexplained.
 
         Where the epoch begins with a load, only after the load: before its end no position shows
         what the target holds.  A place that does not answer is asked again.
@@ -459,12 +463,12 @@ class Endpoints:
                 standing = ReplicationStatus(None, self.cuts(), self.target())
                 on_look(standing)
                 if goal.is_reached(standing):
-                    left = self._unexplained(standing, on_note) if compares else ""
+                    left = self._left(standing, on_note) if compares else ""
                     if not left and (not compares or goal.holds(standing)):
                         return standing
                     compares = compares and bool(left)  # what was found is in these records
                     if left and left != noted:
-                        on_note(f"`run` has not reported yet what the catalog shows: {left}")
+                        on_note(left)
                         noted = left
             except (CdcError, ApplyError) as error:
                 if error.verdict is not Verdict.RETRY:
@@ -475,7 +479,29 @@ class Endpoints:
             if pause(_AGAIN if noted else 0.1):
                 return None
 
-    def _unexplained(self, standing: ReplicationStatus, on_note: Callable[[str], None]) -> str:
+    def _left(self, standing: ReplicationStatus, on_note: Callable[[str], None]) -> str:
+        """Say what is still waited for, where a target holds the position."""
+        try:
+            if (left := self._doubt(standing)) or not (left := self._unexplained(standing)):
+                return left
+        except ConnectionLost as error:  # waited for by its position, which may be unknown
+            on_note(f"the source was not compared: {error}")
+            return ""
+        return f"`run` has not reported yet what the catalog shows: {left}"
+
+    def _doubt(self, standing: ReplicationStatus) -> str:
+        """See `history`; raises SourceSwitched."""
+        options, cuts, at = wiring.producer_options(self._config), standing.cuts, standing.target
+        if cuts is None or cuts.identity is None or at is None:
+            return ""
+        if options.kind == "postgres":
+            now = history.postgres_now(self.source_connection())
+        else:
+            now = history.gauss_now(options, self.source_session())
+        resume = max(cuts.resume, at.resume)
+        return history.doubt(options, cuts.identity, now, resume, history.has_left)
+
+    def _unexplained(self, standing: ReplicationStatus) -> str:
         """Name what the source's catalog shows and neither the stream nor a mark explains.
 
         Without triggers a table that is dropped and made again is not in the stream: the target
@@ -485,16 +511,11 @@ class Endpoints:
             return ""
         options = wiring.producer_options(self._config)
         at = standing.target
-        known = self.known_tables(at)
-        try:
-            connection = self.source_connection()
-            is_told = ddl_triggers.state(connection).enabled
-            looked = None if standing.cuts is None else standing.cuts.looked
-            before = None if looked is None else Before.of(looked)
-            look = catalog_look.look(connection, options, known, unless="", before=before)
-        except ConnectionLost as error:  # waited for by its position, which may be unknown
-            on_note(f"the source's catalog was not compared: {error}")
-            return ""
+        known, connection = self.known_tables(at), self.source_connection()
+        is_told = ddl_triggers.state(connection).enabled
+        looked = None if standing.cuts is None else standing.cuts.looked
+        before = None if looked is None else Before.of(looked)
+        look = catalog_look.look(connection, options, known, unless="", before=before)
         if not isinstance(look, Look):
             return "a table is being altered"
         found = differences(

@@ -7,7 +7,7 @@ log.  Access to registry and topics is passed in as callables, called once per t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -24,6 +24,7 @@ from producer.core.changes import (
     Message,
     OriginMessage,
     Relation,
+    SentAgain,
     StatementsDescribed,
     Stretch,
     Truncate,
@@ -35,6 +36,7 @@ from producer.core.events import Happened
 from producer.core.logical_messages import LogicalMessages
 from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import TransactionWriter
+from producer.core.redelivery import Redelivery
 from producer.core.relations import Relations
 from producer.core.router import Binding
 from producer.core.row_writer import RowWriter
@@ -68,10 +70,9 @@ class Assembler:
         ports: AssemblerPorts,
         epoch: int,
         seq: int,
-        resume: int,
+        redelivery: Redelivery,
         ddl_topic: str,
         max_row_bytes: int,
-        known: Mapping[int, int] | None = None,
         messages: MessageWriter | None = None,
         frames: TransactionWriter | None = None,
         quarantines: bool = False,
@@ -82,7 +83,7 @@ class Assembler:
         """`messages` writes logical messages, `frames` BEGIN and END; None: these are not written.
 
         `quarantines`: a table whose schema the registry refuses is left out, with a gap.
-        `known`: commit_start -> xid of the transactions in the last cut.
+        `redelivery` says which transactions were delivered before.
         `walker`: the native one, where it is built; it does not number events for `frames`.
         """
         self._walker, self._now_us = walker if frames is None else None, ports.now_us
@@ -90,10 +91,9 @@ class Assembler:
         self._transactions = Transactions(
             epoch=epoch,
             seq=seq,
-            resume=resume,
+            redelivery=redelivery,
             now_us=ports.now_us,
             ddl_topic=ddl_topic,
-            known=known,
             frames=frames,
             positions_are_csns=positions_are_csns,
         )
@@ -124,6 +124,15 @@ class Assembler:
         """Say whether a source transaction is open in the stream."""
         return self._transactions.begin is not None
 
+    @property
+    def has_compared(self) -> bool:
+        """Say whether all that the source sent again is what was delivered."""
+        return self._transactions.redelivery.is_over
+
+    def reached(self, position: int) -> None:
+        """Take note that the source has sent everything committed before a position."""
+        self._transactions.redelivery.reached(position)
+
     def feed(self, messages: Iterable[tuple[int, Message]]) -> list[Happened]:
         """Take (WAL position, message) pairs; return what happened, rows in batches."""
         write = self._rows.write
@@ -153,6 +162,8 @@ class Assembler:
                     pass  # names come from the catalog; logical messages are opt-in
                 case Lost():
                     self._lose(message)
+                case SentAgain(tables):
+                    self._transactions.redelivery.rows_of(tables)
                 case Stretch():
                     self._walk(message)
                 case Undecoded():
@@ -197,10 +208,10 @@ class Assembler:
                 self._relations.empty(relation, begin.xid)
 
     def _walk(self, stretch: Stretch) -> None:
-        """Let the native walker take what it can."""
-        if self._walker is None:
-            return
+        """Let the native walker take what it can; it tells no tables of what it drops."""
         transactions = self._transactions
+        if self._walker is None or transactions.redelivery.is_unknown:
+            return
         walk = self._walker.walk(
             stretch.messages,
             stretch.at,

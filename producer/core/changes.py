@@ -11,14 +11,14 @@ their position.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from producer.core.shape_change import StatementChanges
 from producer.wire.replication import WalMessage
 from schemas.positions import Lsn
-from schemas.tables import Missing, ReplicaIdentity
+from schemas.tables import Missing, ReplicaIdentity, TableId
 
 Cell: TypeAlias = bytes | Missing | None
 Cells: TypeAlias = list[Cell]
@@ -147,6 +147,13 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class SentAgain:
+    """The open transaction was delivered, and has rows of these tables, by their names then."""
+
+    tables: Iterable[TableId]  # found as they are asked for
+
+
+@dataclass(frozen=True, slots=True)
 class Undecoded:
     """An undecodable message; a setting decides what is done with it."""
 
@@ -187,6 +194,7 @@ Message: TypeAlias = (
     | OriginMessage
     | Mark
     | Lost
+    | SentAgain
     | StatementChanges
     | StatementsDescribed
     | Stretch

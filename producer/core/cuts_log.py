@@ -5,17 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from producer.core.delivered import delivered
+from producer.core.engine import WriterState
 from producer.core.events import Records as Produced
 from producer.core.ports import Clock, Codec, Delivery, Reader, TopicCatalog
 from producer.core.promotion import Tail, tail_behind
+from producer.core.redelivery import DeliveredPart
 from producer.errors import CutsBroken, RegistryError, TakenOver
 from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
 from schemas.control import Cut, Head, Start, Topic
 from schemas.errors import LOAD_AGAIN
+from schemas.tables import TableId
 from schemas.topics import Topics
 
 _WHO_WRITES: Final = "allow no other writer below the prefix (`gauss-cdc check` prints the ACLs)"
@@ -96,6 +100,23 @@ class CutsLog:
             )
         )
         return found
+
+    def delivered(
+        self, start: WriterState, confirmed: int, topics: Mapping[TableId, str]
+    ) -> Iterator[DeliveredPart]:
+        """Read what was delivered of the commits from `confirmed` on, up to our START."""
+        assert self._reader is not None
+        begin, _ = self._reader.bounds()
+        return delivered(
+            lambda low, high: self._blocking(self._read, low, high),
+            begin,
+            start.state_from,
+            head=start.head,
+            loads=start.loads,
+            confirmed=confirmed,
+            topics=topics,
+            note=self._note,
+        )
 
     def write_start(self, start: Start, shapes: Produced = ()) -> int:
         """Write START, and the shapes that it begins with in one Kafka transaction, durable."""

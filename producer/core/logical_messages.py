@@ -41,6 +41,7 @@ class LogicalMessages:
         if not message.transactional:
             if transactions.begin is not None:
                 raise DecodeError("a non-transactional message inside a transaction", lsn=Lsn(lsn))
+            transactions.redelivery.reached(lsn)
             transactions.open_own(lsn - 1)
         if not transactions.is_skipped:
             self._put(message, lsn)

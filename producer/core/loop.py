@@ -218,6 +218,7 @@ class Loop:
         end = int(received.keepalive_end)
         is_between = not self._assembler.is_open and self._lost_between is None
         if end and is_between and self._source.keepalives_move:
+            self._assembler.reached(end)
             self._progress.received = max(self._progress.received, end)
             self._step(PositionReached(end, received.reply_requested))
         if received.reply_requested:
@@ -431,13 +432,15 @@ class Loop:
     def _tell_source(self, *, force: bool = False) -> None:
         now = self._clock.now()
         due = now - self._status_at
-        moved = self._confirmed > self._reported and due >= _CONFIRM_SECONDS
+        # What is confirmed is not sent again: the next start could not compare it.
+        confirmed = self._confirmed if self._assembler.has_compared else 0
+        moved = confirmed > self._reported and due >= _CONFIRM_SECONDS
         # While the socket is not read, the server's request for an answer is not seen.
         is_deaf = now - self._read_at >= BEAT
         every = min(BEAT, self._options.status_seconds) if is_deaf else self._options.status_seconds
         if force or moved or due >= every:
-            self._source.wire.send_status(Lsn(self._confirmed))
-            self._status_at, self._reported = now, self._confirmed
+            self._source.wire.send_status(Lsn(confirmed))
+            self._status_at, self._reported = now, confirmed
             if moved:
                 self._observer.on_step("run: confirmed")
 

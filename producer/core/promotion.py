@@ -13,13 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
-from schemas.accept import CutReplay, Foreign, Records, counts
+from schemas.accept import CutReplay, Records, backwards
 from schemas.control import Commits, Cut, TableLoad
 from schemas.topics import Topics
-
-_WINDOW: Final = 256  # offsets of cuts that are read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +44,19 @@ def tail_behind(
     """Look back from `end` through the cuts of an epoch, to the first that is not behind.
 
     `read(low, high)` returns the committed records in [low, high); `start` is the log's start.
-    `replay` is what they say together.  Records that it does not count are passed over: one that a
-    stranger wrote again, of an earlier place, would end the search before the lost tail.
+    `replay` is what they say together.
     """
     tables: set[str] = set()
-    is_known, high, n = True, end, replay.n
-    while True:
-        low = max(start, high - _WINDOW)
-        for _, cut in reversed(read(low, high)):
-            if isinstance(cut, Foreign) or cut.head.n != n:
-                continue
-            n -= counts(cut)
-            if cut.head.epoch != replay.epoch:
-                return Tail(frozenset(tables), is_known=False)
-            if cut.head.resume <= position:  # it never goes back
-                return Tail(frozenset(tables), is_known)
-            found = _of(cut, position, names)
-            tables |= found.tables
-            is_known = is_known and found.is_known
-        if low == start:
-            return Tail(frozenset(tables), is_known=False)
-        high = low
+    is_known = True
+    for _, cut in backwards(read, start, end, replay.n):
+        if cut.head.epoch != replay.epoch:
+            break
+        if cut.head.resume <= position:  # it never goes back
+            return Tail(frozenset(tables), is_known)
+        found = _of(cut, position, names)
+        tables |= found.tables
+        is_known = is_known and found.is_known
+    return Tail(frozenset(tables), is_known=False)
 
 
 def _of(cut: Cut, position: int, names: Topics) -> Tail:

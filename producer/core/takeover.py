@@ -22,8 +22,8 @@ Why this order (letters: the scenarios in the protocol):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
 
 from producer.core.comparison import (
@@ -139,7 +139,7 @@ class TakeoverResult:
     """The takeover's result."""
 
     writer_state: WriterState
-    known: Mapping[int, int] = field(default_factory=dict)  # commit_start -> xid, last cut
+    confirmed: int  # the source sends every transaction that begins here or later
     csn: int = 0  # the newest of the commits in the last cuts
     made: MadeSlot | None = None  # an epoch begins: load under this snapshot, then take_slot
     continues: bool = False  # an epoch begins, and goes on with what the one before it delivered
@@ -238,9 +238,8 @@ def _go_on(
     start = _start(source, log, request, replay)
     yield Step("write START")
     offset = log.write_start(start, restate(start) if start.continues else ())
-    known = {start: xid for start, xid in replay.known.values() if xid}  # not our own
     state = _writer_state(start, offset)
-    return TakeoverResult(state, known, csn=replay.csn, continues=bool(start.continues))
+    return TakeoverResult(state, confirmed, csn=replay.csn, continues=bool(start.continues))
 
 
 def _fence(
@@ -350,7 +349,7 @@ def _go_on_anew(
     yield Step("write START")
     offset = log.write_start(start, restate(start))
     yield from take_slot(source, made.consistent_point)
-    return TakeoverResult(_writer_state(start, offset), continues=True)
+    return TakeoverResult(_writer_state(start, offset), made.consistent_point, continues=True)
 
 
 def _fit_slot(source: Looking, log: Log, request: TakeoverRequest, seen: CutReplay) -> Slot:
@@ -424,7 +423,7 @@ def _begin_epoch(
     )
     yield Step("write START")
     offset = log.write_start(start)
-    return TakeoverResult(_writer_state(start, offset), made=made)
+    return TakeoverResult(_writer_state(start, offset), made.consistent_point, made=made)
 
 
 _FIRST = "first start"

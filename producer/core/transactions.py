@@ -2,12 +2,13 @@
 
 A transaction that begins before `resume` was delivered by an earlier run and is dropped
 whole: `commit_start < resume`, strictly, since an idle position may equal the start of the
-next commit.  One without a record gets no number.
+next commit.  `Redelivery` compares it with what was delivered.  One without a record gets no
+number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from producer.core.changes import Begin, Commit
@@ -22,15 +23,17 @@ from producer.core.events import (
 )
 from producer.core.records.encode import TransactionConstants
 from producer.core.records.transaction_topic import Counted, TransactionWriter
+from producer.core.redelivery import Redelivery
 from producer.core.walk import Lent, Stage, Walk
-from producer.errors import DecodeError, HistoryDiffers
+from producer.errors import DecodeError
+from producer.wire.replication import EPOCH_2000_US
 from schemas.control import Hole
 from schemas.headers import POSITION, Headers, transaction_headers
 from schemas.positions import Lsn
 from schemas.tables import TableId
 
-POSTGRES_EPOCH_US: Final = 946_684_800_000_000  # 2000-01-01 in µs since 1970
 _BATCH_BYTES: Final = 1 << 20
+_BEHIND: Final = {Stage.BEGUN, Stage.NUMBERED}  # stages of a transaction that is not dropped
 
 
 class Transactions:
@@ -41,18 +44,16 @@ class Transactions:
         *,
         epoch: int,
         seq: int,
-        resume: int,
+        redelivery: Redelivery,
         now_us: Callable[[], int],
         ddl_topic: str,
-        known: Mapping[int, int] | None = None,
         frames: TransactionWriter | None = None,
         positions_are_csns: bool = True,
     ) -> None:
-        """`known`: commit_start -> xid of transactions in the last cut; `frames`: BEGIN and END."""
+        """`redelivery` says which were delivered; `frames`: BEGIN and END."""
         self._positions_are_csns = positions_are_csns
-        self._epoch, self._seq, self._resume = epoch, seq, resume
-        self._now_us, self._known = now_us, dict(known or {})
-        self._ddl_topic, self._frames = ddl_topic, frames
+        self._epoch, self._seq, self.redelivery = epoch, seq, redelivery
+        self._now_us, self._ddl_topic, self._frames = now_us, ddl_topic, frames
         self.begin: Begin | None = None  # of the open one
         self.is_skipped = False  # the open one was delivered by an earlier run
         self.constants: TransactionConstants | None = None  # once it has a number
@@ -76,35 +77,27 @@ class Transactions:
         return f"{self._epoch}/{self._seq}/{self.ordinal}"
 
     # ------------------------------------------------------------ from BEGIN to COMMIT
-    def open(self, begin: Begin, *, is_framed: bool = True) -> None:
+    def open(self, begin: Begin, *, is_ours: bool = False) -> None:
         """Take a BEGIN; raise HistoryDiffers where it is not the one that was delivered."""
         if self.begin is not None:
             raise DecodeError("BEGIN inside a transaction", xid=begin.xid)
         self.begin = begin
-        self.is_skipped = begin.commit_lsn < self._resume
+        self.is_skipped = begin.commit_lsn < self.redelivery.resume
+        if not is_ours:
+            self.redelivery.begin(begin)
         if self.is_skipped:
-            known = self._known.get(begin.commit_lsn, begin.xid)
-            if known != begin.xid:
-                raise HistoryDiffers(
-                    "a transaction sent again is not the one in the last cut",
-                    lsn=Lsn(begin.commit_lsn),
-                    ours=known,
-                    theirs=begin.xid,
-                    hint="the source was restored or replaced; see `run --accept-gap`; openGauss"
-                    " and GaussDB, where a switch-over was forced: `run --accept-switch`",
-                )
             return
         self.ordinal = 0
         self._ddl, self._gaps, self._fates = [], [], []
         self.constants = None
-        self._is_framed = is_framed and self._frames is not None
+        self._is_framed = self._frames is not None and not is_ours
         self._lsn = -1
 
     def open_own(self, position: int) -> None:
         """Open a transaction of our own at a place between two of the source's."""
-        at = self._now_us() - POSTGRES_EPOCH_US
+        at = self._now_us() - EPOCH_2000_US
         csn = None if self._positions_are_csns else 0
-        self.open(Begin(Lsn(position), at, 0, csn), is_framed=False)
+        self.open(Begin(Lsn(position), at, 0, csn), is_ours=True)
 
     def number(self, now_us: int | None = None) -> TransactionConstants:
         """Give the open transaction its number: it has a record that survives."""
@@ -117,7 +110,7 @@ class Transactions:
             csn=csn,
             epoch=self._epoch,
             seq=self._seq,
-            committed_at_us=begin.committed_at + POSTGRES_EPOCH_US,
+            committed_at_us=begin.committed_at + EPOCH_2000_US,
             now_us=self._now_us() if now_us is None else now_us,
             commit_lsn=int(begin.commit_lsn),
         )
@@ -135,6 +128,7 @@ class Transactions:
             raise DecodeError("COMMIT outside a transaction", lsn=Lsn(commit.commit_lsn))
         if self.is_skipped:
             self.is_skipped = False
+            self.redelivery.reached(int(commit.end_lsn))
             return
         if self.constants is None:
             self._happened.append(PositionReached(int(commit.end_lsn)))
@@ -148,7 +142,7 @@ class Transactions:
                 csn=csn_of(begin),
                 commit_start=int(begin.commit_lsn),
                 end_lsn=int(commit.end_lsn),
-                committed_at=begin.committed_at + POSTGRES_EPOCH_US,
+                committed_at=begin.committed_at + EPOCH_2000_US,
                 user=begin.user,
                 rows=self.ordinal,
                 ddl_ordinals=tuple(self._ddl),
@@ -191,6 +185,8 @@ class Transactions:
 
     def take_back(self, walk: Walk) -> Begin | None:
         """Take the numbers, and what was done with them; return the BEGIN of what is open."""
+        if walk.walked or walk.position or walk.open.stage in _BEHIND:
+            self.redelivery.end()
         self._happened += walk.walked
         if walk.position:
             self._happened.append(PositionReached(walk.position))

@@ -30,6 +30,7 @@ from producer.core.ports import (
     ShutdownRequested,
     Source,
 )
+from producer.core.redelivery import Redelivery
 from producer.core.relations import Relations
 from producer.core.reread import Due, Rereads, asked
 from producer.core.router import table_key
@@ -239,6 +240,19 @@ class Turn:
                 out[table] = names[shape.oid]
         return out
 
+    def _redelivery(
+        self, result: TakeoverResult, known: Mapping[TableId, TableSchema]
+    ) -> Redelivery:
+        """Prepare to compare what the source sends again with what was delivered [H48]."""
+        state, confirmed = result.writer_state, result.confirmed
+        if not 0 < confirmed < (resume := state.head.resume):
+            return Redelivery(state.head.resume)
+        names = self.options.topics
+        topics = {t: names.of(t, state.topics) for t in known if self.wants(t)}
+        parts = self.log.delivered(state, confirmed, topics)
+        note = self.observer.on_note
+        return Redelivery(resume, confirmed=confirmed, parts=parts, topics=topics, note=note)
+
     def _loop(
         self,
         result: TakeoverResult,
@@ -298,10 +312,9 @@ class Turn:
             ),
             epoch=head.epoch,
             seq=head.last_seq,
-            resume=head.resume,
+            redelivery=self._redelivery(result, known),
             ddl_topic=topics.ddl,
             max_row_bytes=options.max_row_bytes,
-            known=result.known,
             messages=publisher.messages(),
             frames=publisher.transactions(),
             quarantines=options.incompatible == "quarantine",

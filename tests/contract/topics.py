@@ -14,6 +14,7 @@ from producer.core.events import Record, RowsAssembled
 from producer.core.records.encode import compile_encoder, compile_key_encoder
 from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import TransactionWriter
+from producer.core.redelivery import Redelivery
 from producer.core.relations import Relations
 from producer.core.router import Binding, table_key
 from producer.sources.postgres.pgoutput import decode
@@ -64,7 +65,7 @@ class TopicSet:
             ports=AssemblerPorts(self._publish, lambda _: b"", lambda: 1),
             epoch=1,
             seq=0,
-            resume=0,
+            redelivery=Redelivery(0),
             ddl_topic=f"{PREFIX}.ddl",
             max_row_bytes=1 << 20,
             messages=MessageWriter(

@@ -13,6 +13,7 @@ from typing import Literal
 import psycopg2
 import pytest
 
+from gauss_cdc.inspect import history
 from gauss_cdc.sandbox.emulator.login import Account
 from gauss_cdc.sandbox.services import Addresses
 from producer.errors import SourceSwitched
@@ -20,6 +21,7 @@ from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
 from producer.sources.postgres.connection import reach
 from producer.sources.postgres.standbys import check_standbys
+from schemas.control import Identity
 from schemas.findings import Level
 from tests.e2e.gauss_facade import PASSWORD, USER, Front, facade
 from tests.e2e.path import PATIENCE, Path, content, until
@@ -112,10 +114,21 @@ def test_the_stream_goes_on_at_the_promoted_standby(
         ledger = path.catch_up_to(0)
 
         assert (ledger.epoch, ledger.state) == (2, "EXACT")
+        assert "was promoted" in doubt_of_timeline(pair.standby, path, 1)
+        assert doubt_of_timeline(pair.standby, path, 2) == ""
         ((sums,),) = pair.standby.ask("SELECT count(*) FROM entry")
         assert isinstance(sums, int)
         assert sums > 0
         passes_the_old_primary(pair, path)
+
+
+def doubt_of_timeline(server: Server, path: Path, timeline: int) -> str:
+    """What `wait` says of a server, where cuts are of a timeline."""
+    with closing(catalog.connect(parse_dsn(server.url))) as connection:
+        now = history.postgres_now(connection)
+    options = replace(path.options, source=parse_dsn(server.url))
+    was = Identity(now.system_id, timeline, "bank", path.options.slot, "pgoutput")
+    return history.doubt(options, was, now, path.progress.resume, history.has_left)
 
 
 def passes_the_old_primary(pair: Pair, path: Path) -> None:

@@ -30,6 +30,11 @@ _ASSEMBLE: Final = (
     "tests/producer/core/test_transactions.py",
 )
 
+_AGAIN: Final = (
+    "tests/producer/core/test_redelivery.py",
+    "tests/producer/core/test_delivered.py",
+)
+_WAIT: Final = ("tests/gauss_cdc/inspect/test_history.py",)
 _HAND_OVER: Final = ("tests/producer/native/test_hand_over.py",)
 
 _LOOP = "producer/core/loop.py"
@@ -51,7 +56,7 @@ MUTATIONS: Final = (
     Mutation(
         "tail-of-strangers",
         "records that do not count end no search for the lost tail [H44]",
-        _PROMOTION_FILE,
+        "schemas/accept.py",
         " or cut.head.n != n:",
         ":",
         _TAKEOVER,
@@ -168,8 +173,8 @@ MUTATIONS: Final = (
         "status-tells-received",
         "a status message tells what is durable, not what was received",
         _LOOP,
-        "self._source.wire.send_status(Lsn(self._confirmed))",
-        "self._source.wire.send_status(Lsn(max(self._confirmed, self._at)))",
+        "self._source.wire.send_status(Lsn(confirmed))",
+        "self._source.wire.send_status(Lsn(max(confirmed, self._at)))",
         _SIM,
     ),
     Mutation(
@@ -291,9 +296,82 @@ MUTATIONS: Final = (
         "equal-is-dropped",
         "what begins before `resume` was delivered; what begins at it was not",
         "producer/core/transactions.py",
-        "begin.commit_lsn < self._resume",
-        "begin.commit_lsn <= self._resume",
+        "begin.commit_lsn < self.redelivery.resume",
+        "begin.commit_lsn <= self.redelivery.resume",
         (*_ASSEMBLE, *_SIM),
+    ),
+    # ------------------------------------------------------------ what is sent again
+    Mutation(
+        "again-behind-the-walker",
+        "the native walker takes nothing before all that was sent again was compared [H48]",
+        "producer/core/transactions.py",
+        "            self.redelivery.end()\n",
+        "            pass\n",
+        _ASSEMBLE,
+    ),
+    Mutation(
+        "again-natively-passed",
+        "it does not pass over the rows of a transaction that is not in cuts [H48]",
+        "producer/core/assemble.py",
+        "if self._walker is None or transactions.redelivery.is_unknown:",
+        "if self._walker is None:",
+        _HAND_OVER,
+    ),
+    Mutation(
+        "again-at-another-time",
+        "two transactions of one position and id differ by their time [H48]",
+        "producer/core/redelivery.py",
+        "            (known.committed_at, at, EPOCH_2000_US),\n",
+        "",
+        _AGAIN,
+    ),
+    Mutation(
+        "again-of-the-lost-tail",
+        "what an older timeline had behind the switch point is sent by nobody [H48]",
+        "producer/core/delivered.py",
+        " and (c.end_lsn or c.commit_start) <= upto",
+        "",
+        _AGAIN,
+    ),
+    Mutation(
+        "again-up-to-the-switch",
+        "and a record of it covers nothing behind",
+        "producer/core/delivered.py",
+        "yield DeliveredPart(min(cut.head.resume, upto)",
+        "yield DeliveredPart(max(cut.head.resume, 0)",
+        _AGAIN,
+    ),
+    Mutation(
+        "again-of-a-gap",
+        "a table with a gap may have left the publication: nothing of it is expected [H48]",
+        "producer/core/delivered.py",
+        " if name not in found.gaps}",
+        "}",
+        _AGAIN,
+    ),
+    Mutation(
+        "again-by-an-older-slot",
+        "an epoch's slot is not older than its load [H48]",
+        "producer/core/delivered.py",
+        "if cut.reason is not None and not cut.continues:",
+        "if False:",
+        _AGAIN,
+    ),
+    Mutation(
+        "wait-behind-the-log",
+        "`wait` holds nothing of a source that ends before the target [H48]",
+        "gauss_cdc/inspect/history.py",
+        " or now.end >= resume:",
+        " or now.end >= 0:",
+        _WAIT,
+    ),
+    Mutation(
+        "wait-for-another-server",
+        "nor of another server, or timeline [H48]",
+        "gauss_cdc/inspect/history.py",
+        "if (was.system_id, was.timeline) != (now.system_id, now.timeline):",
+        "if False:",
+        _WAIT,
     ),
     Mutation(
         "message-reaches-too-far",
@@ -413,8 +491,9 @@ MUTATIONS: Final = (
         "deparsed-followed-again",
         "a statement that was delivered is not followed again: the tables known are later ones",
         "producer/sources/gauss/stream.py",
-        "if begin.commit_lsn >= self._resume:",
-        "if True:",
+        "        if begin.commit_lsn < self._resume:  # delivered: the shapes are later ones\n"
+        "            yield",
+        "        if False:\n            yield",
         _DEPARSED,
     ),
     Mutation(

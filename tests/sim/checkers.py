@@ -269,13 +269,51 @@ class Oracle:
         return self.epochs[self.epoch].timeline != self._source.timeline
 
     def has_lost_tail(self) -> bool:
-        """Say whether something was delivered that the promoted server does not have."""
+        """Say whether something was delivered that the promoted server does not have.
+
+        Where retention removed the records that tell it, it may be.
+        """
         epoch, source = self.epochs[self.epoch], self._source
         if epoch.timeline == source.timeline:
             return False
         end = source.ends[epoch.timeline]
         commits = any(t.end_lsn > end for t in epoch.done)
-        return commits or epoch.point > end or any(at > end for _, _, at, _ in epoch.again)
+        left = [cut.head for at, cut in self.records if at >= self._broker.starts[CUTS]]
+        tells = any(head.resume <= end for head in left if head.epoch == epoch.number)
+        reads = any(at > end for _, _, at, _ in epoch.again)
+        return commits or epoch.point > end or reads or not tells
+
+    def is_loaded(self) -> bool:
+        """Say whether commits are delivered, and nothing is to be read again."""
+        epoch = self.epochs.get(self.epoch)
+        if epoch is None or not epoch.done or epoch.loading or self._source.asked:
+            return False
+        hidden = epoch.hidden & self._source.captured & self._source.tables.keys()
+        return not hidden and not set(epoch.loads.values()) - {LoadPhase.END}
+
+    def waiting(self) -> int:
+        """How many of the source's transactions are not delivered."""
+        return len(self._source.wal) - self.epochs[self.epoch].at
+
+    def behind_loads(self) -> tuple[int, int]:
+        """How many of the source's transactions begin behind every load, and where that is."""
+        epoch = self.epochs[self.epoch]
+        last = max([epoch.point, *(point for _, _, point, _ in epoch.again)])
+        return sum(t.commit_start >= last for t in self._source.wal), last
+
+    def is_behind(self) -> bool:
+        """Say whether the source ends before what was delivered."""
+        return self._source.copies > 0 and self._source.end < self.resume
+
+    def differs(self) -> bool:
+        """Say whether the source has other transactions there than were delivered."""
+        epoch = self.epochs[self.epoch]
+
+        def until_now(wal: list[SourceTransaction]) -> list[int]:
+            those = (t for t in wal if epoch.point <= t.commit_start < self.resume)
+            return [t.xid for t in those if t.survives(epoch.hidden)]
+
+        return until_now(epoch.wal) != until_now(self._source.wal)
 
     def _loads(self, cut: State) -> None:
         """Tables that are to be loaded; what is not begun is hidden until then."""
@@ -299,6 +337,9 @@ class Oracle:
         if head.epoch == self.epoch:
             demand(f"knows another place than seq {self.seq} resume {self.resume}",
                    ok=(head.last_seq, head.resume) == (self.seq, self.resume))  # fmt: skip
+            assert known is not None
+            if known.wal is not self._source.wal and not self.differs():
+                known.wal, known.states = self._source.wal, self._source.states
             return
         place = (self.epoch, self.seq, self.n) if self.epoch else None
         demand(f"epoch after {self.epoch}", ok=head.epoch == self.epoch + 1)
@@ -647,7 +688,7 @@ class Oracle:
         if not self.epoch or len(self._source.wal) < self._source.planned:
             return False
         epoch, slot = self.epochs[self.epoch], self._source.slot
-        if epoch.timeline != self._source.timeline:
+        if epoch.timeline != self._source.timeline or epoch.wal is not self._source.wal:
             return False
         source = self._source
         asked = {name for name, _ in source.asked.values()} & source.published

@@ -28,12 +28,14 @@ from producer.core.assemble import Assembler
 from producer.core.bindings import Bindings
 from producer.core.catalog_watch import CatalogWatch
 from producer.core.cuts_log import CutsLog
+from producer.core.delivered import _ExactTables
 from producer.core.engine import Engine
 from producer.core.events import Command, Confirm, Happened, PositionReached
 from producer.core.history import OneHistory
 from producer.core.logical_messages import LogicalMessages
 from producer.core.look import Told
 from producer.core.loop import Loop
+from producer.core.redelivery import Redelivery
 from producer.core.reread import Rereads
 from producer.core.row_writer import RowWriter
 from producer.core.tally import PlainTally, Runs
@@ -344,6 +346,11 @@ def _released_early(self: TransactionBuffer, received: Sequence[WalMessage]) -> 
 _FEED = TransactionBuffer.feed
 _LONG: Faulty = {"transactions": 25, "steps": 700}
 _GONE: Faulty = {"removals": 1, "producer_crashes": 9, "asks": 3}
+COPIES: Faulty = {
+    "transactions": 10, "steps": 600, "copies": 2, "idles": 4, "lossy": False, "talks": False,
+    "strange": False, "unfit": False, "aliens": 0, "intruders": 0, "slot_faults": 0, "expiries": 0,
+    "restores": 0, "removals": 0, "remakes": 0, "joins": 0, "adds": 0, "asks": 0,
+}  # fmt: skip
 _PROMOTED: Faulty = {**_LONG, "standby": True, "promotions": 3, "aliens": 0, "slot_faults": 0}
 _AGAIN: Faulty = {**_LONG, "producer_crashes": 8, "crash_at": "runs (cutting)"}
 # Of streams that are held until their COMMIT.
@@ -390,7 +397,7 @@ _GAUSS: list[Mutation] = [
              edit(Mixed, "end", ("elif is_mixed:", "elif False:")),
              {"style": "b, ddl", **_LONG}),
     Mutation("2nd-gauss-delivered", "what was delivered is not decoded again",
-             edit(GaussStream, "_release", ("if begin.commit_lsn >= self._resume:", "if True:")),
+             edit(GaussStream, "_release", ("if begin.commit_lsn < self._resume:", "if False:")),
              {"style": "mppdb", **_AGAIN}, "the assembler drops its rows"),
 ]  # fmt: skip
 _HELD: list[Mutation] = [
@@ -448,11 +455,11 @@ MUTATIONS: list[Mutation] = [
              edit(Bindings, "_record", ("transactions.add_gap(gap)", "pass")),
              {"lossy": True, "transactions": 14}),
     Mutation("drop-equal", "commit_start < resume is dropped, equal is not",
-             edit(Transactions, "open", ("begin.commit_lsn < self._resume",
-                                       "begin.commit_lsn <= self._resume")),
+             edit(Transactions, "open", ("begin.commit_lsn < self.redelivery.resume",
+                                         "begin.commit_lsn <= self.redelivery.resume")),
              {"producer_crashes": 8}),
     Mutation("drop-nothing", "what was delivered by an earlier self is dropped",
-             edit(Transactions, "open", ("begin.commit_lsn < self._resume", "False")),
+             edit(Transactions, "open", ("begin.commit_lsn < self.redelivery.resume", "False")),
              {"producer_crashes": 8, "crash_at": "runs (cutting)"}, first_seed=21),
     Mutation("message-too-far", "a commit that begins where a message ends comes later [H34]",
              edit(LogicalMessages, "write", ("close_own(lsn)", "close_own(lsn + 1)")),
@@ -467,8 +474,8 @@ MUTATIONS: list[Mutation] = [
                    "self._in_flight, self._confirmed = cuts, cuts[-1].head.resume"))),
     Mutation("status-received", "a status message tells what is durable, not what was received",
              edit(Loop, "_tell_source",
-                  ("send_status(Lsn(self._confirmed))",
-                   "send_status(Lsn(max(self._confirmed, self._at)))"))),
+                  ("send_status(Lsn(confirmed))",
+                   "send_status(Lsn(max(confirmed, self._at)))"))),
     Mutation("topics-forgotten", "topics stand in a STATE before a cut names them",
              edit(Loop, "_step_all", ("self._step(self._changed.pop(0))", "self._changed.pop(0)")),
              {"transactions": 20}, first_seed=7),
@@ -553,6 +560,21 @@ MUTATIONS: list[Mutation] = [
              edit(cuts_log, "tail_behind",
                   ("if cut.head.resume <= position:", "if True:")),
              {"losses": 2, "slot_faults": 0, "aliens": 0}, first_seed=144),
+    # ------------------------------------------------------------ producer: what is sent again
+    Mutation("again-unseen", "one that is sent again and was not delivered stops [H48]",
+             edit(Redelivery, "rows_of", (".exact:", ".exact and False:")), COPIES, first_seed=40),
+    Mutation("again-missing", "one that was delivered and is not sent again stops [H48]",
+             edit(Redelivery, "_pass", ("if lost.is_compared:", "if False:")), COPIES),
+    Mutation("again-another", "another one at its position stops [H48]",
+             edit(Redelivery, "_is_known",
+                  ("if any(_is_same(known, begin) for known in here):", "if here:")), COPIES),
+    Mutation("again-confirmed", "nothing is confirmed before all was compared [H48]",
+             edit(Loop, "_tell_source", ("if self._assembler.has_compared else 0", "")),
+             {**COPIES, "producer_crashes": 14, "crash_at": "idles"}, first_seed=60),
+    Mutation("again-hidden", "what a table has before its point may be sent again",
+             edit(_ExactTables, "__init__",
+                  ("if loads.get(name) == LoadPhase.END}", "} | set(named.values())")),
+             {"setbacks": 4, "adds": 1, "asks": 2}),
     Mutation("resume-behind-switch", "reading goes on at the switch point, if it is earlier [H17]",
              edit(takeover, "place_of", ("min(replay.resume, at)", "replay.resume")),
              {"promotions": 3, "transactions": 6, "steps": 900, "slot_faults": 0, "aliens": 0},

@@ -25,7 +25,7 @@ from producer.core.records.row_plan import KeyPlan
 from producer.core.router import Binding, partition_of, table_key
 from producer.core.takeover import MadeSlot, Slot
 from producer.core.window import MarkTokens, QuietWindow
-from producer.errors import ConnectionLost, SlotMissing, SourceBusy
+from producer.errors import ConnectionLost, SlotMissing, SourceBusy, SourceSwitched
 from producer.native import Choice
 from producer.sources.gauss.csn_order import OneBehind
 from producer.sources.postgres import pgoutput
@@ -149,6 +149,7 @@ class SimSource:
         self.wire = wire
         self.tables: list[TableId] = []
         self._first: Looked | None = None  # of a slot that was made
+        self._holds: set[str] = set()  # tables that were protected from DDL
 
     def start_reading(
         self,
@@ -160,6 +161,10 @@ class SimSource:
         loads: bool = True,
     ) -> None:
         del csn, loads
+        if not self._wire.is_linked:
+            raise ConnectionLost("the server closed the connection")
+        if self._source.wal_end < resume:
+            raise SourceSwitched("the log ends before what was delivered")
         self._stream = PgoutputStream(
             pgoutput.decode,
             known,
@@ -186,6 +191,7 @@ class SimSource:
         if table.name not in there and not if_gone:
             return None
         source.held.add(table.name)
+        self._holds.add(table.name)
         reading = SimReading(copy.deepcopy(there))
         is_compared = table.name in there and source.decoding is None
         looked = self._looked([table.name]) if is_compared else None
@@ -214,7 +220,7 @@ class SimSource:
 
     def leave(self) -> None:
         """The process is gone."""
-        self._source.held.clear()
+        self._source.held -= self._holds
 
     def look(self, known: Any, *, unless: str, before: Before | None) -> Look | Unchanged | None:
         """Tables that were made, or changed without a record of it."""
@@ -333,9 +339,10 @@ class SimSource:
     def switch_point(self, timeline: int) -> int | None:
         return self._source.ends.get(timeline)
 
-    def lacks(self, _resume: int, _xid: int) -> str:
+    def lacks(self, resume: int, xid: int) -> str:
         """Each promotion of the simulation begins a timeline, which is seen."""
-        return ""
+        is_behind = not self.tells_switches and self._source.end < resume
+        return f"its log ends before {resume}" * is_behind
 
     def slot(self) -> Slot | None:
         self._visit("looks at the slot")

@@ -18,6 +18,7 @@ from producer.errors import (
     CdcError,
     CutsBroken,
     Fenced,
+    HistoryDiffers,
     SlotAhead,
     SlotMismatch,
     SlotMissing,
@@ -83,6 +84,9 @@ class Faults:
     asks: int = 0  # re-reads that somebody asks for
     promotions: int = 0  # of a standby that has everything
     losses: int = 0  # of one that lacks the newest commits
+    setbacks: int = 0  # crashes of the source: its slot is as it was written some time before
+    copies: int = 0  # of the source's files, which take its place when it has gone on
+    idles: int = 0  # times that its log grows and has no commit
     standby: bool = False  # the server that is read is one: it sends on when it is promoted
     joins: int = 0  # tables that appear and are not published by themselves
     removals: int = 0  # of a table whose load is to come
@@ -162,6 +166,7 @@ class Simulation:
             strange["style"] = [*STYLES][seed // 5 % len(STYLES)]
         strange["hides"] = seed % 3 == 1
         strange |= {"adds": int(seed % 5 == 2), "asks": seed % 3, "joins": int(seed % 5 == 3)}
+        strange["setbacks"] = 2 * int(seed % 6 == 4)
         strange |= {"removals": int(seed % 7 == 6), "remakes": int(seed % 15 == 13)}
         strange |= {"hushes": 3 * int(seed % 6 == 2), "rewrites": 2 * int(seed % 6 == 5)}
         drawn = faults or replace(Faults.drawn(world.rng), **strange)
@@ -344,6 +349,12 @@ class Simulation:
             out.append(Move(0.05, "a standby is promoted", lambda: self._promote(loses=False)))
         if faults.losses and self._has_run:
             out.append(Move(0.05, "a late standby is promoted", lambda: self._promote(loses=True)))
+        if faults.setbacks and self._has_run and self.source.slot:
+            out.append(Move(0.1, "the source crashes", self._set_back))
+        if faults.copies and self._has_run and self.source.slot and self.oracle.is_loaded():
+            out.append(Move(0.1, "the source is restored from a copy", self._restore))
+        if faults.idles and self.oracle.epoch and not self.oracle.waiting():
+            out.append(Move(1.0, "the source writes what is no commit", self._write_on))
         if faults.slot_faults and self.source.slot and self.source.owner is None:
             out.append(Move(0.1, "somebody touches the slot", self._touch_slot))
 
@@ -538,6 +549,29 @@ class Simulation:
         slot = "keeps its slot" if source.slot else "has no slot"
         self.world.note(f"it lacks {lost} transactions behind {source.wal_end}, and {slot}")
 
+    def _set_back(self) -> None:
+        self.faults.setbacks -= 1
+        self.source.come_back(self.world.rng.randrange(12))
+        self.world.note(f"its slot is at {self.source.slot}")
+
+    def _restore(self) -> None:
+        """An older copy of the source, that is behind every load, writes past what it was."""
+        self.faults.copies -= 1
+        source, rng = self.source, self.world.rng
+        for process in [p for p in self.producers if not p.plan.is_alien]:
+            process.actor.crash()
+        behind, since = self.oracle.behind_loads()
+        lost = min(self.oracle.waiting() + rng.randrange(4), source.may_lose(), behind)
+        source.come_back(rng.randrange(4), lost=lost, since=since)
+        self.world.note(f"it lacks {lost} transactions behind {source.wal_end}; {source.slot}")
+        while source.end <= self.oracle.resume and self.world.chance(0.95):
+            source.commit_one()
+
+    def _write_on(self) -> None:
+        """The log grows, and nothing is committed."""
+        self.faults.idles -= 1
+        self.source.wal_end += 40
+
     def _touch_slot(self) -> None:
         self.faults.slot_faults -= 1
         kind = self.world.rng.choice(["advanced", "made again", "dropped"])
@@ -610,9 +644,13 @@ class Simulation:
                     or self.world.steps - self.broker.marked < LATE_STEPS
                     or any(t.client is None and CUTS in t.places for t in self.broker.transactions)
                 )
+            case HistoryDiffers():
+                right = self.oracle.differs()
+                self._gap_in = self.oracle.epoch if right else self._gap_in
             case SourceSwitched():
                 right = process.plan.is_alien or self.oracle.has_lost_tail()
                 right = right or (self.source.decoding is not None and self.oracle.has_moved())
+                right = right or self.oracle.is_behind()
                 self._gap_in = self.oracle.epoch if right else self._gap_in
             case SlotMismatch():
                 right = process.plan.is_alien

@@ -180,6 +180,7 @@ class Source:
         self.next_value = 0
         self.system_id, self.timeline = "sys-1", 1
         self.ends: dict[int, int] = {}  # of former timelines
+        self.copies = 0  # times that an older copy took its place
         self.is_standby = False  # which sends on when it is promoted
         self.former: dict[int, tuple[list[Transaction], list[Database]]] = {}
         columns = {"a": "id v", "b": "id v big", "c": "v w", "x": "id v"}
@@ -364,7 +365,7 @@ class Source:
         end = start + 8
         self.wal_end = end + rng.choice([0, 0, 8])
         made = Transaction(
-            *(index, 700 * self.timeline + index, begin, start, end, changes, expected, holes),
+            *(index, self._xid(index), begin, start, end, changes, expected, holes),
             is_shown=EVERYTHING in holes or world.chance(0.5),
             is_led=is_led,
         )
@@ -386,9 +387,7 @@ class Source:
         index, start = len(self.wal), self.wal_end
         self.wal_end = start + 8
         changes: list[Any] = []
-        made = Transaction(
-            index, 700 * self.timeline + index, start, start, self.wal_end, changes, [], set()
-        )
+        made = Transaction(index, self._xid(index), start, start, self.wal_end, changes, [], set())
         if self.decoding is not None:
             made.csn = _FIRST_CSN + 3 * (index + 1 if self.decoding.by_csn else (index ^ 1) + 1)
             made.commit_start, made.end_lsn = self.decoding.position(start, self.wal_end, made.csn)
@@ -442,6 +441,32 @@ class Source:
         known = [t.commit_start for t in self.wal[-1 - lag :]]
         synchronized = min(self.slot["confirmed"], self.end, *known)
         self.slot = {**self.slot, "confirmed": max(self.slot["made"], synchronized)}
+
+    def come_back(self, lag: int, *, lost: int | None = None, since: int = 0) -> None:
+        """Crash, and start with the slot as it was written `lag` transactions ago.
+
+        `lost`: from an older copy of all files, which lacks so many of the newest transactions, and
+        what was written after the last one that it has, from `since` on.
+        """
+        for connection in self.connections:
+            connection.statuses.clear()
+            connection.is_linked = False
+        self.owner = self.lock = None
+        if lost is not None:
+            self.copies += 1
+            count = len(self.wal) - lost
+            self.wal, self.states = self.wal[:count], self.states[: count + 1]
+            self.wal_end = max(since, self.wal[-1].record_end if self.wal else 0)
+            self.tables = copy.deepcopy(self.states[-1])
+            self.visible = min(self.visible, len(self.wal))
+        if self.slot is not None:
+            by_csn = self.decoding is not None and self.decoding.by_csn
+            ends = [t.csn if by_csn else t.record_end for t in self.wal[: len(self.wal) - lag]]
+            written = min(self.slot["confirmed"], ends[-1] if ends else 0)
+            self.slot = {**self.slot, "confirmed": max(self.slot["made"], written)}
+
+    def _xid(self, index: int) -> int:
+        return 700 * self.timeline + 10_000 * self.copies + index
 
     def _speak(self) -> None:
         """Write a message outside of transactions: the next commit may begin where it ends."""

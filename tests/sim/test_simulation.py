@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.sim.gauss import PGOUTPUT, STYLES
+from tests.sim.mutations import COPIES
 from tests.sim.schedule import Faults, Outcome, Simulation, simulate
 
 SECONDS = float(os.environ.get("GAUSS_CDC_SIM_SECONDS", "15"))
@@ -111,6 +112,11 @@ def test_a_standby_that_is_read_is_promoted_and_sends_on():
     promoted = {"transactions": 25, "steps": 700, "standby": True, "promotions": 3, "aliens": 0}
     for seed in range(12):
         judge(Simulation(seed, overrides={**promoted, "style": PGOUTPUT}).run())
+
+
+def test_an_older_copy_of_the_source_is_not_gone_on_with_once_it_has_other_commits():
+    for seed in range(40):
+        judge(Simulation(seed, overrides={**COPIES, "style": PGOUTPUT if seed % 2 else "b"}).run())
 
 
 def test_a_load_survives_an_acknowledgement_without_an_offset():

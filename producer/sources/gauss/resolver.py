@@ -175,6 +175,12 @@ class RelationResolver:
         else:
             self._said.pop(table.id, None)
 
+    def table_of(self, change: NamedChange) -> TableId:
+        """Name a row's table."""
+        if self._names_run_together and " " in change.table:
+            return TableId(*self._name_of(change))
+        return TableId(change.schema, change.table)
+
     def row(self, change: NamedChange) -> Iterator[Message]:
         """Yield the row's relation if it is new, then the row."""
         if change.old is not None and not change.old.cells:

@@ -15,11 +15,11 @@ CSN-ordered slot resumes by CSN, which is used for both in the same way.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from producer.core.changes import Begin, Commit, Logical, Message, Stretch, Undecoded
+from producer.core.changes import Begin, Commit, Logical, Message, SentAgain, Stretch, Undecoded
 from producer.core.comparison import SWITCH_ALL
 from producer.errors import DdlMalformed, DecodeError, SourceSwitched
 from producer.sources.decoders import Naming
@@ -189,6 +189,8 @@ class GaussStream:
                 may_walk = not self._is_slow and _may_walk(begin)
                 yield int(begin.commit_lsn), begin
                 if begin.commit_lsn < self._resume:  # delivered: the shapes are later ones
+                    rows = (held[each] for each in range(at + 1, bounds[1]))
+                    yield int(begin.commit_lsn), SentAgain(self._tables(rows))
                     stretch.at = bounds[1]
         held.drop()
 
@@ -230,7 +232,9 @@ class GaussStream:
         self._advance(begin)
         yield int(begin.commit_lsn), begin
         self._is_counted = not transaction.is_plain
-        if begin.commit_lsn >= self._resume:  # else delivered: the shapes are later ones
+        if begin.commit_lsn < self._resume:  # delivered: the shapes are later ones
+            yield int(begin.commit_lsn), SentAgain(self._tables(transaction.records))
+        else:
             yield from transaction.undecoded
             yield from self._rows(transaction, begin)
             yield from self._let_go()
@@ -240,6 +244,18 @@ class GaussStream:
                 for lost in self._mixed.end(begin.xid, self._wrote, self._holds):
                     yield int(commit.end_lsn), lost
         yield int(commit.end_lsn), commit
+
+    def _tables(self, records: Iterable[tuple[int, bytes]]) -> Iterator[TableId]:
+        """Name the tables of rows that are sent again."""
+        for position, record in records:
+            try:
+                decoded = self._decoder.decode(position, record)
+            except DecodeError:
+                continue
+            if isinstance(decoded, NamedChange):
+                yield self._relations.table_of(decoded)
+            elif isinstance(decoded, NamedTruncate):
+                yield from (TableId(*name) for name in decoded.tables)
 
     def _advance(self, begin: Begin) -> None:
         if self._by_csn:

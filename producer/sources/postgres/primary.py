@@ -50,6 +50,12 @@ FROM pg_control_checkpoint()
 """
 
 
+def history_of(session: Connection) -> tuple[str, int]:
+    """Return system identifier and timeline of a server."""
+    timeline = _FOLLOWED if catalog.in_recovery(session) else _WRITTEN
+    return str(_value(session, _IDENTIFIER)), _value(session, timeline)
+
+
 def at_primary(arguments: ConnectionArguments) -> ConnectionArguments:
     """Return the arguments of the server that is written to.
 

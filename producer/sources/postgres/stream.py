@@ -21,8 +21,10 @@ from producer.core.changes import (
     Insert,
     Message,
     Relation,
+    SentAgain,
     StatementsDescribed,
     Stretch,
+    Truncate,
     Undecoded,
     Update,
 )
@@ -43,6 +45,7 @@ Judge = Callable[[int], Trust]  # who may write to the table with an oid
 WAITING_MESSAGES: Final = 20_000  # for a new table's record; then its relation is used
 _CHANNEL: Final = TableId(OWN_SCHEMA, records.CHANNEL)
 _ROWS: Final = (Update, Delete)
+_CHANGES: Final = (Insert, Update, Delete, Truncate)
 _MOST_DECODED: Final = 256  # messages in a row that are not the native walker's
 
 
@@ -75,6 +78,7 @@ class PgoutputStream:
         self._follower = Follower(known, wanted, publication, difference, name_now, hidden)
         self.has_triggers = has_triggers
         self._relations: dict[int, Relation] = {}
+        self._said: dict[int, TableId] = {}  # their names as the stream has them
         self._channels: dict[int, Trust] = {}  # relations that our triggers write to
         self._judged: dict[int, Trust] = {}  # the same, and those of other roles
         self._lost: set[int] = set()  # of these, the ones whose records cannot be verified
@@ -112,6 +116,8 @@ class PgoutputStream:
                     message = Undecoded(payload, str(error))
                 if waiting:
                     yield from self._wait(start, message)
+                elif self._is_delivered and isinstance(message, _CHANGES):
+                    yield start, self._again(message)
                 elif (
                     message.relation not in watched
                     if isinstance(message, Insert)
@@ -138,7 +144,7 @@ class PgoutputStream:
                 self._begin = message
                 self._is_delivered = message.commit_lsn < self._resume
             case Commit():
-                self._begin, self._waits_no_more = None, False
+                self._begin, self._waits_no_more, self._is_delivered = None, False, False
             case Relation():
                 message = self._described(message)
             case Insert(relation, cells) if relation in self._channels:
@@ -151,10 +157,16 @@ class PgoutputStream:
                 pass
         yield lsn, message
 
+    def _again(self, message: Insert | Update | Delete | Truncate) -> SentAgain:
+        """Name the tables as they were called there: known names are later ones."""
+        oids = message.relations if isinstance(message, Truncate) else (message.relation,)
+        return SentAgain([self._said[oid] for oid in oids if oid in self._said])
+
     # ------------------------------------------------------------ relations
     def _described(self, relation: Relation) -> Relation:
         """Take a description; an earlier name is replaced by the current one."""
         oid, said = relation.relation, TableId(relation.schema, relation.table)
+        self._said[oid] = said
         if said == _CHANNEL:
             self._judge_channel(relation)
         if self.has_triggers and (now := self._follower.named(oid, said)) != said:
@@ -226,8 +238,6 @@ class PgoutputStream:
     # ------------------------------------------------------------ records
     def _recorded(self, oid: int, cells: Cells, lsn: int) -> Iterator[tuple[int, Message]]:
         """A statement ended at this position: shapes change here, before the rows after it."""
-        if self._is_delivered:
-            return
         if self._begin is None:
             raise DecodeError("a schema change outside a transaction", lsn=Lsn(lsn))
         if self._channels[oid] is Trust.UNKNOWN:

@@ -25,6 +25,7 @@ from producer.core.events import (
 from producer.core.records.encode import compile_encoder
 from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import TransactionWriter
+from producer.core.redelivery import Redelivery
 from producer.core.relations import Relations
 from producer.core.router import Binding
 from producer.core.unfit import Unfit
@@ -73,7 +74,7 @@ class Play:
     catalog: TableSchema | None = ACCOUNT
     keyed: bool = False
     partitions: int = 1
-    transactions: dict[int, int] = field(default_factory=dict)
+    redelivery: Redelivery = field(default_factory=lambda: Redelivery(RESUME))
     max_row_bytes: int = 1 << 20
     messages: MessageWriter | None = None
     frames: TransactionWriter | None = None
@@ -96,10 +97,9 @@ class Play:
             ),
             epoch=2,
             seq=40,
-            resume=RESUME,
+            redelivery=self.redelivery,
             ddl_topic=DDL,
             max_row_bytes=self.max_row_bytes,
-            known=self.transactions,
             messages=self.messages,
             frames=self.frames,
             quarantines=self.quarantines,

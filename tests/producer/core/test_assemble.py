@@ -27,7 +27,7 @@ from producer.core.events import (
     SchemaUsed,
     TransactionEnded,
 )
-from producer.errors import DecodeError, HistoryDiffers
+from producer.errors import DecodeError
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers.records import Trust
 from schemas.control import Hole
@@ -159,15 +159,6 @@ def test_a_relation_described_inside_a_dropped_transaction_is_in_force() -> None
 
     happened = play.transaction(Insert(ACCOUNTS, [b"1", b"Alice", b"x"]))
     assert read(records(happened)[1], wider)["after"] == {"id": 1, "owner": "Alice", "note": "x"}
-
-
-def test_a_transaction_sent_again_must_be_the_one_of_the_last_cut() -> None:
-    play = Play(transactions={400: 700})
-
-    assert play.transaction(insert(1), start=400, xid=700) == []
-    assert play.transaction(insert(1), start=300, xid=699) == []
-    with pytest.raises(HistoryDiffers, match="ours=700"):
-        play.transaction(insert(1), start=400, xid=701)
 
 
 # ---------------------------------------------------------------- what cannot be

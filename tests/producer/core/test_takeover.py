@@ -66,7 +66,7 @@ def test_an_ordinary_start_locks_takes_the_slot_compares_fences_compares_again_a
     assert wrote.prev is None
     assert wrote.loads == {"public.account": "END"}
     assert taken.writer_state.state_from == 4
-    assert taken.known == {490: 701}
+    assert taken.confirmed == 500
     assert taken.made is None
 
 

@@ -12,6 +12,11 @@ from producer.core.changes import (
 from producer.core.events import (
     TransactionEnded,
 )
+from producer.core.redelivery import Delivered, DeliveredPart, Redelivery
+from producer.core.transactions import Transactions
+from producer.core.walk import Lent, Stage, Walk
+from producer.errors import HistoryDiffers
+from producer.wire.replication import EPOCH_2000_US
 from schemas.positions import Lsn
 from tests.producer.core.assembling import (
     ACCOUNT,
@@ -131,7 +136,7 @@ def test_a_message_outside_of_transactions_is_one_of_its_own_and_comes_once() ->
 
 def test_a_commit_that_begins_where_a_message_ends_was_not_delivered_with_it() -> None:
     """SELECT pg_logical_emit_message(false, …); COMMIT: both have one position."""
-    play = Play(messages=MESSAGES, transactions={RESUME - 1: 0})
+    play = Play(messages=MESSAGES)
 
     assert play.feed(Logical(False, Lsn(RESUME), "p", b"sent again")) == []
     happened = play.transaction(insert(1), start=RESUME)
@@ -165,3 +170,20 @@ def test_a_gap_of_our_own_has_its_place_s_csn_or_none(positions_are_csns: bool, 
 
     assert isinstance(ended, TransactionEnded)
     assert (ended.xid, ended.csn, ended.commit_start) == (0, csn, 5_000)
+
+
+@pytest.mark.parametrize("stage", [Stage.NONE, Stage.BEGUN])
+def test_the_walker_takes_nothing_before_all_that_was_sent_again_was_compared(stage: Stage) -> None:
+    """It leaves a BEGIN to Python only if the transaction was delivered."""
+    lost = Delivered(150, 9, EPOCH_2000_US, is_compared=True)
+    again = Redelivery(200, confirmed=100, parts=[DeliveredPart(200, [lost], ())])
+    transactions = Transactions(
+        epoch=1, seq=1, redelivery=again, now_us=lambda: 0, ddl_topic="bank.ddl"
+    )
+    position = 0 if stage else 208
+    walk = Walk(1, [], Lent(stage, 1, 0, 0, commit_lsn=200), position, [])
+
+    with pytest.raises(HistoryDiffers, match="xid=9"):
+        transactions.take_back(walk)
+
+    assert not transactions.take()

@@ -24,11 +24,10 @@ from producer.core.records.encode import (
 )
 from producer.core.records.reference import NullInRequired
 from producer.core.records.row_plan import KeyPlan
-from producer.core.transactions import POSTGRES_EPOCH_US
 from producer.core.walk import Lent, Stage, Walker
 from producer.errors import DecodeError
 from producer.sources.postgres.pgoutput import decode
-from producer.wire.replication import WalMessage
+from producer.wire.replication import EPOCH_2000_US, WalMessage
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
 from schemas.types import type_of
 from tests.producer.native import twins
@@ -48,7 +47,7 @@ CONSTANTS = TransactionConstants(
     csn=LENT.commit_lsn,
     epoch=twins.EPOCH,
     seq=LENT.seq + 1,
-    committed_at_us=LENT.committed_at + POSTGRES_EPOCH_US,
+    committed_at_us=LENT.committed_at + EPOCH_2000_US,
     now_us=twins.NOW_US,
     commit_lsn=LENT.commit_lsn,
 )

@@ -33,6 +33,7 @@ from producer.core.events import Acknowledged, Flush, Happened, Limits, SendRows
 from producer.core.records.cut_code import encode_commits
 from producer.core.records.encode import compile_encoder
 from producer.core.records.messages import MessageWriter
+from producer.core.redelivery import Delivered, DeliveredPart, Redelivery
 from producer.core.relations import Relations
 from producer.core.router import Binding, table_key
 from producer.core.unfit import Unfit
@@ -41,6 +42,7 @@ from producer.errors import CdcError, SchemaRefused
 from producer.sources.postgres.pgoutput import decode
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers.records import Trust
+from producer.wire.replication import EPOCH_2000_US
 from schemas.control import Commits, Origin, SchemaChange
 from schemas.envelope import EnvelopeOptions
 from schemas.positions import Lsn
@@ -216,16 +218,20 @@ class Server:
             self.steps.append(rng.choice(found))
 
 
-def history(seed: int) -> tuple[list[Step], dict[int, int]]:
+def history(seed: int) -> tuple[list[Step], list[Delivered]]:
     """Steps of a stream; and the transactions of an earlier run, one of which may differ."""
     rng = random.Random(seed)
     server = Server(rng)
-    known: dict[int, int] = {}
+    known: list[Delivered] = []
     for xid in range(700, 700 + rng.randrange(3)):
         server.transaction(xid, is_old=True)
     for _, message in server.out:
-        if isinstance(message, Begin):
-            known[message.commit_lsn] = message.xid + (rng.random() < 0.02)
+        if isinstance(message, Begin) and rng.random() > 0.05:
+            start, xid = message.commit_lsn + (rng.random() < 0.06), message.xid
+            xid += rng.random() < 0.02
+            known.append(Delivered(start, xid, EPOCH_2000_US + 7, is_compared=True))
+    if rng.random() < 0.05:  # one that is not sent again
+        known.append(Delivered(RESUME - 1, 750, EPOCH_2000_US + 7, is_compared=True))
     server.at = max(server.at, RESUME)
     for xid in range(800, 800 + rng.randrange(2, 9)):
         server.transaction(xid)
@@ -289,11 +295,14 @@ def run(
         new_tables_are_complete=True,
         reports_ddl=True,
     )
+    topics = {of.id: f"bank.{of.id}" for of in (ACCOUNT, ITEM)}
+    part = DeliveredPart(RESUME, transactions, topics.values())
     assembler = Assembler(
         relations=relations,
         ports=AssemblerPorts(publish, encode_change, lambda: NOW_US, out.aside.append),
-        epoch=EPOCH, seq=SEQ, resume=RESUME, ddl_topic="bank.ddl", max_row_bytes=MOST_BYTES,
-        known=transactions, messages=MESSAGES, quarantines=True, walker=walker,
+        redelivery=Redelivery(RESUME, confirmed=1, parts=[part], topics=topics),
+        epoch=EPOCH, seq=SEQ, ddl_topic="bank.ddl", max_row_bytes=MOST_BYTES,
+        messages=MESSAGES, quarantines=True, walker=walker,
     )  # fmt: skip
     stream = PgoutputStream(
         decode, out.known, wanted=wanted, publication=PUBLICATION, judge=lambda _: Trust.OURS,

@@ -14,6 +14,7 @@ from producer.core.changes import Message
 from producer.core.events import Happened, PositionReached, Record, RowsAssembled, Walked
 from producer.core.records.encode import compile_encoder, compile_key_encoder, key_columns
 from producer.core.records.row_plan import KeyPlan, RowPlan
+from producer.core.redelivery import Redelivery
 from producer.core.relations import Relations
 from producer.core.router import Binding, placing, table_key
 from producer.core.unfit import Unfit
@@ -267,7 +268,7 @@ def take(
         ),
         epoch=EPOCH,
         seq=SEQ,
-        resume=world.resume,
+        redelivery=Redelivery(world.resume),
         ddl_topic="bank.ddl",
         max_row_bytes=world.max_row_bytes,
         walker=walker,

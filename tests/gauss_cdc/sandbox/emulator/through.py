@@ -12,6 +12,7 @@ from producer.core.assemble import Assembler, AssemblerPorts
 from producer.core.changes import Lost, Message
 from producer.core.events import Happened, TransactionEnded
 from producer.core.records.encode import compile_encoder
+from producer.core.redelivery import Redelivery
 from producer.core.relations import Relations
 from producer.core.router import Binding
 from producer.sources.gauss.mixed import Holds, Wrote
@@ -87,7 +88,7 @@ class Through:
             ports=AssemblerPorts(self._publish, self._encode, lambda: 7),
             epoch=1,
             seq=0,
-            resume=self.resume,
+            redelivery=Redelivery(self.resume),
             ddl_topic="ddl",
             max_row_bytes=1 << 20,
         )

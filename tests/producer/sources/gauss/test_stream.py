@@ -15,6 +15,8 @@ from producer.core.changes import (
     Lost,
     Message,
     Relation,
+    SentAgain,
+    Truncate,
     Undecoded,
     Update,
 )
@@ -219,6 +221,36 @@ def test_csns_that_went_back_stop_and_neighbours_that_changed_places_do_not() ->
     # what was delivered before comes again after a restart, with its old CSN
     again = held_for(read, newest_csn=first + 100_000, resume=1 << 60)
     list(again.messages(messages_of(read)))
+
+
+@pytest.mark.parametrize(
+    "name", ["capture_txns_par_b_batch0", "capture_txns_par_t_batch0", "capture_txns_ser_mppdb"]
+)
+def test_a_transaction_that_is_sent_again_names_its_tables_only_if_it_is_asked(name: str) -> None:
+    read = capture(name)
+    names: dict[int, TableId] = {}
+    wanted: list[set[TableId]] = []
+    for _, message in held_for(read).messages(messages_of(read)):
+        match message:
+            case Begin():
+                wanted.append(set())
+            case Relation(relation, schema, table):
+                names[relation] = TableId(schema, table)
+            case Insert(relation) | Update(relation) | Delete(relation):
+                wanted[-1].add(names[relation])
+            case Truncate(relations):
+                wanted[-1].update(names[relation] for relation in relations)
+            case _:
+                pass
+
+    again = held_for(read, resume=1 << 60)
+    said = [set(m.tables) for _, m in again.messages(messages_of(read)) if isinstance(m, SentAgain)]
+
+    assert said == wanted
+    assert any(wanted)
+    unasked = held_for(read, resume=1 << 60)
+    kinds = {type(message) for _, message in unasked.messages(messages_of(read))}
+    assert kinds == {Begin, SentAgain, Commit}
 
 
 def test_rows_of_tables_that_are_not_captured_are_counted_and_left_out() -> None:

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from producer.core.changes import Insert, Logical, Message, Relation, RelationColumn
+from producer.core.changes import (
+    Begin,
+    Insert,
+    Logical,
+    Message,
+    Relation,
+    RelationColumn,
+    SentAgain,
+    Truncate,
+)
 from producer.core.events import Happened
 from producer.errors import DecodeError, SchemaRefused
 from producer.sources.postgres import stream
@@ -511,3 +520,34 @@ def test_kinds_of_events_stay_in_order() -> None:
     play = WithTriggers()
     names = [k.__name__ for k in kinds(play.transaction(insert(1)))]
     assert names == ["SchemaUsed", "RowsAssembled", "TransactionEnded"]
+
+
+# ---------------------------------------------------------------- what was delivered before
+def test_rows_that_are_sent_again_are_tables_as_they_were_called_there() -> None:
+    """What was OTHERS is ACCOUNT by now: nobody had delivered its rows."""
+    play = WithTriggers(known={ID: replace(ACCOUNT, oid=OTHERS)})
+    former = TableId("public", "other")
+    renamed = shape(ACCOUNT, oid=OTHERS)
+    play.stream._follower._former[OTHERS].add(former)
+    received: Any = [
+        (1, 1, message)
+        for message in (
+            begin(RESUME - 10),
+            described(*COLUMNS, relation=OTHERS, table=former),
+            described(*COLUMNS),
+            insert(1, relation=OTHERS),
+            ended("ALTER TABLE", renamed),
+            Truncate((OTHERS, ACCOUNTS), cascade=False, restart_identity=False),
+            commit(RESUME - 10),
+            begin(RESUME),
+            insert(2, relation=OTHERS),
+        )
+    ]
+
+    said = [message for _, message in play.stream.messages(received)]
+
+    again = [list(message.tables) for message in said if isinstance(message, SentAgain)]
+    assert again == [[former], [TableId("gauss_cdc", records.CHANNEL)], [former, ID]]
+    assert [type(message) for message in said[-2:]] == [Begin, Insert]
+    described_as = [m.table for m in said if isinstance(m, Relation) and m.relation == OTHERS]
+    assert described_as == [ID.name]
