@@ -237,9 +237,9 @@ def _publication(
             f"{name} lacks {', '.join(map(str, missing))}: not captured",
             "`gauss-cdc check --fix` adds them; rows older than that are not copied",
         )
-    for problem in publication_problems(connection, options):
-        yield refused("publication", problem)
-    if not missing:
+    problems = list(publication_problems(connection, options))
+    yield from (refused("publication", problem) for problem in problems)
+    if not missing and not problems:
         yield Finding(Level.OK, "publication", f"{name} has all {len(tables)} tables")
 
 

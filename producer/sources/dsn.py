@@ -120,7 +120,7 @@ class ConnectionArguments:
 
     @property
     def asked(self) -> str:
-        """What `require_auth` says; else no password in clear text where TLS is not certain.
+        """What libpq is told: `require_auth`; else no clear text where TLS is not certain.
 
         >>> ConnectionArguments(host="db", sslmode="disable").asked
         '!password'
@@ -137,9 +137,9 @@ class ConnectionArguments:
         >>> sorted(ConnectionArguments(require_auth="md5,scram-sha-256").methods)
         ['md5', 'scram-sha-256']
         """
-        if not self.asked:
-            return None
-        names = [name.strip() for name in self.asked.split(",")]
+        if not self.require_auth:
+            return None  # our own wire gives no password in clear text without TLS
+        names = [name.strip() for name in self.require_auth.split(",")]
         if names[0].startswith("!"):
             return frozenset((*LIBPQ_METHODS, *GAUSS_METHODS)) - {name[1:] for name in names}
         return frozenset(names)

@@ -110,17 +110,18 @@ class Captured:
 
     tables: tuple[TableId, ...]  # partitions where it publishes them as tables of their own
     by_leaf: tuple[TableId, ...]  # partitioned tables of which all partitions are among `tables`
-    missing: tuple[TableId, ...]  # what matches [tables] and is not, or only partly, published
+    missing: tuple[TableId, ...]  # what matches [tables] and is not published
 
 
 def captured(connection: Connection, options: Options) -> Captured:
     """Compare [tables] with the publication, as this connection's snapshot sees both."""
     publication = publications.publication(connection, options.publication)
     published = set(publication.whole) if publication else set()
+    partly = set(publication.filtered) if publication else set()  # see `publication_problems`
     matching = catalog.matching(connection, options.include, options.exclude)
     tables = [table for table in matching if table in published]
     wanted = catalog.expand(connection, options.include, options.exclude)
-    rest = [table for table in wanted if table not in published]
+    rest = [table for table in wanted if table not in published | partly]
     leaves = catalog.partitions(connection, rest)
     by_leaf = [root for root, leaf in leaves.items() if set(leaf) <= set(tables)]
     return Captured(
