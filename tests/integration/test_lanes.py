@@ -20,7 +20,7 @@ from schemas.envelope import envelope_schema
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers import jobs, lanes, native
 from spark_consumers.decode import RowDecoder, split
-from spark_consumers.errors import ApplyError, Incomplete, NotText, QueryEnded, RowMissing
+from spark_consumers.errors import ApplyError, Incomplete, NotText, QueryEnded
 from spark_consumers.executors import secrets
 from spark_consumers.job import Applier, Observer, PassOptions
 from spark_consumers.jobs import Secrets, collected
@@ -28,6 +28,7 @@ from spark_consumers.jvm import map_in_arrow
 from spark_consumers.kafka import read
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.lanes import Lanes, SparkBulk
+from spark_consumers.ledger import LACKS_ROW
 from spark_consumers.model import Segment
 from spark_consumers.sinks.base import StagedShape
 from spark_consumers.sinks.postgres.bulk import create_stage
@@ -160,15 +161,13 @@ def test_ddl_inside_a_large_commit(copy: Copy) -> None:
     assert copy.rows("a") == [(1, "one", None), (2, "two", None), (3, "three", "w")]
 
 
-def test_what_the_target_lacks_is_reported_and_nothing_changes(copy: Copy) -> None:
+def test_a_table_of_which_the_target_lacks_a_row_is_marked(copy: Copy) -> None:
     copy.load(A)
-    copy.source.feed.commits([insert(A, "1", "x"), update(A, "2", ...)])
 
-    with pytest.raises(RowMissing):
-        copy.drain()
+    copy.apply([insert(A, "1", "x"), update(A, "2", ...)])
 
-    assert copy.rows("a") == []
-    assert copy.sink.start().seq == 0  # drops what was staged
+    assert copy.rows("a") == [(1, "x")]
+    assert copy.sink.ledger().inexact["public.a"] == LACKS_ROW
 
 
 def test_rows_of_attempts_that_do_not_count_are_not_seen(copy: Copy) -> None:

@@ -12,8 +12,9 @@ import pytest
 from schemas.control import LoadPhase, SchemaChange
 from schemas.tables import TableSchema
 from spark_consumers.ahead import ReadingThread
-from spark_consumers.errors import Fenced, Incomplete, RowMissing, TargetDown
+from spark_consumers.errors import Fenced, Incomplete, TargetDown
 from spark_consumers.job import Applier, PassOptions
+from spark_consumers.ledger import LACKS_ROW
 from spark_consumers.model import Change, Segment
 from spark_consumers.sinks.base import StagedShape
 from spark_consumers.sinks.postgres.loader import CopyLoader
@@ -202,13 +203,13 @@ def test_ddl_is_counted_with_the_rows(bulk: Bulk) -> None:
     assert bulk.rows("a") == [(1, "x", None), (2, "y", None), (3, "z", "w")]
 
 
-def test_an_unsent_value_of_a_row_that_is_not_there_changes_nothing(bulk: Bulk) -> None:
+def test_an_unsent_value_of_a_row_that_is_not_there_marks_its_table(bulk: Bulk) -> None:
     bulk.load(A)
 
-    with pytest.raises(RowMissing):
-        bulk.apply([insert(A, "1", "x"), update(A, "2", ...)])
+    bulk.apply([insert(A, "1", "x"), update(A, "2", ...)])
 
-    assert bulk.rows("a") == []
+    assert bulk.rows("a") == [(1, "x")]
+    assert bulk.applier.drain().inexact == {"public.a": LACKS_ROW}
 
 
 def test_what_was_staged_before_another_applier_came_is_given_up(bulk: Bulk) -> None:

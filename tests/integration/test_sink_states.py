@@ -9,8 +9,9 @@ import pytest
 
 from schemas.control import LoadPhase
 from schemas.tables import UNCHANGED, TableSchema
-from spark_consumers.errors import RowMissing, TargetRefused
+from spark_consumers.errors import TargetRefused
 from spark_consumers.job import Applier, PassOptions
+from spark_consumers.ledger import LACKS_ROW
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.integration.test_sink_bulk import Bulk
 from tests.spark_consumers.feed import Row, delete, insert, table, truncate, update
@@ -210,10 +211,10 @@ def test_what_a_truncation_removed_has_no_values(bulk: Bulk) -> None:
     begin(bulk, A)
     bulk.apply([insert(A, "1", "v", "w")])
 
-    with pytest.raises(RowMissing):
-        bulk.apply([update(A, "1", "V", "W"), truncate(A), update(A, "1", "x", ...)])
+    bulk.apply([update(A, "1", "V", "W"), truncate(A), update(A, "1", "x", ...)])
 
-    assert bulk.rows("a") == [(1, "v", "w")]
+    assert bulk.rows("a") == []
+    assert bulk.applier.drain().inexact == {"public.a": LACKS_ROW}
 
 
 def test_a_value_that_the_target_s_type_does_not_take_names_the_table(bulk: Bulk) -> None:

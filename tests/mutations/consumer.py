@@ -649,7 +649,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _APPLY_FILE,
         "    if cursor.rowcount == work.lacking:\n        return\n",
         "    if cursor.rowcount <= work.lacking:\n        return\n",
-        _pg("test_a_row_that_only_the_target_could_know_and_does_not_is_reported"),
+        _pg("test_a_row_that_only_the_target_could_know_and_does_not_marks_its_table"),
     ),
     Mutation(
         "no-row-is-one-row",
@@ -657,7 +657,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "spark_consumers/sinks/postgres/keyless.py",
         "if (lacking := sum(some.values()) - cursor.rowcount) != 0:\n",
         "if (lacking := 0) != 0:\n",
-        _pg("test_a_keyless_row_that_is_not_there_is_reported"),
+        _pg("test_a_keyless_row_that_is_not_there_marks_its_table"),
     ),
     Mutation(
         "all-rows-are-one-row",
@@ -673,7 +673,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _APPLY_FILE,
         "            _fill(cursor, work, is_exact=str(work.plan.table.id) not in inexact)\n",
         "            _fill(cursor, work, is_exact=False)\n",
-        _pg("test_a_row_that_only_the_target_could_know_and_does_not_is_reported"),
+        _pg("test_a_row_that_only_the_target_could_know_and_does_not_marks_its_table"),
     ),
     Mutation(
         "always-demanded",
