@@ -92,8 +92,9 @@ class SourceSection(Section):
     allow_internal_options: bool = False
     """openGauss, GaussDB: accept options that the servers of a cluster send each other."""
 
-    status_interval: Duration = timedelta(seconds=10)
-    """Longest time between two status messages, also on an idle stream."""
+    status_interval: Duration = timedelta(seconds=2)
+    """Longest time between two status messages, also on an idle stream. PostgreSQL gives a `run` up
+    that was silent for three of them, and the next one continues."""
 
     unknown_message: Literal["stop", "quarantine"] = "stop"
     """openGauss, GaussDB: an undecodable message is kept with its position either way;

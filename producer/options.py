@@ -62,7 +62,7 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     repair: Literal["auto", "ask", "off"] = "auto"  # tables with gaps are read again
     look_seconds: float = 3.0  # between two looks at the source's catalog
-    status_seconds: float = 10.0
+    status_seconds: float = 2.0
     kafka_silence_seconds: float = 30.0  # then the source is released
     load_workers: int = 1  # sessions that read a load, PostgreSQL only
     load_order: Literal["name", "smallest"] | tuple[str, ...] = "name"  # or patterns

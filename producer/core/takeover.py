@@ -80,11 +80,12 @@ class Step(NamedTuple):
 
 _LOCKED: Final = (
     "another run holds the lock of this slot; a standby waits here for as long as that one runs."
-    " A killed run lets go at once, a frozen one when the server ends its session (20 to 60 s)"
+    " A killed run lets go at once, a frozen one when the server ends its session: after three"
+    " times source.status-interval at PostgreSQL, logical_sender_timeout elsewhere"
 )
 _TAKEN: Final = (
     "another connection streams from the slot; that of a killed run ends at once, one whose network"
-    " is cut when the server gives it up (20 to 60 s); pg_stat_replication there says whose it is"
+    " is cut when the server gives it up; pg_stat_replication there says whose it is"
 )
 _MAKING: Final = (
     "the slot is in use, or waits for open transactions: for as long as they run; the source's"

@@ -121,7 +121,7 @@ def test_postgresql_is_as_it_was(file: Path) -> None:
             "source.options.parallel-decode-num: outside 1 to 20 (value 21, range 1 to 20)",
         ),
         ('decode-style = "b"', "source.options.decode-style: only with parallel-decode-num of 2"),
-        ('sender-timeout = "29s"', "source.options.sender-timeout: shorter than 3 status"),
+        ('sender-timeout = "5s"', "source.options.sender-timeout: shorter than 3 status"),
         ("auto-advance = true", "source.options.auto-advance: it would move the slot"),
         ("start-position = 1", "source.options.start-position: write CSN/LSN"),
         ("skip-empty-xacts = false", "source.options.skip-empty-xacts: set by us to true"),

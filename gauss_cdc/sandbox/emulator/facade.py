@@ -80,6 +80,8 @@ class Facade:
             if name not in _PASSED_OVER and name.lower() not in self.settings
         }
         words.setdefault("TimeZone", self._product.time_zone)
+        if seconds := int(peer.parameters.get("session_timeout", 0)):
+            words["idle_session_timeout"] = f"{seconds}s"
         database = self.real(peer.database)
         await self._rows(database, "SELECT 1")
         try:

@@ -1,8 +1,8 @@
 """openGauss and GaussDB: an ordinary session for queries, a replication session that streams.
 
-Both are our own client's.  The lock lives in the session that asks: a walsender
-of this family does not survive a refused command, and START_REPLICATION is
-refused until the slot's last walsender has ended.
+Both are our own client's.  The lock lives in a session of its own (lock.py): a
+walsender of this family does not survive a refused command, and
+START_REPLICATION is refused until the slot's last walsender has ended.
 
 The session that imported the slot's snapshot is opened at once and kept for the
 whole load: a replication session that is idle longer than wal_sender_timeout
@@ -30,7 +30,6 @@ from producer.errors import (
 )
 from producer.options import Options
 from producer.sources import patterns, requests
-from producer.sources.base import try_lock
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss import evidence as gauss_evidence
 from producer.sources.gauss import gaps
@@ -42,6 +41,7 @@ from producer.sources.gauss.catalog_writers import CatalogWriters
 from producer.sources.gauss.connection import GaussConnection, Unexplained
 from producer.sources.gauss.csn_order import OneBehind
 from producer.sources.gauss.functions import FunctionStream, ReadingMode
+from producer.sources.gauss.lock import SlotLock
 from producer.sources.gauss.new_slot import NewSlot
 from producer.sources.gauss.options import (
     Effective,
@@ -123,6 +123,12 @@ class GaussSource:
         )
         self._tries = Tries(self._tell)
         self._open_requests = requests.OpenRequests(options.slot)
+        self._lock = SlotLock(
+            lambda settings: gauss_point.of_one_server(asking, open_session(options, settings)),
+            options.slot,
+            options.status_seconds,
+        )
+        self._stack.callback(self._lock.close)
 
     @classmethod
     def open(cls, options: Options, on_tables: Callable[[list[TableId]], None]) -> Self:
@@ -245,8 +251,8 @@ class GaussSource:
         )
 
     def try_lock(self) -> bool:
-        """Take the advisory lock of the slot, for the life of the query session."""
-        return try_lock(self.asking, self._options.slot)
+        """Take the advisory lock of the slot."""
+        return self._lock.try_take()
 
     def slot(self) -> Slot | None:
         """Read the slot's state; raise SlotOrphaned where its database is gone."""
@@ -454,6 +460,7 @@ class GaussSource:
         self, received: Sequence[WalMessage], *, one_by_one: bool = False
     ) -> Iterator[tuple[int, Message]]:
         """Yield the ended transactions, each in one piece."""
+        self._lock.check()
         return self._reader.messages(received, one_by_one=one_by_one)
 
     def shape(self, table: TableId) -> TableSchema | None:
@@ -523,6 +530,7 @@ class GaussSource:
 
     def keep_alive(self, *, force: bool = False) -> None:
         """Send a keepalive, confirming nothing."""
+        self._lock.check()
         if not self._is_streaming:
             return
         if force or time.monotonic() - self._last_status >= self._options.status_seconds:
@@ -600,8 +608,12 @@ class GaussSource:
         return tables
 
 
-def open_session(options: Options) -> GaussConnection:
+def open_session(options: Options, settings: Mapping[str, str] | None = None) -> GaussConnection:
     """Open an ordinary session with the source."""
     return GaussConnection.open(
-        options.source, replication=False, hosts=options.hosts, role=options.role
+        options.source,
+        replication=False,
+        hosts=options.hosts,
+        role=options.role,
+        settings=settings,
     )

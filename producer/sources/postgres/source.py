@@ -69,13 +69,14 @@ _FAILED_LOOKS: Final = 20  # in a row
 _BEGUN: Final = 4096  # transactions between two readings of the catalog that are waited for
 _VISIBLE_SECONDS: Final = 10.0
 _OWN_TIMEOUT: Final = 120_000  # from 12 on a session may set the server's wal_sender_timeout
-# The streaming session holds the lock and the slot.  When the machine of a `run` or its network
-# fails, the server detects it by this timeout only, and the next `run` waits so long: 60 s by
-# default, for ever at 0.  We send a status at least every 10 s.
+# The streaming session holds the lock and the slot.  When a `run` is frozen, or its network fails,
+# the server detects it by this timeout only, and the next `run` waits so long: 60 s by default, for
+# ever at 0.  Each interval has a status message.
 _SENDER_TIMEOUT: Final = (
-    "SELECT set_config('wal_sender_timeout', '20s', false) FROM pg_settings"
-    " WHERE name = 'wal_sender_timeout' AND (setting = '0' OR setting::int > 20000)"
+    "SELECT set_config('wal_sender_timeout', '{0}ms', false) FROM pg_settings"
+    " WHERE name = 'wal_sender_timeout' AND (setting = '0' OR setting::int > {0})"
 )
+_TIMEOUT_INTERVALS: Final = 3
 _VISIBLE_PAUSE: Final = 0.005
 _MAKE_SECONDS: Final = 0.5  # for a new slot before control returns to the caller
 _NOTE_SECONDS: Final = 2.0  # between two queries for whom it waits
@@ -148,7 +149,8 @@ class PostgresSource:
             wire = opening.open(options.source)
             stack.callback(wire.close)
             if connection.server_version >= _OWN_TIMEOUT:
-                wire.query(_SENDER_TIMEOUT)
+                timeout = round(_TIMEOUT_INTERVALS * options.status_seconds * 1000)
+                wire.query(_SENDER_TIMEOUT.format(timeout))
             source = cls(options, wire, connection, on_tables, primary)
             source._find_failover(is_cluster=len(everywhere.hosts) > 1)
             stack.pop_all()
@@ -549,7 +551,7 @@ class PostgresSource:
         return ddl_triggers.judge(self.connection, oid)
 
     def keep_alive(self, *, force: bool = False) -> None:
-        """Send a keepalive, confirming nothing: wal_sender_timeout is 60 s."""
+        """Send a keepalive, confirming nothing, where one is due."""
         if not self._is_streaming:
             return
         if force or time.monotonic() - self._last_status >= self._options.status_seconds:
