@@ -119,7 +119,9 @@ class LakeRig:
             if self.kind == "delta"
             else IcebergTables(setup.spark, places.CATALOG, "scd1")
         )
-        self.ledger = self.sink.start()
+        ledger = self.sink.start()
+        assert ledger is not None  # the folder is new: nobody else is there
+        self.ledger = ledger
 
     def load(self, rows: int) -> None:
         """Give both tables their rows."""

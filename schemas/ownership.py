@@ -41,7 +41,9 @@ TRIGGERS: Final = OwnTables((
     "ddl_log", "ddl_publication", "ddl_tables", "ddl_partitions", "ddl_rewrites", "ddl_spared",
     "ddl_generated",
 ))  # fmt: skip
-LEDGER: Final = OwnTables(("ledger", "tables", "loads", "shadows"), ("stage_", "shadow_"))
+LEDGER: Final = OwnTables(
+    ("ledger", "tables", "loads", "shadows", "conflicts", "lease"), ("stage_", "shadow_")
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ class Collapsed:
     deletes: list[Key] = field(default_factory=list)
     moved: set[Key] = field(default_factory=set)  # deletes whose row lives on under another key
     upserts: dict[Key, Image] = field(default_factory=dict)
+    net: int = 0  # keys that begin in the batch, less those that end; 0 where it truncates
     singles: list[Single] | None = None  # not None: by row, `deletes` and `upserts` are empty
 
 
@@ -110,12 +111,16 @@ def _by_key(columns: tuple[str, ...], changes: Sequence[Change], key: tuple[str,
     places = [columns.index(name) for name in key]
     out = Collapsed(columns, key)
     rows: dict[Key, Image | None] = {}
+    begun: set[Key] = set()  # no row had them before the batch
     for change in changes:
         match change.op:
             case "c" | "r":
                 if change.after is None:
                     raise ValueError(f"an insert without a row at {change.seq}/{change.ordinal}")
-                rows[_key(change.after, places)] = Image(change.after, None)
+                new = _key(change.after, places)
+                if new not in rows:
+                    begun.add(new)
+                rows[new] = Image(change.after, None)
             case "u":
                 if change.after is None:
                     raise ValueError(f"an update without a row at {change.seq}/{change.ordinal}")
@@ -130,6 +135,8 @@ def _by_key(columns: tuple[str, ...], changes: Sequence[Change], key: tuple[str,
                         mine if cell is UNCHANGED else cell
                         for cell, mine in zip(cells, known.cells, strict=True)
                     ]
+                if old != new and new not in rows:
+                    begun.add(new)
                 rows[new] = Image(cells, origin)
                 if old != new:
                     rows[old] = _GONE
@@ -140,6 +147,7 @@ def _by_key(columns: tuple[str, ...], changes: Sequence[Change], key: tuple[str,
                 rows[_key(change.before, places)] = _GONE
             case "t":
                 rows.clear()
+                begun.clear()
                 out.moved.clear()
                 out.is_truncated = True
             case op:
@@ -150,6 +158,8 @@ def _by_key(columns: tuple[str, ...], changes: Sequence[Change], key: tuple[str,
         elif not out.is_truncated:
             out.deletes.append(where)
     out.moved.intersection_update(out.deletes)
+    if not out.is_truncated:
+        out.net = sum((image is not None) - (key not in begun) for key, image in rows.items())
     return out
 
 

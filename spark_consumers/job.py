@@ -166,6 +166,7 @@ class Applier:
                 raise
 
     def _pass(self, stop: Callable[[], bool]) -> Ledger:
+        self._sink.check()
         while True:
             if self._ledger is None:
                 self._observer.on_step("read ledger")

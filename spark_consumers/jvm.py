@@ -156,6 +156,34 @@ def is_alive(spark: SparkSession) -> bool:
     return False
 
 
+# ---------------------------------------------------------------- files
+def read_text(spark: SparkSession, place: str) -> str:
+    """Read a small file of any file system that Spark knows; '' where there is none."""
+    path, files = _file(spark, place)
+    if not files.exists(path):
+        return ""
+    stream = files.open(path)
+    try:
+        return str(_java(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+
+
+def write_text(spark: SparkSession, place: str, text: str) -> None:
+    """Write a small file, over what is there."""
+    path, files = _file(spark, place)
+    stream = files.create(path, True)  # noqa: FBT003  Java's
+    try:
+        stream.write(bytearray(text.encode()))
+    finally:
+        stream.close()
+
+
+def _file(spark: SparkSession, place: str) -> tuple[Any, Any]:
+    path = _java(spark).org.apache.hadoop.fs.Path(place)
+    return path, path.getFileSystem(_java_session(spark).sessionState().newHadoopConf())
+
+
 # ---------------------------------------------------------------- Iceberg
 def iceberg(spark: SparkSession) -> Any:
     """Iceberg's package."""
@@ -192,6 +220,12 @@ def delta_head(spark: SparkSession, name: str) -> tuple[int, str] | None:
         if line.startswith('{"commitInfo"'):
             return version, line
     return version, "{}"
+
+
+def delta_folder(spark: SparkSession, name: str) -> str | None:
+    """Return where a table is; None: no such table."""
+    log, snapshot = _delta(spark, name)
+    return str(log.dataPath().toString()) if snapshot.version() >= 0 else None
 
 
 def delta_bytes(spark: SparkSession, name: str) -> int:

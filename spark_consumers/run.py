@@ -27,6 +27,7 @@ from spark_consumers.sizes import Spreads, nowhere
 
 _LONGEST_PAUSE: Final = 15.0  # seconds between two turns
 _LONGEST_BREAK: Final = 5.0  # seconds between two attempts of a pass
+_ASK: Final = 0.3  # seconds between two questions whether another applier is gone
 POLL: Final = 0.1  # seconds for which a stop is not noticed
 
 
@@ -110,7 +111,10 @@ def run(
         """What a crash may have left over, while the waker gets ready; then what comes."""
         nonlocal has_started
         if not has_started:
-            sink.start()
+            observer.on_step("start: take the target")
+            while sink.start() is None:
+                if stop(_ASK):
+                    return
             has_started = True
         observer.on_step("start: first pass")
         waker.begin()

@@ -107,6 +107,10 @@ def standing_table(standing: ReplicationStatus) -> Table:
             table.add_row("", f"which the source made at {at:%Y-%m-%d %H:%M:%S} UTC")
         for name, why in target.inexact.items():
             table.add_row("", f"[yellow]{escape(f'{name} is not exact: {why}')}[/]")
+    for name, met in standing.conflicts.items():
+        said = f"{name}: others changed it; {met.overwritten:,} of their rows were overwritten"
+        line = escape(printable(f"{said}, {met.missing:,} rows were missing"))
+        table.add_row("", f"[yellow]{line}[/]")
     for note in standing.notes:
         table.add_row("", f"[yellow]{escape(note)}[/]")
     unread = f"{_known(standing.bytes_behind)} bytes"

@@ -10,7 +10,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
@@ -48,6 +48,9 @@ METRICS: Final[dict[str, str]] = {  # after gauss_cdc_; unknown values are omitt
     "target_seq": "Newest source transaction at the target",
     "target_exact": "1 while the target equals the source at one commit",
     "inexact_tables": "Tables of the target that are not exact",
+    "overwritten_rows": "Rows of others at the target that `apply` overwrote in a table (label "
+    "`table`) since its load",
+    "missing_rows": "Rows that `apply` was to change or delete and did not find there",
 }
 
 
@@ -109,7 +112,7 @@ class _Standing(Collector):
             if place in standing.down:
                 log(_log, logging.WARNING, "no answer", place=place, why=standing.down[place])
         yield each
-        yield from of_loads(standing, name_of, label)
+        yield from of_tables(standing, name_of, label)
         for name, value in values(standing).items():
             if value is not None:
                 gauge = GaugeMetricFamily(f"gauss_cdc_{name}", METRICS[name], labels=label)
@@ -117,16 +120,23 @@ class _Standing(Collector):
                 yield gauge
 
 
-def of_loads(
+def of_tables(
     standing: ReplicationStatus, name_of: list[str], label: list[str]
 ) -> Iterator[GaugeMetricFamily]:
     """What has a value for each table."""
     loads = standing.cuts.under_way if standing.cuts is not None else ()
-    for name, of in (("load_rows", "rows"), ("load_left_seconds", "left_s")):
+    met = standing.conflicts
+    values: dict[str, Mapping[str, float | None]] = {
+        "load_rows": {str(load.table): load.rows for load in loads},
+        "load_left_seconds": {str(load.table): load.left_s for load in loads},
+        "overwritten_rows": {table: one.overwritten for table, one in met.items()},
+        "missing_rows": {table: one.missing for table, one in met.items()},
+    }
+    for name, found in values.items():
         gauge = GaugeMetricFamily(f"gauss_cdc_{name}", METRICS[name], labels=[*label, "table"])
-        for load in loads:
-            if (value := getattr(load, of)) is not None:
-                gauge.add_metric([*name_of, str(load.table)], float(value))
+        for table, value in found.items():
+            if value is not None:
+                gauge.add_metric([*name_of, table], float(value))
         if gauge.samples:
             yield gauge
 

@@ -44,7 +44,7 @@ from schemas.tables import TableId, TableSchema
 from schemas.topics import Topics
 from spark_consumers.errors import ApplyError
 from spark_consumers.model import Ledger
-from spark_consumers.sinks.base import Inspector
+from spark_consumers.sinks.base import Inspector, Met
 
 ENDPOINTS: Final = ("source", "kafka", "registry", "target")
 _T = TypeVar("_T")
@@ -99,6 +99,7 @@ class ReplicationStatus:
     target: Ledger | None
     asked: tuple[AskedAgain, ...] = field(default=())  # requests for re-reads
     notes: tuple[str, ...] = field(default=())
+    conflicts: Mapping[str, Met] = field(default_factory=dict)  # schema.table -> what apply met
     down: Mapping[str, CdcError | ApplyError] = field(default_factory=dict)  # place -> why
 
     @property
@@ -163,6 +164,7 @@ class ReplicationStatus:
             },
             "waiting": self.waiting,
             "notes": list(self.notes),
+            "conflicts": {table: met._asdict() for table, met in self.conflicts.items()},
             "down": {place: str(error) for place, error in self.down.items()},
         }
         if self.cuts is not None:
@@ -387,10 +389,16 @@ class Endpoints:
     # ------------------------------------------------------------ target
     def target(self) -> Ledger | None:
         """The ledger; None where nothing was applied yet."""
+        return self._target().ledger()
+
+    def _at_target(self) -> tuple[Ledger | None, Mapping[str, Met]]:
+        return self._target().ledger(), self._target().conflicts()
+
+    def _target(self) -> Inspector:
         if self._inspector is None:
             self._inspector = target.kind_of(self._config).inspector(target.setup(self._config))
             self._stack.callback(self._inspector.close)
-        return self._inspector.ledger()
+        return self._inspector
 
     def standing(self) -> ReplicationStatus:
         """All three, asked at the same time; of a place that does not answer, why."""
@@ -410,7 +418,7 @@ class Endpoints:
             at_source = pool.submit(asked, "source", self.source)
             in_kafka = pool.submit(asked, "kafka", self.cuts)
             at_target = (
-                pool.submit(asked, "target", self.target)
+                pool.submit(asked, "target", self._at_target)
                 if self._config.target is not None
                 else None
             )
@@ -427,7 +435,8 @@ class Endpoints:
             if "source" not in down and source.kind == "postgres":
                 asking = pool.submit(asked, "source", partial(self._of_catalog, cuts))
                 notes += asking.result() or []
-        ledger = at_target.result() if at_target is not None else None
+        found = at_target.result() if at_target is not None else None
+        ledger, conflicts = found or (None, {})
         if ledger is not None and (advice := way_out(self._config, ledger)):
             notes.append(advice)
         return ReplicationStatus(
@@ -436,6 +445,7 @@ class Endpoints:
             ledger,
             asked=tuple(requested),
             notes=tuple(notes),
+            conflicts=conflicts,
             down={place: down[place] for place in ENDPOINTS if place in down},
         )
 

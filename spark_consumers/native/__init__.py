@@ -40,6 +40,7 @@ class LastStates(NamedTuple):
     lines: bytes  # of the staging table
     fresh: int = 0  # rows whose key was not there before
     fresh_lines: bytes = b""  # of the table itself
+    net: int = 0  # keys that begin in the batch, less those that end; 0 where it truncates
 
 
 def packed_rows(plan: Any) -> PackedRows | None:

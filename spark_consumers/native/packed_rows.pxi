@@ -670,6 +670,7 @@ cdef class PackedRows:
         cdef bint is_truncated = False
         cdef dict rows = {}  # key -> index of its row; None: it was deleted
         cdef set fresh = set()  # keys that begin here
+        cdef set begun = set()  # others that no row had before the batch
         cdef object old, new
         if self.odd or not (key or are_known_absent):
             return None
@@ -678,6 +679,7 @@ cdef class PackedRows:
             if row.op == b"t":
                 rows.clear()
                 fresh.clear()
+                begun.clear()
                 is_truncated = True
                 continue
             if not key and row.op != b"c" and row.op != b"r":
@@ -692,6 +694,7 @@ cdef class PackedRows:
                     return None
                 if old in fresh:
                     fresh.discard(old)
+                    begun.add(old)
                     del rows[old]
                 else:
                     rows[old] = None
@@ -701,20 +704,27 @@ cdef class PackedRows:
             new = self._key(row.after, key) if key else at
             if new is None:
                 return None
-            if are_known_absent and (row.op == b"c" or row.op == b"r") and new not in rows:
-                fresh.add(new)
+            if row.op == b"c" or row.op == b"r":
+                if new not in rows:
+                    (fresh if are_known_absent else begun).add(new)
+            elif old is not None and old != new and new not in rows:
+                begun.add(new)
             rows[new] = at
             if old is not None and old != new:
                 if old in fresh:
                     fresh.discard(old)
+                    begun.add(old)
                     del rows[old]
                 else:
                     rows[old] = None
-        return self._staged_states(rows, fresh, key, is_truncated)
+        return self._staged_states(rows, fresh, begun, key, is_truncated)
 
-    cdef object _staged_states(self, dict rows, set fresh, tuple key, bint is_truncated):
+    cdef object _staged_states(
+        self, dict rows, set fresh, set begun, tuple key, bint is_truncated
+    ):
         cdef Text out, straight
         cdef size_t upserts = 0
+        cdef Py_ssize_t net = 0  # keys that begin here, less those that end
         cdef bytes head = b"\t\\N" * (len(key) + 1) + b"\t"
         deletes = []
         memset(&out, 0, sizeof(Text))
@@ -724,7 +734,9 @@ cdef class PackedRows:
                 if at is None:
                     if not is_truncated:
                         deletes.append(where)
+                        net -= where not in begun
                 elif where in fresh:
+                    net += 1
                     self._write_side(
                         &straight, self.rows[<size_t>at].after, self.rows[<size_t>at].end
                     )
@@ -733,6 +745,7 @@ cdef class PackedRows:
                     write(&out, head, len(head))
                     self._write_side(&out, self.rows[<size_t>at].after, self.rows[<size_t>at].end)
                     upserts += 1
+                    net += where in begun
             for where in deletes:
                 cells = [b"\\N"] * self.width
                 for place, cell in zip(key, where.split(b"\t")):
@@ -740,7 +753,8 @@ cdef class PackedRows:
                 line = b"d" + head + b"\t".join(cells) + b"\n"
                 write(&out, line, len(line))
             return (
-                is_truncated, upserts, len(deletes), taken(&out), len(fresh), taken(&straight)
+                is_truncated, upserts, len(deletes), taken(&out), len(fresh), taken(&straight),
+                0 if is_truncated else net,
             )
         finally:
             free(out.bytes)

@@ -24,8 +24,14 @@ class Sink(Protocol):
     and the rows agree; a ledger that is not `segment.after` changes nothing.
     """
 
-    def start(self) -> Ledger:
-        """Keep every other applier of the source out; return what the target holds now."""
+    def start(self) -> Ledger | None:
+        """Keep every other applier of the source out; return what the target holds now.
+
+        None: another one is there.  It is asked again, several times a second.
+        """
+
+    def check(self) -> None:
+        """Raise Fenced where another applier is known to have taken over; asks nobody."""
 
     def ledger(self) -> Ledger:
         """What the target holds now; what was staged before is given up, and removed."""
@@ -109,12 +115,23 @@ class StagingLoader(Protocol):
 
 
 # ---------------------------------------------------------------- check and status
+class Met(NamedTuple):
+    """Rows of a table that others changed at the target, as changes of the stream met them."""
+
+    overwritten: int = 0  # rows that begin met others with their keys
+    missing: int = 0  # rows that change or end were not there
+
+
 class Inspector:
     """Reads a target's state only; a sink overrides what it can report."""
 
     def ledger(self) -> Ledger | None:
         """Read the source's ledger; None where nothing was applied yet."""
         return None
+
+    def conflicts(self) -> Mapping[str, Met]:
+        """What `apply` met since the load of each table, by schema.table."""
+        return {}
 
     def reach(self) -> Iterable[Finding]:
         """Which server it is, and whether it lets the role in; an error hides the ledger."""

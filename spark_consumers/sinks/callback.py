@@ -47,6 +47,9 @@ class CallbackSink:
         """No lock is taken: run one process per file."""
         return self.ledger()
 
+    def check(self) -> None:
+        """Nobody takes over."""
+
     def ledger(self) -> Ledger:
         if self._held is not None:
             return self._held() or Ledger(self._source)

@@ -23,6 +23,10 @@ from spark_consumers.model import Change, Ledger, Segment
 Place: TypeAlias = tuple[int, int]  # (seq, ordinal)
 FIRST: Final[Place] = (-1, -1)
 LAST: Final[Place] = (1 << 62, 1 << 62)
+OVERTAKEN: Final = (
+    "it was stopped, suspended or cut off from the target, and another one waited; nothing is "
+    "lost, and what it still did does not count. Started again, it waits for the other's end"
+)
 COMPARED: Final = ("fence", "epoch", "n", "seq")  # of a ledger: is it the one that is known?
 _NONE: Final[Mapping[str, str]] = {}
 
@@ -105,6 +109,7 @@ def check_fence(ledger: Ledger | None, source: str, fence: int | None) -> Ledger
             source=source,
             fence=None if ledger is None else ledger.fence,
             ours=fence,
+            hint=OVERTAKEN,
         )
     return ledger
 

@@ -24,12 +24,14 @@ from tests.spark_consumers.feed import (
     table,
 )
 
-# PostgreSQL tells in another place which columns are generated.
+# PostgreSQL tells in another place which columns are generated, and names a session by its pid.
 AS_OPENGAUSS = replace(
     OPENGAUSS,
     columns=OPENGAUSS.columns.replace(
         """row_to_json(d)::text LIKE '%%"adgencol":"s"%%'""", "a.attgenerated = 's'"
     ),
+    session="pid",
+    end_session="SELECT pg_terminate_backend(%(pid)s)",
 )
 
 

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import groupby
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +23,7 @@ from schemas.control import Hole, LoadPhase
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.positions import of_reread
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
-from spark_consumers.errors import Incomplete, Superseded, TargetRefused
+from spark_consumers.errors import Fenced, Incomplete, Superseded, TargetRefused
 from spark_consumers.lake_rows import FrameRows, TableFrames
 from spark_consumers.lakes import read_at
 from spark_consumers.model import Change, Ledger, Rows, Segment
@@ -32,10 +34,12 @@ from spark_consumers.sinks.lakes.changes import kinds, net
 from spark_consumers.sinks.lakes.core import Apply, Begin, Stamp, TableVersion, Watermark
 from spark_consumers.sinks.lakes.delta import DeltaTables
 from spark_consumers.sinks.lakes.iceberg import IcebergTables
+from spark_consumers.sinks.lakes.lease import OBJECTION, SILENCE, FileLease, SparkFile
 from spark_consumers.sinks.lakes.marks import TableMarks, read_mark, table_of
 from spark_consumers.sinks.lakes.sink import LakeSink
 from spark_consumers.sinks.lakes.writing import Fitting
 from spark_consumers.sinks.step import FIRST, LAST
+from tests.e2e.path import until
 from tests.integration.test_typed_changes import encoded, records
 from tests.spark_consumers.feed import Feed, Tx, alter, delete, insert, truncate, update
 
@@ -124,8 +128,11 @@ class Lake:
                 self.dies.remove(name)
                 raise KilledError
 
+        # Appliers that a test ends are not waited for.
+        file = SparkFile(lambda: self.spark, lambda: None)
+        lease = FileLease(file, self.feed.source, self.marks().fence)
         return LakeSink(
-            self.tables, self.marks(), self.feed.source, mode=self.mode, keep=keep,
+            self.tables, self.marks(), self.feed.source, lease, mode=self.mode, keep=keep,
             on_step=on_step, now=lambda: self.clock,
         )  # fmt: skip
 
@@ -275,6 +282,49 @@ def make_lake(
     if request.param == "iceberg":
         for name in ("a", "b", "b__2"):
             spark.sql(f"DROP TABLE IF EXISTS lake.public.{name} PURGE")
+
+
+@pytest.mark.parametrize("make_lake", ["iceberg", "delta"], indirect=True)
+def test_a_second_applier_waits_and_replaces_one_that_is_silent(
+    make_lake: Callable[[str], Lake],
+) -> None:
+    lake = make_lake("scd1")
+    table, source = table_of(lake.feed.source), lake.feed.source
+    looks = 100.0
+
+    def leased() -> tuple[LakeSink, SparkFile]:
+        file = SparkFile(lambda: lake.spark, partial(lake.tables.folder, table))
+        fence = lake.marks().fence
+        lease = FileLease(file, source, fence, clock=lambda: looks)
+        return LakeSink(lake.tables, lake.marks(), source, lease, mode="scd1"), file
+
+    (first, file), (second, _), (third, _) = leased(), leased(), leased()
+    assert file.read() is None
+    assert first.start() is not None
+    until(lambda: bool(file.read()), "the first renewal", Event().wait)
+    assert [second.start(), second.start()] == [None, None]
+    first._keeper._closing.set()  # it is frozen
+    assert first._keeper._thread is not None
+    first._keeper._thread.join(60)
+    assert second.start() is None
+    looks += SILENCE
+    assert second.start() is None  # a claim, which nobody objects to
+    looks += OBJECTION
+
+    ledger = second.start()
+    assert ledger is not None
+    assert ledger.fence == 2
+    with pytest.raises(Fenced, match="took over"):
+        first.ledger()
+    with pytest.raises(Fenced, match="this one was silent"):
+        first._keeper.heard(first._lease.renew())
+    first.close()
+    assert third.start() is None
+    second.close()
+    assert third.start() is None
+    looks += OBJECTION
+    assert third.start() is not None
+    third.close()
 
 
 def test_scd1_has_the_last_state_of_each_key_at_each_watermark(

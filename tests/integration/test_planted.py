@@ -31,6 +31,7 @@ from spark_consumers.sinks.postgres.checks import PostgresInspector
 from spark_consumers.sinks.postgres.products import OPENGAUSS, POSTGRES
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.gauss_facade import PASSWORD, USER, facade
+from tests.e2e.path import pause, until
 from tests.services_fixtures import execute
 from tests.spark_consumers.feed import Feed, insert, table
 
@@ -238,7 +239,7 @@ def within(one: Planted, catalog: str = "") -> Iterator[Planted]:
 
 def start(planted: Planted) -> None:
     with closing(planted.sink()) as sink:
-        sink.start()
+        until(lambda: sink.start() is not None, "the end of the one before", pause)
 
 
 # ---------------------------------------------------------------- at the target
@@ -249,6 +250,8 @@ def refused(planted: Planted, words: str) -> None:
     with closing(planted.inspector()) as inspector:
         with pytest.raises(TargetRefused) as looked:
             inspector.ledger()
+        with pytest.raises(TargetRefused):
+            inspector.conflicts()
         found = [f for f in inspector.reach() if f.level is Level.ERROR]
 
     assert words in str(caught.value)
@@ -265,7 +268,7 @@ def test_a_ledger_with_code_of_others_is_refused(planted: Planted, name: str) ->
     refused(planted, planted.plant(name, "ledger"))
 
 
-@pytest.mark.parametrize("table", ["tables", "loads", "shadows"])
+@pytest.mark.parametrize("table", ["tables", "loads", "shadows", "conflicts", "lease"])
 def test_so_is_each_other_table_of_ours(planted: Planted, table: str) -> None:
     start(planted)
 

@@ -69,44 +69,6 @@ def test_a_crash_inside_a_step_is_as_if_it_had_not_begun(
     target.sink.close()
 
 
-def test_a_second_applier_waits_and_then_takes_over(target: Target) -> None:
-    load(target, ACCOUNT)
-    waits: list[str] = []
-    reported, done = threading.Event(), threading.Event()
-    second = target.new_sink(on_wait=lambda text: (waits.append(text), reported.set()))
-    thread = threading.Thread(target=lambda: (second.ledger(), done.set()))
-    thread.start()
-    assert reported.wait(30)
-    assert not done.is_set()
-
-    target.sink.close()
-
-    assert done.wait(30)
-    thread.join()
-    assert len(waits) == 1
-    assert second.ledger().fence == 2
-    second.close()
-
-
-def test_a_waiting_applier_names_the_holder_of_the_target(target: Target) -> None:
-    load(target, ACCOUNT)
-    reported = threading.Event()
-    waits: list[str] = []
-    second = target.new_sink(on_wait=lambda text: (waits.append(text), reported.set()))
-    thread = threading.Thread(target=second.ledger)
-    thread.start()
-    assert reported.wait(60)
-    target.sink.close()
-    thread.join()
-    second.close()
-
-    assert re.search(
-        r"holds the target, pid \d+ \(user postgres, application \S+, from 127\.0\.0\.1, "
-        r"\w+, since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)",
-        waits[0],
-    )
-
-
 @pytest.mark.parametrize(
     "lock",
     ["LOCK TABLE account IN ACCESS EXCLUSIVE MODE", "UPDATE account SET note = 'se-cret'"],

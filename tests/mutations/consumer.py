@@ -50,7 +50,45 @@ _LEDGER_FILE = "spark_consumers/sinks/postgres/ledger.py"
 _BULK_FILE = "spark_consumers/sinks/postgres/bulk.py"
 _APPLY_FILE = "spark_consumers/sinks/postgres/apply.py"
 
+_LEASE_FILE = "spark_consumers/sinks/postgres/lease.py"
+
 MUTATIONS: Final[tuple[Mutation, ...]] = (
+    # ------------------------------------------------------------ leases
+    Mutation(
+        "lease-not-renewed",
+        "3.0: a lease is renewed while a step lasts",
+        "spark_consumers/sinks/lease.py",
+        "RENEW: Final = 2.0",
+        "RENEW: Final = 60.0",
+        _pg("test_a_lease_is_renewed_while_a_step_waits_for_longer_than_it_lasts", "lease"),
+    ),
+    Mutation(
+        "lease-gone",
+        "3.0: a holder without a session is replaced at once",
+        _LEASE_FILE,
+        " OR coalesce(l.keeper, l.worker) IS NOT NULL",
+        " OR coalesce(l.keeper, l.worker) IS NULL",
+        _pg("test_one_that_was_killed_is_replaced_before_its_lease_expires", "lease"),
+    ),
+    Mutation(
+        "lease-sessions-stay",
+        "3.0: the sessions of a silent holder are ended: they hold locks [H50]",
+        _LEASE_FILE,
+        "            self._end(cursor, sessions)\n",
+        "",
+        _pg("test_one_that_is_frozen_in_a_step_is_replaced_and_leaves_when_it_wakes", "lease"),
+    ),
+    Mutation(
+        "lease-lost-before-the-fence",
+        "3.0: the fence is taken in a transaction that holds the lease",
+        _SINK_FILE,
+        "                self._keeper.heard(self._lease.record(cursor))\n                ledger",
+        "                ledger",
+        _pg(
+            "test_one_that_was_frozen_before_it_took_the_fence_does_not_take_it_from_the_new_one",
+            "lease",
+        ),
+    ),
     # ------------------------------------------------------------ columns of lakes
     Mutation(
         "lake-texts-gone",
@@ -164,14 +202,14 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _LEDGER_FILE,
         "ledger = replace(ledger, fence=ledger.fence + 1)",
         "ledger = replace(ledger, fence=ledger.fence)",
-        _pg("test_a_second_applier_waits_and_then_takes_over", "ledger"),
+        _pg("test_a_second_applier_waits_names_the_holder_and_takes_over", "lease"),
     ),
     Mutation(
         "started-never",
         "3.0: the fence is taken before anything is applied",
         _RUN_FILE,
-        "            sink.start()\n",
-        "            pass\n",
+        "while sink.start() is None:",
+        "while sink is None:",
         _RUN,
     ),
     # ------------------------------------------------------------ 3.1 cuts
@@ -527,8 +565,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "message-that-moves-no-ledger",
         "3.5: and fails where the ledger is another one",
         _LEDGER_FILE,
-        "SELECT 1 / count(*) FROM moved",
-        "SELECT count(*) FROM moved",
+        "SELECT 1 / count(*){more} FROM moved",
+        "SELECT count(*){more} FROM moved",
         _pg("test_a_message_moves_only_the_ledger_that_it_was_made_for", "message"),
     ),
     Mutation(
@@ -639,8 +677,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "statements-on-their-own",
         "3.5: one target transaction",
         _SINK_FILE,
-        "            self._lock(cursor)\n        conn.autocommit = False\n",
-        "            self._lock(cursor)\n",
+        "self._keeper.heard(self._lease.record(cursor))\n        conn.autocommit = False\n",
+        "self._keeper.heard(self._lease.record(cursor))\n",
         _pg("test_a_crash_inside_a_step_is_as_if_it_had_not_begun", "ledger"),
     ),
     Mutation(
@@ -686,10 +724,10 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "no-second-one-waits",
         "3.0: a second applier of the source waits",
-        _SINK_FILE,
-        "            self._lock(cursor)\n        conn.autocommit",
-        "        conn.autocommit",
-        _pg("test_a_second_applier_waits_and_then_takes_over", "ledger"),
+        _LEASE_FILE,
+        "            if not is_free:\n",
+        "            if not holder:\n",
+        _pg("test_a_second_applier_waits_names_the_holder_and_takes_over", "lease"),
     ),
     Mutation(
         "function-called-twice",
@@ -988,8 +1026,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "ledger-replaced",
         "the ledger is the one that was looked at",
         _LEDGER_FILE,
-        'return f"{guard}WITH moved AS',
-        'return f"WITH moved AS',
+        'text = f"{guard}WITH moved AS',
+        'text = f"WITH moved AS',
         _planted("test_what_is_put_in_the_ledgers_place_while_apply_runs_is_not_used"),
     ),
     Mutation(

@@ -86,6 +86,16 @@ class ApplierProcess:
     error: BaseException | None = None
     reported: Reported = field(default_factory=Reported)
 
+    def freeze(self, until: float) -> None:
+        """No thread of the process goes on before then."""
+        keeper = self.sink and self.sink.keeper
+        for actor in (
+            self.actor,
+            *([self.reading.actor] if self.reading is not None else []),
+            *([keeper.actor] if keeper else []),
+        ):
+            actor.frozen_until = until
+
 
 def make_applier(
     world: World,
@@ -109,6 +119,8 @@ def make_applier(
             process.ended = process.ended or "crash"
             if process.reading is not None and not process.reading.actor.is_over:
                 process.reading.actor.crash()  # a thread ends with its process
+            if process.sink is not None:
+                process.sink.close()
             target.release(actor)
             on_end(process)
 
@@ -129,7 +141,11 @@ def make_applier(
             seen, version = broker.lso(CUTS), sink.seen
             actor.park(
                 "waits for cuts",
-                until=lambda: broker.lso(CUTS) > seen or target.version != version,
+                until=lambda: (
+                    broker.lso(CUTS) > seen
+                    or target.version != version
+                    or bool(sink.keeper and sink.keeper.is_lost)
+                ),
             )
             sink.seen = target.version
             if broker.lso(CUTS) > seen:

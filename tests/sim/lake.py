@@ -20,6 +20,7 @@ from spark_consumers.sinks import step as rules
 from spark_consumers.sinks.lakes import core
 from spark_consumers.sinks.lakes.core import Stamp, TableVersion, Watermark, Work
 from spark_consumers.sinks.lakes.joined import Joined
+from tests.sim.lease import SimKeeper, file_keeper
 from tests.sim.target import SOURCE, Database, Target, TargetTable, _alter, _apply_changes, _row
 from tests.sim.world import Actor, World
 
@@ -118,6 +119,13 @@ class LakeTarget(Target):
         """A sink of a process."""
         return LakeSimSink(self, actor)
 
+    def keeper(self, actor: Actor) -> SimKeeper | None:
+        return file_keeper(self, actor) if self.has_leases else None
+
+    def newest_fence(self) -> int | None:
+        marks = self.server.marks
+        return marks[-1].ledger.fence if marks else None
+
     def publish(self, before: Watermark | None, mark: Watermark) -> None:
         """Append a watermark, and look at what it and an older one show."""
         marks = self.server.marks
@@ -140,6 +148,7 @@ class LakeSimSink:
     def __init__(self, target: LakeTarget, actor: Actor) -> None:
         self._target, self._actor = target, actor
         self._fence: int | None = None
+        self.keeper = target.keeper(actor)
         self._marks, self._tables = SimMarks(self, target, actor), SimTables(target, actor)
         self.seen = 0  # version of the target when it was last looked at
 
@@ -148,14 +157,37 @@ class LakeSimSink:
         """Say whether another applier took the fence since."""
         return self._fence != self._target.now.ledger.fence
 
-    def start(self) -> Ledger:
-        while True:
-            try:
-                ledger = core.take_fence(self._marks, SOURCE)
-            except Superseded:
-                continue
-            self._fence = ledger.fence
-            return ledger
+    @property
+    def is_left_behind(self) -> bool:
+        """Say whether it applied, and another one does now."""
+        return self._fence is not None and self.is_overtaken
+
+    @property
+    def is_replaced(self) -> bool:
+        """Say whether that one may leave for it."""
+        return self.is_left_behind
+
+    def check(self) -> None:
+        if self.keeper is not None:
+            self.keeper.check()
+
+    def start(self) -> Ledger | None:
+        if self.keeper is not None and not self.keeper.may_start():
+            return None
+        keeper = self.keeper
+        known = keeper.lease.fence if keeper is not None else self._target.newest_fence()
+        try:
+            ledger = core.take_fence(self._marks, SOURCE, known)
+        except Superseded:
+            return None
+        if ledger is None or (keeper is not None and not keeper.holds):
+            if keeper is not None:
+                keeper.let_go()
+            return None
+        self._fence = ledger.fence
+        if keeper is not None:
+            keeper.lease.fence = ledger.fence
+        return ledger
 
     def ledger(self) -> Ledger:
         return core.ledger_of(self._marks, SOURCE, self._fence)
@@ -172,7 +204,8 @@ class LakeSimSink:
         return upto
 
     def close(self) -> None:
-        """Nothing is held."""
+        if self.keeper is not None:
+            self.keeper.close()
 
     def _expire(self) -> None:
         """Remove what no promised watermark names; who does it may have been overtaken."""

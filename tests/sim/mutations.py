@@ -56,6 +56,7 @@ from schemas.accept import CutReplay
 from schemas.control import Cut, LoadPhase, TableLoad
 from schemas.positions import Lsn
 from spark_consumers import ledger, segments
+from spark_consumers import run as loop
 from spark_consumers.ahead import Ahead
 from spark_consumers.commits import CommitsRecord
 from spark_consumers.job import Applier
@@ -63,6 +64,8 @@ from spark_consumers.kafka import ranges, read
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.model import Ledger, Rows, Segment
 from spark_consumers.sinks import step as rules
+from spark_consumers.sinks.lakes import core
+from spark_consumers.sinks.lakes.lease import FileLease
 from tests.sim import native, target
 from tests.sim.ports import SimSource
 from tests.sim.target import Database, SimSink, SimTransaction
@@ -265,6 +268,7 @@ def _no_start(self: CutsLog, _start: Any) -> int:
 
 
 _BUSY = "self._phase is not Phase.SENDING or self._waiting"
+_FROZEN: Faulty = {"freezes": 9, "second_appliers": 0, "applier_crashes": 0, "restores": 0}
 _WINDOWS: Faulty = {"asks": 6, "transactions": 25, "steps": 700, "style": "b, by csn"}
 _SWITCHING: Faulty = {"use": "switching", "transactions": 25, "steps": 700}
 # Of what is native; where nothing is, nobody could notice.
@@ -786,6 +790,24 @@ MUTATIONS: list[Mutation] = [
     Mutation("staged-over-ddl", "nothing is staged while a step alters tables",
              edit(Ahead, "_brought", ("or self._alters or", "or")),
              {"transactions": 25, "steps": 700}),
+    # ------------------------------------------------------------ leases
+    Mutation("frozen", "one that was frozen, and replaced, changes nothing when it wakes [H50]",
+             together(_NOT_FENCED, _NOT_COMPARED), {**_FROZEN, "lake": False}),
+    Mutation("lease-not-awaited", "an applier that waits for another one begins nothing",
+             edit(loop, "run", ("while sink.start() is None:", "while sink.start() is False:")),
+             _FROZEN),
+    Mutation("lease-not-looked-at", "one that was replaced leaves, also where it has no work",
+             edit(Applier, "_pass", ("self._sink.check()", "pass")), _FROZEN,
+             first_seed=210),
+    Mutation("file-not-defended", "to whom the fence belongs writes its own text again",
+             edit(FileLease, "renew", ("and self._newest_fence() != self.fence", "")),
+             {**_FROZEN, "lake": True}),
+    Mutation("file-no-objection", "a claim counts once nobody has objected to it",
+             edit(FileLease, "take", ("now - self._claimed < OBJECTION", "False")),
+             {**_FROZEN, "lake": True}, first_seed=255),
+    Mutation("file-fence-unknown", "nobody takes the fence from one that came in between",
+             edit(core, "take_fence", ("!= known", "is False")),
+             {**_FROZEN, "lake": True, "freeze_at": "reads the watermark"}, first_seed=124),
     # ------------------------------------------------------------ second lines of defence
     Mutation("2nd-no-lso", "the LSO is waited for", replaced(takeover, _wait_for_lso=_never_waits),
              {"strangers": 0}, "init_transactions waits for the markers of its own id"),
@@ -803,6 +825,14 @@ MUTATIONS: list[Mutation] = [
              together(_NOT_FENCED, replaced(SimSink, stage=_unstaged)),
              {"second_appliers": 2},
              "the comparison under the lock refuses a late attempt"),
+    Mutation("2nd-late-look", "a text has stood since before it was looked at",
+             edit(FileLease, "take",
+                  ("self._is_silent(text, now)", "self._is_silent(text, self._clock())")),
+             {**_FROZEN, "lake": True, "freeze_at": "has looked at the lease"},
+             "the holder objects to a claim"),
+    Mutation("2nd-other-text", "a text that changes is of a holder that is there",
+             edit(FileLease, "_is_silent", ("if text != self._seen[0]:", "if not self._seen[0]:")),
+             {**_FROZEN, "lake": True}, "the holder objects to a claim"),
     Mutation("2nd-said", "what is mended, and comes again, is found again",
              edit(CatalogWatch, "read_again", ("if finding.table != table", "")), _ALTERED,
              "one that comes back has another entry in the publication"),

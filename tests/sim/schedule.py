@@ -69,6 +69,7 @@ class Faults:
     stops: int = 0
     lost_offsets: int = 0
     lost_commits: int = 0
+    freezes: int = 0  # appliers that stand still for a while; then there are leases
     restores: int = 0
     expiries: int = 0
     slot_faults: int = 0
@@ -97,6 +98,7 @@ class Faults:
     giants: bool = False  # most source transactions are large, and slow to come
     rush: bool = False  # second producers come while the first ones still start
     crash_at: str = ""  # where producers like to crash: what they are about to do
+    freeze_at: str = ""  # and where appliers like to stand still
 
     @classmethod
     def drawn(cls, rng: Any) -> Faults:
@@ -164,6 +166,7 @@ class Simulation:
         strange = {"unfit": seed % 10 == 7, "lake": seed % 4 == 3}
         if seed % 5 < 2:
             strange["style"] = [*STYLES][seed // 5 % len(STYLES)]
+        strange["freezes"] = 3 if seed % 6 == 5 else 0
         strange["hides"] = seed % 3 == 1
         strange |= {"adds": int(seed % 5 == 2), "asks": seed % 3, "joins": int(seed % 5 == 3)}
         strange["setbacks"] = 2 * int(seed % 6 == 4)
@@ -192,6 +195,7 @@ class Simulation:
         self.broker.lost_offsets = self.faults.lost_offsets
         self.target: Target = LakeTarget(world) if self.faults.lake else Target(world)
         self.target.lost_commits = self.faults.lost_commits
+        self.target.has_leases = self.faults.freezes > 0
         self.target.restores = 0 if self.faults.lake else self.faults.restores
         self.oracle = Oracle(world, self.source, self.broker, self.decoded)
         self.source.limit = self._limit
@@ -244,7 +248,7 @@ class Simulation:
                 # who restores a target starts `apply` again.
                 for process in list(self.appliers):
                     process.actor.crash()
-            while world.violation is None and not oracle.is_through(self.target):
+            while world.violation is None and not self._is_through():
                 if world.steps > until:
                     world.fail("progress", self._why_stuck())
                 world.step()
@@ -272,6 +276,13 @@ class Simulation:
         steps, limit = self.world.steps, self.faults.steps
         open_ = len(self.source.wal) < self.source.planned
         return steps < (3 * limit if open_ else limit)
+
+    def _is_through(self) -> bool:
+        """Everything has arrived, and who was replaced has left."""
+        is_left_behind = self.target.has_leases and any(
+            p.sink is not None and p.sink.is_left_behind for p in self.appliers
+        )
+        return self.oracle.is_through(self.target) and not is_left_behind
 
     def _why_stuck(self) -> str:
         actors = [f"{a.name} {a.label}" for a in self.world.actors]
@@ -322,6 +333,16 @@ class Simulation:
             out.extend(
                 Move(0.04, f"{a.actor.name} crashes", lambda a=a: self._crash(a))
                 for a in self.appliers
+            )
+        if faults.freezes:
+            out.extend(
+                Move(
+                    2.0 if a.actor.label == faults.freeze_at else 0.05,
+                    f"{a.actor.name} is frozen",
+                    lambda a=a: self._freeze(a),
+                )
+                for a in self.appliers
+                if a.sink is not None and self.world.now >= a.actor.frozen_until
             )
         if faults.strangers:
             out.append(Move(0.03, "a stranger opens a transaction", self._stranger))
@@ -503,6 +524,13 @@ class Simulation:
             self.faults.applier_crashes -= 1
         process.actor.crash()
 
+    def _freeze(self, process: ApplierProcess) -> None:
+        """It may wake before anybody takes its place; another one waits for that."""
+        self.faults.freezes -= 1
+        process.freeze(self.world.now + self.world.rng.choice([3.0, 20.0, 60.0]))
+        if len(self.appliers) < 2:
+            self._start_applier()
+
     def _stop(self, process: Process) -> None:
         self.faults.stops -= 1
         process.stop_asked = True
@@ -675,6 +703,13 @@ class Simulation:
         self.events[f"applier {process.ended}"] += 1
         name, error = process.actor.name, process.error
         self.world.note(f"{name} ended: {process.ended} {error or ''}")
+        if isinstance(error, ApplierFenced) and self.target.has_leases:
+            keeper = process.sink and process.sink.keeper
+            if process.sink is None or not process.sink.is_replaced:
+                self.oracle.fail("kill", f"{name} leaves, and nobody is in its place: {error}")
+            elif keeper and not keeper.was_silent and not self.target.was_restored:
+                self.oracle.fail("kill", f"{name} was replaced, and never silent: {error}")
+            return
         if error is None or isinstance(error, ApplierFenced):
             return
         is_strange = self.broker.is_strange(CUTS) or self._was_strange(is_alien=False)

@@ -1,8 +1,8 @@
 """A transactional target: a database in memory, behind the rules of `sinks/step.py`.
 
 Rows and ledger change in one atomic step.  A COMMIT whose answer is lost goes on
-as a *ghost*: it holds the ledger's lock and succeeds or fails later.  There is no
-advisory lock: two appliers may run at once, fence and comparison must do.
+as a *ghost*: it holds the ledger's lock and succeeds or fails later.  In most histories
+there is no lease: two appliers may run at once, fence and comparison must do.
 
 What executors bring waits in staging tables: made beside a step that is under way, for the columns
 that their table has then, and dropped by the step that uses them.
@@ -28,6 +28,7 @@ from spark_consumers.errors import (
 )
 from spark_consumers.model import Ledger, Rows, Segment
 from spark_consumers.sinks import step as rules
+from tests.sim.lease import Row, RowLease, SimKeeper
 from tests.sim.world import Actor, Crashed, Move, Whoever, World
 
 SOURCE = "bank"
@@ -103,12 +104,18 @@ class Target:
         self.lost_commits = 0
         self.restores = 0
         self.was_restored = False
+        self.has_leases = False
+        self.lease, self.file = Row(), ""
         self.on_commit: Callable[[Database, Database], None] = lambda _a, _b: None
         world.sources_of_moves.append(self._moves)
 
     def sink(self, actor: Actor) -> Any:
         """A sink of a process."""
         return SimSink(self, actor)
+
+    def keeper(self, actor: Actor) -> SimKeeper | None:
+        """What keeps the lease of a process."""
+        return SimKeeper(RowLease(self, actor), self.world, actor) if self.has_leases else None
 
     def commit(self, database: Database) -> None:
         """Make a transaction visible."""
@@ -121,6 +128,11 @@ class Target:
         if isinstance(staged, StagedRows):
             self.stages.pop(staged.attempt, None)
         self.commit(database)
+
+    def still_holds(self, actor: Actor) -> None:
+        """Raise what a process meets whose session was ended."""
+        if self.holder is not actor:
+            raise TargetDown("the session was ended")
 
     def release(self, holder: Actor | Ghost) -> None:
         """Let the ledger's lock go, if it is held."""
@@ -169,6 +181,7 @@ class SimSink:
     def __init__(self, target: Target, actor: Actor) -> None:
         self._target, self._actor = target, actor
         self._fence: int | None = None
+        self.keeper = target.keeper(actor)
         self._known: Ledger | None = None  # what the target held after our last transaction
         self.seen = 0  # version of the target when it was last looked at
         self._attempts = itertools.count()
@@ -178,9 +191,31 @@ class SimSink:
         """Say whether another applier took the fence since."""
         return self._fence != self._target.now.ledger.fence
 
-    def start(self) -> Ledger:
-        """Take the fence, in a transaction of its own."""
+    @property
+    def is_left_behind(self) -> bool:
+        """Say whether it applied, and another one does now."""
+        return self._fence is not None and self.is_overtaken
+
+    @property
+    def is_replaced(self) -> bool:
+        """Say whether that one may leave for it."""
+        return self.is_left_behind or self._target.lease.holder is not (
+            self.keeper and self.keeper.lease
+        )
+
+    def check(self) -> None:
+        if self.keeper is not None:
+            self.keeper.check()
+
+    def start(self) -> Ledger | None:
+        """Take the lease; then the fence, in a transaction of its own."""
+        if self.keeper is not None and not self.keeper.may_start():
+            return None
         self.lock("takes the fence")
+        if self.keeper is not None and self._target.lease.holder is not self.keeper.lease:
+            self.keeper.let_go()
+            self._target.release(self._actor)
+            return None
         now = self._target.now
         ledger = replace(now.ledger, fence=now.ledger.fence + 1)
         self._target.stages.clear()
@@ -225,9 +260,11 @@ class SimSink:
             try:
                 actor.park("COMMIT")
             except Crashed:
-                if target.world.chance(0.5):  # it was sent, the server goes on
+                # It was sent, the server goes on; but for a session that was ended.
+                if target.holder is actor and target.world.chance(0.5):
                     target.holder = Ghost(one.database, staged)
                 raise
+            target.still_holds(actor)
         except BaseException:
             target.release(actor)
             raise
@@ -263,7 +300,8 @@ class SimSink:
         return True
 
     def close(self) -> None:
-        """A process that ends says no more to its server."""
+        if self.keeper is not None:
+            self.keeper.close()
 
     def lock(self, label: str) -> None:
         """SELECT ... FOR UPDATE; a crash gives it back, except a COMMIT under way."""

@@ -162,7 +162,8 @@ class History:
         """What `Applier` does, without Kafka."""
         sink, rng = self.lake.sink(actor), self.world.rng
         actor.park("begins")
-        sink.start()
+        while sink.start() is None:
+            pass
         while True:
             try:
                 ledger = sink.ledger()

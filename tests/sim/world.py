@@ -63,6 +63,7 @@ class Actor:
         self.label = "begins"
         self.until: Callable[[], bool] = _always
         self.weight = 4.0
+        self.frozen_until = 0.0
         self.is_over = False
         self.is_doomed = False
         self.error: BaseException | None = None
@@ -145,7 +146,7 @@ class World:
         out = [
             Move(actor.weight, f"{actor.name} {actor.label}", actor.resume)
             for actor in self.actors
-            if not actor.is_over and actor.until()
+            if not actor.is_over and (self.calm or self.now >= actor.frozen_until) and actor.until()
         ]
         for source in self.sources_of_moves:
             source(out)

@@ -34,11 +34,17 @@ class MemorySink:
         self.trouble: Callable[[str], None] = lambda _: None
         self.starts = self.closes = self.asked = 0
         self.doing: Segment | None = None
+        self.others = 0  # how often another applier is there
+        self.is_overtaken = False
 
-    def start(self) -> Ledger:
+    def start(self) -> Ledger | None:
         self.starts += 1
         self.trouble("start")
-        return self.held
+        return self.held if self.starts > self.others else None
+
+    def check(self) -> None:
+        if self.is_overtaken:
+            raise Fenced("another applier took over")
 
     def ledger(self) -> Ledger:
         self.asked += 1

@@ -121,6 +121,41 @@ def test_a_temporary_error_is_reported_and_the_next_turn_continues() -> None:
     assert running.sink.starts == 1
 
 
+def test_nothing_begins_while_another_applier_is_there() -> None:
+    running = Running()
+    running.sink.others = 3
+
+    running.run()
+
+    assert (running.sink.starts, running.sink.seqs) == (4, [1])
+    assert len(running.paused) == 3
+    assert running.errors.retries == []
+
+
+def test_a_run_that_waits_for_another_applier_leaves_when_it_is_asked_to() -> None:
+    running = Running()
+    running.sink.others = 99
+    running.is_over = True
+
+    running.run()
+
+    assert (running.sink.starts, running.sink.seqs, running.sink.closes) == (1, [], 1)
+
+
+def test_a_run_without_work_notices_that_it_was_replaced() -> None:
+    running = Running()
+
+    def wait(_seconds: float) -> None:
+        running.sink.is_overtaken = True
+
+    running.wait = wait  # type: ignore[method-assign]
+
+    with pytest.raises(Fenced):
+        running.run()
+
+    assert running.sink.seqs == [1]
+
+
 def test_a_start_that_fails_is_tried_again() -> None:
     running = Running()
     broken(running, TargetDown("no connection"), where="start")

@@ -50,13 +50,13 @@ SETTINGS: Final = {
 VIEWS: Final = frozenset(
     {
         *("pg_class", "pg_index", "pg_attribute", "pg_type", "pg_database"),
-        *("pg_settings", "pg_replication_slots", "pgxc_node"),
+        *("pg_settings", "pg_replication_slots", "pgxc_node", "pg_stat_activity"),
     }
 )
 FUNCTIONS: Final = frozenset(
     {
         *("version", "opengauss_version", "gs_deployment", "current_setting", "format_type"),
-        *("current_database", "txid_current", "txid_current_snapshot"),
+        *("current_database", "txid_current", "txid_current_snapshot", "pg_terminate_session"),
         *("pg_current_xlog_location", "pg_current_xlog_insert_location", "pg_xlog_location_diff"),
         *("pg_get_replication_slots", "pg_create_logical_replication_slot"),
         *("pg_drop_replication_slot", "pg_replication_slot_advance"),

@@ -244,6 +244,10 @@ CREATE OR REPLACE VIEW gauss_compat.pg_database AS
     SELECT d.*, (SELECT setting FROM gauss_compat.settings
                  WHERE name = 'sql_compatibility')::name AS datcompatibility
     FROM pg_catalog.pg_database d;
+CREATE OR REPLACE VIEW gauss_compat.pg_stat_activity AS
+    SELECT a.*, a.pid::bigint AS sessionid FROM pg_catalog.pg_stat_activity a;
+CREATE OR REPLACE FUNCTION gauss_compat.pg_terminate_session(pid bigint, sessionid bigint)
+RETURNS bool LANGUAGE sql AS $$ SELECT pg_catalog.pg_terminate_backend($2::int) $$;
 CREATE OR REPLACE FUNCTION gauss_compat.format_type(oid, int) RETURNS text LANGUAGE sql STABLE AS
 $$ SELECT coalesce((SELECT name FROM gauss_compat.types t WHERE t.oid = $1),
                    pg_catalog.format_type($1, $2)) $$;

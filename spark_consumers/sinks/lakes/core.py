@@ -27,10 +27,10 @@ from typing import Any, Protocol, TypeAlias
 from schemas.control import LoadPhase, SchemaChange, TableLoad
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId, TableSchema
-from spark_consumers.errors import Fenced, MissingTable, NotExpressible, Superseded
+from spark_consumers.errors import MissingTable, NotExpressible, Superseded
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.sinks.lakes.joined import Joined, joined
-from spark_consumers.sinks.step import FIRST, LAST, Place, shapes_of
+from spark_consumers.sinks.step import FIRST, LAST, Place, check_fence, shapes_of
 
 At: TypeAlias = tuple[int, int, int]  # (epoch, n, seq): grows with every step
 
@@ -390,9 +390,14 @@ class LakeTransaction:
         return next(place for place in chain([table], more) if place not in taken)
 
 
-def take_fence(marks: Marks, source: str) -> Ledger:
-    """Keep every earlier applier out: the next watermark carries a fence of our own."""
+def take_fence(marks: Marks, source: str, known: int | None) -> Ledger | None:
+    """Keep every earlier applier out: the next watermark carries a fence of our own.
+
+    None: the newest fence is another one than is `known`, so another applier came in between.
+    """
     mark = marks.newest()
+    if (mark and mark.ledger.fence) != known:
+        return None
     ledger = mark.ledger if mark is not None else Ledger(source)
     ledger = replace(ledger, fence=ledger.fence + 1)
     marks.append(mark, following(mark, ledger, mark.tables if mark is not None else {}))
@@ -402,9 +407,7 @@ def take_fence(marks: Marks, source: str) -> Ledger:
 def ledger_of(marks: Marks, source: str, fence: int | None) -> Ledger:
     """Where the lake stands; raises Fenced where the fence is another applier's."""
     mark = marks.newest()
-    if mark is None or mark.ledger.fence != fence:
-        raise Fenced("another applier took over this target", source=source, ours=fence)
-    return mark.ledger
+    return check_fence(None if mark is None else mark.ledger, source, fence)
 
 
 def maintain(tables: TableVersions, care: Care, marks: KeptMarks, *, now: int, keep: float) -> None:

@@ -81,6 +81,16 @@ class DeltaTables:
         version, stamp, said = found
         return TableVersion(version, stamp, said.get("behind", version - 1) == version - 1)
 
+    def folder(self, table: TableId) -> str | None:
+        """Where a table is; None: there is no such table."""
+        with writing.errors("to find a table", table):
+            try:
+                return jvm.delta_folder(self._spark(), self.name(table))
+            except AnalysisException as error:
+                if error.getCondition() in _NO_TABLE:
+                    return None
+                raise
+
     def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
         self._refuse_columns(table)
         return self._commit(

@@ -64,6 +64,12 @@ class IcebergTables:
             stamp, _ = core.stamp_of(snapshot.summary().get(_STAMP))
             return TableVersion(snapshot.snapshotId(), stamp)
 
+    def folder(self, table: TableId) -> str | None:
+        """Where a table is; None: there is no such table."""
+        with writing.errors("to find a table", table):
+            is_there = self._spark().catalog.tableExists(self.name(table))
+            return str(self._load(table).location()) if is_there else None
+
     def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
         with writing.errors("to put a table back", table):
             self._refuse_columns(table, content)

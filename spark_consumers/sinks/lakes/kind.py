@@ -31,13 +31,22 @@ def _iceberg(setup: Setup) -> Sink:
 
 
 def _sink(setup: Setup, tables: DeltaTables | IcebergTables) -> Sink:
-    from spark_consumers.sinks.lakes.marks import TableMarks  # noqa: PLC0415
+    from spark_consumers.sinks.lakes.lease import FileLease, SparkFile  # noqa: PLC0415
+    from spark_consumers.sinks.lakes.marks import TableMarks, table_of  # noqa: PLC0415
     from spark_consumers.sinks.lakes.sink import LakeSink  # noqa: PLC0415
 
-    marks = TableMarks(setup.spark, tables, setup.source)
-    return LakeSink(
-        tables, marks, setup.source, mode=setup.mode, keep=setup.keep, on_step=setup.on_step
+    table = table_of(setup.source)
+    marks, others = (TableMarks(setup.spark, tables, setup.source) for _ in range(2))
+    lease = FileLease(
+        SparkFile(setup.spark, partial(tables.folder, table)),
+        setup.source,
+        others.fence,
+        on_wait=setup.on_wait,
     )
+    return LakeSink(
+        tables, marks, setup.source, lease,
+        mode=setup.mode, keep=setup.keep, on_step=setup.on_step,
+    )  # fmt: skip
 
 
 def _look(setup: Setup, *, is_delta: bool) -> Inspector:

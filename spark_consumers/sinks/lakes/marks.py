@@ -89,6 +89,11 @@ class TableMarks:
         self._seen = (mark, head)
         return mark
 
+    def fence(self) -> int | None:
+        """The fence of the newest one."""
+        mark = self.newest()
+        return None if mark is None else mark.ledger.fence
+
     def append(self, before: Watermark | None, mark: Watermark) -> None:
         seen, head = self._seen
         if seen != before:

@@ -14,7 +14,9 @@ from spark_consumers.sinks.lakes import core
 from spark_consumers.sinks.lakes.core import LakeTransaction
 from spark_consumers.sinks.lakes.delta import DeltaTables
 from spark_consumers.sinks.lakes.iceberg import IcebergTables
+from spark_consumers.sinks.lakes.lease import FileLease
 from spark_consumers.sinks.lakes.marks import TableMarks
+from spark_consumers.sinks.lease import Keeper
 
 _CARE: Final = 3_600.0  # seconds between two rounds of maintenance
 
@@ -27,6 +29,7 @@ class LakeSink:
         tables: DeltaTables | IcebergTables,
         marks: TableMarks,
         source: str,
+        lease: FileLease,
         *,
         mode: str,
         keep: float = 7 * 86_400,
@@ -42,12 +45,24 @@ class LakeSink:
         self._on_step = on_step
         self._fence: int | None = None
         self._keep, self._now = keep, now
+        self._lease, self._keeper = lease, Keeper(lease, source)
 
-    def start(self) -> Ledger:
+    def start(self) -> Ledger | None:
+        if not self._keeper.holds:
+            if not self._lease.take():
+                return None
+            self._keeper.begin()
         with self._tables.fitting.step(1):
-            ledger = core.take_fence(self._marks, self._source)
-        self._fence = ledger.fence
+            ledger = core.take_fence(self._marks, self._source, self._lease.fence)
+        if ledger is None or not self._keeper.holds:
+            self._keeper.let_go()  # it has begun nothing, and waits again
+            return None
+        self._fence = self._lease.fence = ledger.fence
         return ledger
+
+    def check(self) -> None:
+        """Raise Fenced where another applier is known to have taken over."""
+        self._keeper.check()
 
     def ledger(self) -> Ledger:
         return core.ledger_of(self._marks, self._source, self._fence)
@@ -84,4 +99,5 @@ class LakeSink:
             )
 
     def close(self) -> None:
-        """Nothing is held open; the session is the program's."""
+        """Give the lease back; the session is the program's."""
+        self._keeper.close()

@@ -42,12 +42,14 @@ from spark_consumers.dialects.base import refuse_reserved
 from spark_consumers.errors import MissingTable, NotExpressible
 from spark_consumers.model import Change
 from spark_consumers.native import LastStates, is_packed
+from spark_consumers.sinks.base import Met
 from spark_consumers.sinks.postgres.catalog import (
     MOST_COLUMNS,
     TargetTable,
     parents_first,
     read_tables,
 )
+from spark_consumers.sinks.postgres.conflicts import counting, expected
 from spark_consumers.sinks.postgres.keyless import apply_singles, row_missing
 from spark_consumers.sinks.postgres.lines import copy_lines, line_of, text_of
 from spark_consumers.sinks.postgres.plan import Plan, make_plan
@@ -74,6 +76,8 @@ class Catalog:
     made: int = 0  # plans so far: names of staging tables
     guarded: bool = False  # a COPY into a table was refused: every row is staged
     shadows: Shadows | None = None  # None: who looks sees what readers see
+    has_counts: bool = False  # the server counts what is written
+    met: dict[TableId, Met] = field(default_factory=dict)  # of others, in this transaction
 
     def need(self, cursor: Any, tables: Iterable[TableId]) -> None:
         """Read the tables that are not known yet; raise MissingTable."""
@@ -171,6 +175,7 @@ class Work:
     lacking: int = 0  # staged rows with values that only the target knows
     unsent: frozenset[int] = frozenset()  # numbers of their written cells
     straight: tuple[str, object] | None = None  # an INSERT of new rows, and its arguments
+    net: int | None = None  # keys that begin, less those that end; None: it is not known
 
     @property
     def is_staged(self) -> bool:
@@ -213,7 +218,9 @@ def apply_changes(
                 works[table.oid] = work
                 if work.is_staged:
                     catalog.make_stage(cursor, plan)
-        apply_works(cursor, works, inexact)
+        nets = [(work.plan.table, work.net) for work in works.values()]
+        with counting(cursor, catalog, expected(nets, inexact)):
+            apply_works(cursor, works, inexact)
 
 
 def is_in_order(table: TargetTable, columns: Sequence[str]) -> bool:
@@ -241,14 +248,20 @@ def _collapsed(
             packed = LastStates(*found)
             todo = Collapsed(columns, key, is_truncated=packed.is_truncated)
             return Work(
-                plan, todo, packed.deletes > 0, packed.upserts > 0, packed.is_truncated, packed
-            )
+                plan, todo, packed.deletes > 0, packed.upserts > 0, packed.is_truncated, packed,
+                net=None if packed.is_truncated else packed.net,
+            )  # fmt: skip
     todo = (one_by_one if in_order else collapse)(columns, run, key)
     lacking, unsent = _unsent(todo, plan)
     return Work(
         plan, todo, bool(todo.deletes), bool(todo.upserts), todo.is_truncated,
-        lacking=lacking, unsent=unsent,
+        lacking=lacking, unsent=unsent, net=known_net(todo),
     )  # fmt: skip
+
+
+def known_net(todo: Collapsed) -> int | None:
+    """How many rows the changes add to the table, less those that they take; None: unknown."""
+    return None if todo.is_truncated or todo.singles is not None else todo.net
 
 
 def _unsent(todo: Collapsed, plan: Plan) -> tuple[int, frozenset[int]]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from psycopg2 import sql
@@ -33,6 +34,7 @@ from spark_consumers.model import Cell, Change, Segment
 from spark_consumers.sinks.base import Bulk, StagedShape
 from spark_consumers.sinks.postgres.apply import Catalog, Work, apply_changes, apply_works
 from spark_consumers.sinks.postgres.catalog import MOST_COLUMNS
+from spark_consumers.sinks.postgres.conflicts import counting, expected
 from spark_consumers.sinks.postgres.plan import Plan
 from spark_consumers.sinks.postgres.refusals import about
 from spark_consumers.sinks.postgres.states import StagedRows, staged_types
@@ -208,6 +210,8 @@ class _Survey(NamedTuple):
     lacks: bool | None  # values were not sent
     new_lacks: bool | None  # of new rows, which the protocol does not know
     unnamed: bool | None  # rows do not carry their key
+    moved: bool | None  # keys changed
+    net: int  # rows that begin, less those that end
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +246,14 @@ class _Share:
         plan = self.rows.plan
         is_carried = set(plan.table.key) <= set(plan.columns) and not self.survey.unnamed
         return bool(plan.table.key) and is_carried and not plan.table.key_is_deferrable
+
+    @property
+    def net(self) -> int | None:
+        """How many rows it adds to its table, less those that it takes; None: unknown.
+
+        A key that changed is two records where Kafka's partitions go by it.
+        """
+        return None if self.is_truncated or self.survey.moved else self.survey.net
 
     def is_straight(self, inexact: Collection[str]) -> bool:
         """Say whether new rows need no look at what is there."""
@@ -310,19 +322,24 @@ class _Window:
             if share not in straight
         }
         new = {share.rows.plan.table.oid: self._new(share) for share in straight}
+        nets = [(share.rows.plan.table, share.net) for share in shares]
+        counted = partial(counting, self._cursor, self._catalog, expected(nets, inexact))
         if not any(share.has_states for share in straight):
-            apply_works(self._cursor, {**works, **new}, inexact)
+            with counted():
+                apply_works(self._cursor, {**works, **new}, inexact)
             return
         self._cursor.execute("SAVEPOINT straight")
         try:
-            apply_works(self._cursor, {**works, **new}, inexact)
+            with counted():
+                apply_works(self._cursor, {**works, **new}, inexact)
         except TargetRefused as error:
             if error.where.get("sqlstate") != _UNIQUE_VIOLATION:
                 raise
             # Someone else's row stands there. The stream's rows win, as in the driver's lane.
             self._cursor.execute("ROLLBACK TO SAVEPOINT straight")
             again = {s.rows.plan.table.oid: self._work(s) for s in straight if s.has_states}
-            apply_works(self._cursor, {**works, **new, **again}, inexact)
+            with counted():
+                apply_works(self._cursor, {**works, **new, **again}, inexact)
 
     def _new(self, share: _Share) -> Work:
         plan = share.rows.plan

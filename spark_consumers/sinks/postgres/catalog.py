@@ -53,6 +53,7 @@ class TargetTable:
     uniques: tuple[TargetUnique, ...]
     parents: frozenset[int]  # oids of tables that our foreign keys point at
     children: frozenset[int]  # oids of tables whose foreign keys point here
+    is_counted: bool = False  # the server counts its rows under this oid
     shadow: TableId | None = None  # what is described: where its rows go until END of its load
 
     @property
@@ -64,7 +65,7 @@ class TargetTable:
 MOST_COLUMNS: Final = 1600  # of a table; PostgreSQL manual, appendix "PostgreSQL Limits"
 
 _COLUMNS: Final = f"""
-SELECT c.oid, n.nspname, c.relname, a.attname,
+SELECT c.oid, n.nspname, c.relname, c.relkind = 'r' AND NOT c.relhassubclass, a.attname,
        format_type(base.oid, base.modifier),
        NOT a.attnotnull, a.attgenerated <> '', a.attidentity = 'a',
 {EQUALITY}
@@ -115,7 +116,8 @@ def read_tables(
     cursor.execute(product.columns or _COLUMNS, names_of)
     names: dict[int, TableId] = {}
     columns: dict[int, dict[str, TargetColumn]] = {}
-    for oid, schema, table, name, *rest in cursor.fetchall():
+    counted: dict[int, bool] = {}
+    for oid, schema, table, counted[oid], name, *rest in cursor.fetchall():
         names[oid] = TableId(schema, table)
         there = columns.setdefault(oid, {})
         if name is not None:  # a table may have no column at all
@@ -137,6 +139,7 @@ def read_tables(
             indexes.get(oid, []),
             parents=frozenset(parent for child, parent in links if child == oid),
             children=frozenset(child for child, parent in links if parent == oid),
+            is_counted=counted[oid],
         )
         for oid, table in names.items()
     }
@@ -150,6 +153,7 @@ def _table(
     *,
     parents: frozenset[int],
     children: frozenset[int],
+    is_counted: bool,
 ) -> TargetTable:
     key: tuple[str, ...] = ()
     key_is_deferrable = False
@@ -162,7 +166,7 @@ def _table(
         else:
             uniques.append(TargetUnique(name, () if expressions else tuple(of), deferrable))
     return TargetTable(
-        table, oid, columns, key, key_is_deferrable, tuple(uniques), parents, children
+        table, oid, columns, key, key_is_deferrable, tuple(uniques), parents, children, is_counted
     )
 
 

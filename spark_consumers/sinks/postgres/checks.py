@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -13,9 +13,10 @@ from schemas.findings import Finding, Level, refused
 from schemas.tables import TableId, TableSchema
 from spark_consumers.errors import ApplyError, TargetDown, TargetRefused
 from spark_consumers.model import Ledger
-from spark_consumers.sinks.base import Inspector, Setup
+from spark_consumers.sinks.base import Inspector, Met, Setup
 from spark_consumers.sinks.postgres import rights as pg_rights
 from spark_consumers.sinks.postgres.apply import Catalog
+from spark_consumers.sinks.postgres.conflicts import read_conflicts
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused, safely
 from spark_consumers.sinks.postgres.ledger import read_ledger
 from spark_consumers.sinks.postgres.products import OPENGAUSS, POSTGRES, TargetProduct
@@ -48,6 +49,11 @@ class PostgresInspector(Inspector):
         except DRIVER_ERRORS as exc:
             self.close()  # the next look makes another one
             raise ours(exc) from exc
+
+    def conflicts(self) -> Mapping[str, Met]:
+        """What `apply` met of others' changes."""
+        with self._asking() as cursor:
+            return read_conflicts(cursor, self._setup.source)
 
     def reach(self) -> Iterator[Finding]:
         """The server, its database, and the role's rights there."""

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from schemas import ownership
 from spark_consumers.errors import Superseded
 from spark_consumers.model import Ledger
-from spark_consumers.sinks.postgres.rights import foreign_problems, look_at_ours
+from spark_consumers.sinks.postgres.rights import our_tables
 from spark_consumers.sinks.step import COMPARED
 
 _TABLES: Final = """
@@ -33,7 +32,16 @@ CREATE TABLE IF NOT EXISTS gauss_cdc.loads (  -- that began and did not end
 CREATE TABLE IF NOT EXISTS gauss_cdc.shadows (  -- loads whose rows readers see from END on
     source text, table_schema text, table_name text,
     shadow text NOT NULL,  -- a table of this schema, with the rows
-    PRIMARY KEY (source, table_schema, table_name))
+    PRIMARY KEY (source, table_schema, table_name));
+CREATE TABLE IF NOT EXISTS gauss_cdc.conflicts (  -- with what others changed, since its load
+    source text, table_schema text, table_name text,
+    overwritten bigint NOT NULL, missing bigint NOT NULL,  -- rows
+    last_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (source, table_schema, table_name));
+CREATE TABLE IF NOT EXISTS gauss_cdc.lease (  -- who applies; all others wait
+    source text PRIMARY KEY, holder text NOT NULL, expires timestamptz NOT NULL,
+    keeper bigint, keeper_since timestamptz,  -- the session that renews it
+    worker bigint, worker_since timestamptz)  -- the session of the steps
 """
 _FIELDS: Final = (
     "source", "epoch", "n", "seq", "writer", "instance", "next_offset", "cluster_id", "fence",
@@ -46,20 +54,18 @@ _UPDATE: Final = "UPDATE gauss_cdc.ledger SET {}, applied_at = now() WHERE sourc
 )
 
 
-def take_fence(cursor: Any, source: str) -> tuple[Ledger, str]:
-    """Make schema and row where they are missing; return the ledger with the next fence.
-
-    Second is what stands before a statement on the ledger, and fails if that is another table.
-    """
+def make_tables(cursor: Any) -> Mapping[str, int]:
+    """Make schema and tables where they are missing; return the tables' oids."""
     # Looked for first: not every product knows IF NOT EXISTS of a schema.
     cursor.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = 'gauss_cdc'")
     if cursor.fetchone() is None:
         cursor.execute("CREATE SCHEMA gauss_cdc")
     cursor.execute(_TABLES)
-    ours = look_at_ours(cursor)  # now: somebody may have been faster
-    for problem in foreign_problems(ours):
-        raise problem
-    guard = ownership.guard("ledger", ours.oids["ledger"])
+    return our_tables(cursor)  # now: somebody may have been faster
+
+
+def take_fence(cursor: Any, source: str, guard: str) -> Ledger:
+    """Make the row where it is missing; return the ledger with the next fence."""
     ledger = lock_ledger(cursor, source, guard)
     if ledger is None:
         ledger = Ledger(source)
@@ -72,11 +78,11 @@ def take_fence(cursor: Any, source: str) -> tuple[Ledger, str]:
     cursor.execute(
         "UPDATE gauss_cdc.ledger SET fence = %s WHERE source = %s", (ledger.fence, source)
     )
-    return ledger, guard
+    return ledger
 
 
 def lock_ledger(cursor: Any, source: str, guard: str) -> Ledger | None:
-    """Read the row and hold it until the transaction ends; `guard` is `take_fence`'s."""
+    """Read the row and hold it until the transaction ends; `guard`: see `ownership.guard`."""
     cursor.execute(f"{guard}{_SELECT} FOR UPDATE", (source,))
     row = cursor.fetchone()
     return None if row is None else _ledger(row)
@@ -85,10 +91,7 @@ def lock_ledger(cursor: Any, source: str, guard: str) -> Ledger | None:
 def read_ledger(connection: Any, source: str) -> Ledger | None:
     """Look at a target's ledger without taking part; None where nothing was applied yet."""
     with connection.cursor() as cursor:
-        ours = look_at_ours(cursor)
-        for problem in foreign_problems(ours):
-            raise problem
-        if "ledger" not in ours.oids:
+        if "ledger" not in our_tables(cursor):
             return None
         cursor.execute(_SELECT, (source,))
         row = cursor.fetchone()
@@ -102,10 +105,16 @@ def move_ledger(cursor: Any, before: Ledger, upto: Ledger) -> None:
         raise Superseded("the ledger moved", built_on=before.seq)
 
 
-def move_or_fail(before: Ledger, upto: Ledger, guard: str) -> tuple[str, list[object]]:
-    """Return a statement that writes what changed, and fails where the ledger is not `before`."""
+def move_or_fail(
+    before: Ledger, upto: Ledger, guard: str, more: str = ""
+) -> tuple[str, list[object]]:
+    """Return a statement that writes what changed, and fails where the ledger is not `before`.
+
+    `more`: what else to evaluate, behind a comma.
+    """
     update, values = _moving(before, upto)
-    return f"{guard}WITH moved AS ({update} RETURNING 1) SELECT 1 / count(*) FROM moved", values
+    text = f"{guard}WITH moved AS ({update} RETURNING 1)"
+    return f"{text} SELECT 1 / count(*){more} FROM moved", values
 
 
 def _moving(before: Ledger, upto: Ledger) -> tuple[str, list[object]]:

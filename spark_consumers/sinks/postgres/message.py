@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from schemas.control import SchemaChange, TableLoad
 from schemas.tables import UNCHANGED, TableId
 from spark_consumers.compact import Collapsed, Image, Key, by_columns, collapse, one_by_one
 from spark_consumers.dialects.base import quote
 from spark_consumers.model import Cell, Change, Ledger, Rows, Segment
-from spark_consumers.sinks.postgres.apply import Catalog, is_in_order
+from spark_consumers.sinks.base import Met
+from spark_consumers.sinks.postgres import conflicts
+from spark_consumers.sinks.postgres.apply import Catalog, is_in_order, known_net
 from spark_consumers.sinks.postgres.catalog import TargetTable, parents_first
 from spark_consumers.sinks.postgres.driver import part
 from spark_consumers.sinks.postgres.ledger import move_or_fail
@@ -43,13 +46,21 @@ class StepMessage:
     known: Ledger  # what the target holds, unless someone else came in between
     guard: str  # before a statement on the ledger
     statements: list[_Statement] = field(default_factory=list)
+    counted: list[conflicts.Expected] = field(default_factory=list)
 
     def text(self) -> tuple[str, list[object]]:
         """Everything, in one text, and its values."""
-        return (
-            "; ".join(text for text, _ in self.statements),
-            [value for _, values in self.statements for value in values],
-        )
+        texts = [text for text, _ in self.statements]
+        if self.counted:
+            texts.append(conflicts.compare(self.counted))
+        return "; ".join(texts), [value for _, values in self.statements for value in values]
+
+    def answered(self, cursor: Any) -> dict[TableId, Met]:
+        """What others changed, once it is done."""
+        met: dict[TableId, Met] = {}
+        if self.counted:
+            conflicts.note(met, self.counted, conflicts.compared(cursor.fetchone()))
+        return met
 
     @property
     def ddl(self) -> Sequence[SchemaChange]:
@@ -71,7 +82,8 @@ class StepMessage:
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
         """First of all: who is late waits here, and writes nothing."""
-        self.statements.insert(0, move_or_fail(before, upto, self.guard))
+        more = conflicts.keep(self.counted) if self.counted else ""
+        self.statements.insert(0, move_or_fail(before, upto, self.guard, more))
 
     def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
         if (after, before) != (FIRST, LAST):
@@ -81,6 +93,9 @@ class StepMessage:
             return
         if not self.catalog.is_replica:
             self.statements.append(("SET CONSTRAINTS ALL DEFERRED", ()))
+        if self.catalog.has_counts:
+            nets = [(work.plan.table, known_net(work.todo)) for work in works]
+            self.counted = conflicts.expected(nets, inexact)
         by_oid = {work.plan.table.oid: work for work in works}
         order = [by_oid[t.oid] for t in parents_first(work.plan.table for work in works)]
         for work in reversed(order):

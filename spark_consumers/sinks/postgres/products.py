@@ -57,6 +57,8 @@ class TargetProduct:
     has_blocking_pids: bool
     has_policies: bool  # row security that row_security_active() reports
     has_images: bool  # rows are compared as they are stored: *<>, from PostgreSQL 9.4
+    session: str  # what names a session in pg_stat_activity
+    end_session: str
 
 
 # Keepalives at both ends: without them a server that lost us keeps the lock for two hours.
@@ -81,15 +83,18 @@ POSTGRES: Final = TargetProduct(
     may_lose_empty=False,
     has_policies=True,
     has_images=True,
+    session="pid",
+    end_session="SELECT pg_terminate_backend(%(pid)s)",
     limits=(*_SILENCE, _LOCKS),
     has_blocking_pids=True,
 )
 
 # pg_attrdef.adgencol distinguishes generated columns (`s`) from defaults; it is read from the row
 # as JSON, where foreign text has its quotes escaped, since servers without generated columns
-# lack it.  There are no domains.  An array can be compared if its elements can.
+# lack it.  What its functions say of rows that a transaction wrote was not seen: they are not
+# asked.  There are no domains.  An array can be compared if its elements can.
 _GAUSS_COLUMNS: Final = f"""
-SELECT c.oid, n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
+SELECT c.oid, n.nspname, c.relname, false, a.attname, format_type(a.atttypid, a.atttypmod),
        NOT a.attnotnull,
        EXISTS (SELECT 1 FROM pg_catalog.pg_attrdef d
                WHERE d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -117,6 +122,8 @@ OPENGAUSS: Final = TargetProduct(
     may_lose_empty=True,
     has_policies=False,
     has_images=False,
+    session="sessionid",  # of a session that waits in a thread pool, pid is 0
+    end_session="SELECT pg_terminate_session(%(pid)s, %(session)s)",
     limits=_SILENCE,
     has_blocking_pids=False,
 )

@@ -7,7 +7,7 @@ begins, `check` shows them all.  A hint is the statement that gives the right.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from schemas.ownership import LEDGER, OwnSchema, is_trusted, look
@@ -35,7 +35,7 @@ LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = 'gauss_cdc'
 _LEDGER: Final = """
 SELECT c.relname::text FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = 'gauss_cdc' AND c.relname IN ('ledger', 'tables')
+WHERE n.nspname = 'gauss_cdc' AND c.relname IN ('ledger', 'tables', 'lease', 'conflicts')
   AND NOT (has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
            AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'))
 """
@@ -128,6 +128,14 @@ def foreign_problems(ours: OwnSchema) -> Iterator[TargetRefused]:
     """What stands in the ledger's schema and is not ours."""
     for found in ours.foreign:
         yield TargetRefused(str(found), hint=found.way_out)
+
+
+def our_tables(cursor: Any) -> Mapping[str, int]:
+    """Return the oids of the tables of ours that are there; raise where one is not ours."""
+    ours = look_at_ours(cursor)
+    for problem in foreign_problems(ours):
+        raise problem
+    return ours.oids
 
 
 def look_at_ours(cursor: Any) -> OwnSchema:

@@ -1,16 +1,15 @@
 """A PostgreSQL or openGauss target: rows, DDL and the ledger move in one transaction.
 
-    start   wait for the advisory lock of this source, make schema `gauss_cdc`,
-            take the fence in a transaction of its own
+    start   make schema `gauss_cdc`, take the lease of the source, and the fence in a
+            transaction of its own
     step    the rules of ../step.py in one transaction; a small step is one message
 
-The lock keeps a second applier waiting; what makes a step safe is the comparison.
+The lease keeps a second applier waiting; what makes a step safe is the comparison.
 """
 
 from __future__ import annotations
 
 import itertools
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -21,13 +20,16 @@ from typing import Any, Final
 import psycopg2
 
 from schemas.control import LoadPhase, SchemaChange, TableLoad
+from schemas.ownership import guard
 from schemas.tables import TableId
 from spark_consumers.dialects import DIALECTS, EXTRAS, INSIDE
 from spark_consumers.errors import (
     ApplyError,
+    Fenced,
     MissingColumn,
     MissingTable,
     NotExpressible,
+    RowMissing,
     TargetDown,
     TargetError,
     TargetNotPermitted,
@@ -35,7 +37,8 @@ from spark_consumers.errors import (
 )
 from spark_consumers.ledger import NOT_LOADED, unshown
 from spark_consumers.model import Change, Ledger, Rows, Segment
-from spark_consumers.sinks.base import Bulk
+from spark_consumers.sinks.base import Bulk, Met
+from spark_consumers.sinks.lease import Keeper
 from spark_consumers.sinks.postgres.apply import (
     Catalog,
     apply_changes,
@@ -52,11 +55,14 @@ from spark_consumers.sinks.postgres.bulk import (
     load_bulk,
     types_of,
 )
+from spark_consumers.sinks.postgres.conflicts import Conflicts, lacking
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, safely
 from spark_consumers.sinks.postgres.encoding import take_bytes
 from spark_consumers.sinks.postgres.exchange import exchange
+from spark_consumers.sinks.postgres.lease import PostgresLease
 from spark_consumers.sinks.postgres.ledger import (
     lock_ledger,
+    make_tables,
     move_ledger,
     read_ledger,
     take_fence,
@@ -73,16 +79,16 @@ from spark_consumers.sinks.postgres.rights import (
 )
 from spark_consumers.sinks.postgres.shadows import Shadows
 from spark_consumers.sinks.postgres.tables import OpenLoads, Tables
-from spark_consumers.sinks.postgres.waits import REPORT_EVERY, Waits, holder
+from spark_consumers.sinks.postgres.waits import Waits
 from spark_consumers.sinks.step import FIRST, Place, check_fence, divided, shapes_of, step
 
 _OF_TABLES: Final = (TargetRefused, MissingTable, MissingColumn)
 # What a COPY into a table meets and a staged row does not: a row of somebody else under its key,
 # row-level security.
 _OF_COPY: Final = frozenset({"23505", "0A000"})
-_LOCK_CLASS: Final = 0x67637364  # one number of ours among the advisory locks of a database
+# What two appliers meet that make schema and tables at once.
+_MADE_MEANWHILE: Final = frozenset({"23505", "42P06", "42P07"})
 _MESSAGE_ROWS: Final = 50  # up to which a message costs the server less than staging tables
-_LOCK_POLL: Final = 0.3  # seconds; short, so that a signal is noticed
 
 # Not every server has each of them; settings in the dsn's `options` are kept.
 _SET_IF_KNOWN: Final = (
@@ -145,33 +151,69 @@ class PostgresSink:
             code=code,
             on_note=on_note,
         )
-        self._on_wait, self._on_step, self._on_note = on_wait, on_step, on_note
+        self._on_step, self._on_note = on_step, on_note
         self._runs_definitions = ddl == "all"
         # Staging tables of this source, whatever its name holds.
         self._stages = f"stage_{zlib.crc32(source.encode()):08x}_"
         self._attempts = itertools.count()  # of staging: a table's name is one attempt's
         self._has_staged = False  # since the ledger was read
+        self._lease = PostgresLease(
+            self._connect, source, product, stages=self._stages, on_wait=on_wait
+        )
+        self._keeper = Keeper(self._lease, source)
+        self._conflicts = Conflicts(source, on_note)
         self._waits = Waits(self._connect, on_wait, has_blocking_pids=product.has_blocking_pids)
         self._pid = 0  # of the connection's backend
         self._conn: Any = None
         self._fence: int | None = None
-        self._guard = ""  # before a statement on the ledger
+        self._guard = ""  # before a statement on the ledger, once our tables are there
         self._message_rows = message_rows if product.has_on_conflict else -1
         self._known: Ledger | None = None  # what the target held after our last transaction
         self._catalog = self._unread(self._shadows)
 
-    def start(self) -> Ledger:
-        """Wait until no other applier of this source runs, then take the fence."""
-        with self._transaction() as cursor:
-            ledger, self._guard = take_fence(cursor, self._source)
-            self._drop_staged(cursor)
+    def start(self) -> Ledger | None:
+        """Take the lease, then the fence; None: another applier of this source runs."""
+        if not self._keeper.holds and not self._take_lease():
+            return None
+        try:
+            with self._transaction() as cursor:
+                lock_ledger(cursor, self._source, self._guard)
+                # Behind the lock, in its transaction: else it may be lost while this one waits.
+                self._keeper.heard(self._lease.record(cursor))
+                ledger = take_fence(cursor, self._source, self._guard)
+                self._drop_staged(cursor)
+        except Fenced:
+            return None  # it has begun nothing, and waits again
         self._fence, self._known = ledger.fence, ledger
         return ledger
 
+    def _take_lease(self) -> bool:
+        try:
+            if not self._guard:
+                with self._transaction() as cursor:
+                    oids = make_tables(cursor)
+                self._lease.guard = guard("lease", oids["lease"])
+                self._guard = guard("ledger", oids["ledger"])
+            with self._transaction() as cursor:
+                self._conn.autocommit = True
+                is_taken = self._lease.take(cursor)
+                self._conn.autocommit = False
+        except TargetError as error:
+            if error.where.get("sqlstate") in _MADE_MEANWHILE:
+                return False
+            raise
+        if is_taken:
+            self._keeper.begin()
+        return is_taken
+
+    def check(self) -> None:
+        """Raise Fenced where another applier is known to have taken over."""
+        self._keeper.check()
+
     def ledger(self) -> Ledger:
         """What the target holds now; raise Fenced where another applier took over."""
-        if self._fence is None:
-            return self.start()
+        if self._fence is None and (ledger := self.start()) is not None:
+            return ledger
         with self._transaction() as cursor:
             # Waits for a commit of ours that is still running somewhere.
             there = lock_ledger(cursor, self._source, self._guard)
@@ -234,6 +276,7 @@ class PostgresSink:
             conn.autocommit = True  # the statements of one message are one transaction
             with self._waits.watched(self._pid), conn.cursor() as cursor:
                 cursor.execute(*message.text())
+                met = message.answered(cursor)
             conn.autocommit = False
         except UnicodeEncodeError:  # bytes that are no text: nothing was sent
             conn.autocommit = False
@@ -249,31 +292,50 @@ class PostgresSink:
             raise
         self._known = upto
         self._on_step("committed")
+        self._tell(met)
         return upto
 
     def _step(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger:
         if isinstance(staged, StagedBulk):
             staged.bulk.driver_rows = 0  # of this attempt
-        with self._transaction() as cursor:
-            waiting = {
-                name for name, why in segment.after.inexact.items() if unshown(why) == NOT_LOADED
-            }
-            one = _Step(
-                cursor, self._source, self._guard, self._catalog, self._tables, self._loads, staged,
-                waiting, self._on_note, self._shadows, segment.loads, keeps=self._keeps,
-            )  # fmt: skip
-            upto = step(one, segment, fence=self._fence, on_step=self._on_step)
-            if isinstance(staged, StagedBulk):
-                drop_stages(cursor, staged.stages)
+        waiting = {
+            name for name, why in segment.after.inexact.items() if unshown(why) == NOT_LOADED
+        }
+        try:
+            with self._transaction() as cursor:
+                one = _Step(
+                    cursor, self._source, self._guard, self._catalog, self._tables, self._loads,
+                    staged, waiting, self._on_note, self._shadows, segment.loads,
+                    keeps=self._keeps,
+                )  # fmt: skip
+                upto = step(one, segment, fence=self._fence, on_step=self._on_step)
+                if isinstance(staged, StagedBulk):
+                    drop_stages(cursor, staged.stages)
+                met = dict(self._catalog.met)
+        except RowMissing as error:  # of a table that is not exact from the next attempt on
+            self._conflicts.add(lacking(error))
+            raise
         self._known = upto
         self._on_step("committed")
+        self._tell(met)
         return upto
 
+    def _tell(self, met: Mapping[TableId, Met]) -> None:
+        """Say what a durable step met; a target that is down is told with the next ones."""
+        self._conflicts.add(met)
+        if not self._conflicts.waiting:
+            return
+        with suppress(TargetDown):
+            with self._transaction() as cursor:
+                self._conflicts.write(cursor)
+            self._conflicts.waiting.clear()
+
     def close(self) -> None:
-        """End the connection, and with it the lock."""
+        """Give the lease back, and end the connections."""
         if self._has_staged and self._conn is not None:
             with suppress(ApplyError):
                 self.ledger()  # removes what was staged and not applied
+        self._keeper.close()
         self._waits.close()
         self._give_up()
 
@@ -293,6 +355,7 @@ class PostgresSink:
             conn = self._connected()
             self._catalog.absent.clear()  # others may have made them since
             self._catalog.schemas.clear()
+            self._catalog.met.clear()
             with self._waits.watched(self._pid), conn.cursor() as cursor:
                 yield cursor
                 conn.commit()
@@ -379,30 +442,16 @@ class PostgresSink:
             self._tables.ask_again()
             self._catalog = self._unread(self._shadows)
             self._catalog.is_replica, self._catalog.takes_bytes = is_replica, take_bytes(conn)
-            self._lock(cursor)
+            cursor.execute("SELECT current_setting('track_counts') = 'on'")
+            (self._catalog.has_counts,) = cursor.fetchone()
+            if self._keeper.holds:
+                self._keeper.heard(self._lease.record(cursor))
         conn.autocommit = False
 
     def _set_up(self, cursor: Any) -> None:
         cursor.execute(self._product.settings)
         for setting in self._product.limits:
             cursor.execute(_SET_IF_KNOWN, setting)
-
-    def _lock(self, cursor: Any) -> None:
-        """Hold the source's advisory lock for the life of this connection."""
-        mine = zlib.crc32(self._source.encode()) - (1 << 31)
-        noted = float("-inf")
-        while True:
-            cursor.execute("SELECT pg_try_advisory_lock(%s, %s)", (_LOCK_CLASS, mine))
-            if cursor.fetchone()[0]:
-                return
-            if time.monotonic() - noted >= REPORT_EVERY:
-                noted = time.monotonic()
-                who = holder(cursor, _LOCK_CLASS, mine)
-                self._on_wait(
-                    f"another applier of {self._source} holds the target, {who or 'which'}; "
-                    "waiting for it to end"
-                )
-            time.sleep(_LOCK_POLL)
 
     def _drop_staged(self, cursor: Any) -> None:
         """Remove all staging tables of the source; whoever holds its ledger may."""

@@ -89,17 +89,17 @@ class StagedRows:
 
     # -- questions
     def survey(self) -> str:
-        """Ask for: rows; whether some change or delete, truncate, lack values, break the rules.
-
-        The last: whether some row is not named by its key.
-        """
+        """Ask for what `bulk.Survey` has."""
         new = [f"{self._new(k)} IS NULL" for k in self.key] or ["false"]
         old = [f"b{k} IS NULL" for k in self.key] or ["false"]
+        moved = [f"b{k} <> {self._new(k)}" for k in self.key] or ["false"]
         return (
             "SELECT count(*), bool_or(op NOT IN ('c', 'r')), bool_or(op = 't'), "
             "bool_or(unsent IS NOT NULL), bool_or(op IN ('c', 'r') AND unsent IS NOT NULL), "
             f"bool_or(CASE op WHEN 't' THEN false WHEN 'd' THEN carried IS NULL OR {_any(old)} "
-            f"ELSE {_any(new)} OR carried IS NOT NULL AND op = 'u' AND ({_any(old)}) END) "
+            f"ELSE {_any(new)} OR carried IS NOT NULL AND op = 'u' AND ({_any(old)}) END), "
+            f"bool_or(op = 'u' AND carried IS NOT NULL AND ({_any(moved)})), "
+            "count(*) FILTER (WHERE op IN ('c', 'r')) - count(*) FILTER (WHERE op = 'd') "
             f"FROM {self.stage} WHERE {self.where}"
         )
 

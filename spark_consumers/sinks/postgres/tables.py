@@ -160,12 +160,13 @@ class OpenLoads:
         return None if row is None else int(row[0])
 
     def _loaded_at_end(self, cursor: Any, table: TableId) -> int | None:
-        """Forget the load; the same as `_loaded`."""
+        """Forget the load, and what the rows before it met; the same as `_loaded`."""
         self._counted.discard(table)
+        of_table = "WHERE source = %s AND table_schema = %s AND table_name = %s"
         cursor.execute(
-            "DELETE FROM gauss_cdc.loads "
-            "WHERE source = %s AND table_schema = %s AND table_name = %s RETURNING loaded",
-            (self._source, *table),
+            f"DELETE FROM gauss_cdc.conflicts {of_table};"
+            f" DELETE FROM gauss_cdc.loads {of_table} RETURNING loaded",
+            (self._source, *table) * 2,
         )
         row = cursor.fetchone()
         return None if row is None else int(row[0])

@@ -22,7 +22,7 @@ REPORT_EVERY: Final = 30.0
 _LOOK: Final = 0.5
 _GOODBYE: Final = 2.0  # it may be connecting to a server that does not answer
 
-_WHO: Final = (
+WHO: Final = (
     "a.pid, coalesce(a.usename::text, '?'), coalesce(nullif(a.application_name, ''), '?'),"
     " coalesce(host(a.client_addr), 'local'),"
     " to_char(coalesce(a.query_start, a.backend_start), 'YYYY-MM-DD HH24:MI:SS TZ'),"
@@ -30,9 +30,9 @@ _WHO: Final = (
 )
 # Prepared transactions hold locks, too, and have no session.
 _BLOCKERS: Final = {
-    True: f"SELECT p.pid, {_WHO} FROM (SELECT DISTINCT unnest(pg_blocking_pids(%s)) AS pid) AS p"
+    True: f"SELECT p.pid, {WHO} FROM (SELECT DISTINCT unnest(pg_blocking_pids(%s)) AS pid) AS p"
     " LEFT JOIN pg_stat_activity a ON a.pid = p.pid",
-    False: f"SELECT DISTINCT h.pid, {_WHO} FROM pg_locks w JOIN pg_locks h"
+    False: f"SELECT DISTINCT h.pid, {WHO} FROM pg_locks w JOIN pg_locks h"
     " ON h.granted AND h.pid IS DISTINCT FROM w.pid AND h.locktype = w.locktype"
     " AND h.database IS NOT DISTINCT FROM w.database"
     " AND h.relation IS NOT DISTINCT FROM w.relation"
@@ -49,18 +49,6 @@ SELECT DISTINCT l.relation::regclass::text FROM pg_locks l JOIN pg_locks h USING
 JOIN pg_class c ON c.oid = l.relation AND c.relkind IN ('r', 'p')
 WHERE l.pid = %s AND h.pid = ANY(%s) AND l.mode = 'RowExclusiveLock' AND h.granted
 """
-_ADVISORY: Final = (
-    f"SELECT a.pid, {_WHO} FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
-    " WHERE l.locktype = 'advisory' AND l.granted AND l.classid::bigint = %s"
-    " AND l.objid::bigint = %s AND l.database = (SELECT oid FROM pg_database"
-    " WHERE datname = current_database())"
-)
-
-
-def holder(cursor: Any, space: int, key: int) -> str:
-    """Who holds an advisory lock of two numbers, for display; "" if none does."""
-    cursor.execute(_ADVISORY, (space & 0xFFFF_FFFF, key & 0xFFFF_FFFF))
-    return ", ".join(map(_person, cursor.fetchall()))
 
 
 class Waits:
@@ -131,10 +119,11 @@ class Waits:
                     cursor.execute(_BOTH, (pid, [person[0] for person in people]))
                     where = [name for (name,) in cursor.fetchall()]
         place = f"for a lock on {', '.join(where)}" if where else "for a lock"
-        return f"{place}, held by {', '.join(map(_person, people))}"
+        return f"{place}, held by {', '.join(map(person, people))}"
 
 
-def _person(row: Any) -> str:
+def person(row: Any) -> str:
+    """Write a session, of pid and WHO."""
     pid, _, user, application, address, since, state = row
     if row[1] is None:
         return f"pid {pid}" if pid else "a prepared transaction (see pg_prepared_xacts)"

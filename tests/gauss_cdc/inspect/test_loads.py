@@ -9,7 +9,7 @@ from rich.console import Console
 
 from gauss_cdc.inspect.loads import loads_under_way, waiting_lines
 from gauss_cdc.inspect.look import standing_table
-from gauss_cdc.inspect.metrics import of_loads
+from gauss_cdc.inspect.metrics import of_tables
 from gauss_cdc.inspect.places import CutsStanding, ReplicationStatus
 from producer.core.reread import EVERYTHING
 from producer.sources.requests import AskedAgain
@@ -83,7 +83,7 @@ def test_status_shows_it_to_people_to_programs_and_as_metrics() -> None:
 
     samples = {
         sample.name: (sample.labels["table"], sample.value)
-        for gauge in of_loads(standing, ["bank"], ["source"])
+        for gauge in of_tables(standing, ["bank"], ["source"])
         for sample in gauge.samples
     }
     assert samples == {

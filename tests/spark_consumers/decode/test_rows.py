@@ -129,7 +129,9 @@ def staged(states: Collapsed) -> LastStates:
         cells = dict(zip(states.key, where, strict=True))
         lines.append(f"d{nowhere}\t{line([cells.get(name) for name in states.columns])}")
     text = "".join(lines).encode()
-    return LastStates(states.is_truncated, len(states.upserts), len(states.deletes), text)
+    return LastStates(
+        states.is_truncated, len(states.upserts), len(states.deletes), text, net=states.net
+    )
 
 
 # ---------------------------------------------------------------- any table, any row
