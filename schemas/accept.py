@@ -223,7 +223,7 @@ class CutReplay:
         if head.writer != self.writer + 1:  # each START counts: it cannot have been the next one
             raise CutGap(f"offset {offset}: START of writer {head.writer} after {self.writer}")
         if head.epoch != self.epoch:
-            if cut.prev is None or cut.prev != (self.epoch, self.seq, self.n):
+            if cut.prev != (self.epoch, self.seq, self.n):
                 known = (self.epoch, self.seq, self.n)
                 raise CutGap(f"offset {offset}: epoch {head.epoch} follows {cut.prev}, not {known}")
             self.known, self.ends, self.csn = {}, {}, 0

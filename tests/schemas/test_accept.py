@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.accept import CutGap, CutIdentity, CutReplay, Foreign, Record, replay_tail
+from schemas.accept import (
+    CutGap,
+    CutIdentity,
+    CutReplay,
+    Foreign,
+    Record,
+    counts,
+    judge,
+    replay_tail,
+)
 from schemas.control import (
     CommitEntry,
     Commits,
@@ -17,6 +26,7 @@ from schemas.control import (
     Identity,
     LoadPhase,
     Looked,
+    NewerFormat,
     Prev,
     Range,
     Start,
@@ -93,6 +103,25 @@ def test_commits_move_n_seq_and_resume_and_say_where_our_rows_end() -> None:
     assert (replay.n, replay.seq, replay.resume) == (3, 3, 35)
     assert replay.known == {3: (30, 703)}
     assert replay.ends == {("bank.public.a", 0): 30}
+    assert replay.csn == 5
+
+
+def test_resume_and_csn_do_not_go_back() -> None:
+    replay = replayed(start(1), commits(2, 1), beat(2, resume=90))
+    older = commits(3, 2)
+    entries = tuple(replace(entry, csn=3) for entry in older.commits)
+
+    assert replay.accept(4, replace(older, commits=entries)) is not None
+    assert (replay.resume, replay.csn) == (90, 5)
+
+
+def test_the_greatest_epoch_is_that_of_any_record() -> None:
+    replay = replayed(start(1))
+    for epoch in (5, 2):
+        replay.follow(2, beat(1, epoch=epoch))
+
+    assert replay.greatest == 5
+    assert replay.epoch == 1
 
 
 def test_what_was_looked_at_is_that_of_a_state_and_of_tables_that_began_behind_it() -> None:
@@ -115,16 +144,17 @@ def test_what_was_looked_at_is_that_of_a_state_and_of_tables_that_began_behind_i
         pytest.param(commits(1, 1), id="n of COMMITS repeats"),
         pytest.param(commits(2, 2), id="seq jumps"),
         pytest.param(commits(2, 1, 3), id="seq jumps inside"),
+        pytest.param(commits(2, 1, 1), id="a seq twice"),
         pytest.param(replace(commits(2, 1), commits=()), id="no commits at all"),
         pytest.param(replace(commits(2, 1), head=head(2, seq=2)), id="last_seq is another"),
         pytest.param(load(3, LoadPhase.BEGIN), id="n of TABLE jumps"),
         pytest.param(beat(2), id="n of HEARTBEAT is ahead"),
         pytest.param(beat(0), id="n of HEARTBEAT is behind"),
         pytest.param(state(2), id="n of STATE is ahead"),
-        pytest.param(start(3, writer=2), id="n of START jumps"),
-        pytest.param(start(1, writer=2), id="n of START repeats"),
-        pytest.param(start(2, writer=3), id="a START was passed over"),
-        pytest.param(start(2, writer=2, seq=1), id="START knows another seq"),
+        pytest.param(start(3, writer=2, resume=1), id="n of START jumps"),
+        pytest.param(start(1, writer=2, resume=1), id="n of START repeats"),
+        pytest.param(start(2, writer=3, resume=1), id="a START was passed over"),
+        pytest.param(start(2, writer=2, seq=1, resume=1), id="START knows another seq"),
         pytest.param(start(2, writer=2, resume=7), id="START knows another resume"),
         pytest.param(commits(2, 1, epoch=2), id="epoch without its START"),
         pytest.param(start(2, writer=2, epoch=2), id="new epoch without prev"),
@@ -196,6 +226,12 @@ def test_a_ledger_goes_on_where_it_stands_and_compares_what_it_knows() -> None:
     assert replay.accept(1, commits(6, 4)) is not None
     assert replay.accept(2, start(7, writer=2, seq=4, resume=45)) is not None
 
+    unread = CutReplay.resumed(n=5, epoch=1, seq=3, writer=1, instance="w1")
+    assert unread.accept(0, start(6, writer=2, seq=3, resume=45)) is not None
+    known = CutReplay.resumed(n=5, epoch=1, seq=3, writer=1, instance="w1", resume=44)
+    with pytest.raises(CutGap, match="resume"):
+        known.accept(0, start(6, writer=2, seq=3, resume=45))
+
 
 # ---------------------------------------------------------------- takeovers
 def test_a_newer_writer_takes_over() -> None:
@@ -234,11 +270,36 @@ def test_a_new_epoch_follows_exactly_the_place_it_names() -> None:
     )
 
     assert (replay.epoch, replay.seq, replay.n, replay.resume) == (2, 0, 3, 900)
-    assert replay.known == {}
-    assert replay.ends == {}
+    assert (replay.known, replay.ends, replay.csn) == ({}, {}, 0)
 
 
 # ---------------------------------------------------------------- what is not ours
+def test_a_record_is_ours_by_its_key_and_its_bytes() -> None:
+    def read(value: bytes) -> Cut:
+        if value == b"newer":
+            raise NewerFormat("of format 99")
+        if value == b"junk":
+            raise ValueError("secret")
+        return beat(1)
+
+    def judged(key: bytes | None, value: bytes | None) -> Record:
+        return judge(key, value, source="bank", read=read)
+
+    assert judged(b"bank", b"value") == beat(1)
+    for key in (b"bank2", b"", None):
+        assert judged(key, b"value") == Foreign("its key is not the prefix")
+    assert judged(b"bank", None) == Foreign("it has no value")
+    assert judged(b"bank", b"newer") == Foreign("of format 99", is_newer=True)
+    assert judged(b"bank", b"junk") == Foreign("4 bytes are not a record of cuts")
+
+
+def test_only_what_counts_has_the_next_n() -> None:
+    of_load = load(2, LoadPhase.BEGIN)
+
+    assert [counts(cut) for cut in (start(1), commits(2, 1), of_load)] == [True] * 3
+    assert [counts(cut) for cut in (state(1), beat(1))] == [False] * 2
+
+
 JUNK = Foreign("7 bytes are not a record")
 
 
@@ -299,6 +360,14 @@ def test_a_lost_record_stays_suspected_whatever_its_writer_says_later() -> None:
         assert replay.follow(offset, later) is None
 
     assert "offset 4: n is 4, expected 3" in str(replay.suspect)
+    assert replay.follow(9, start(1)) is None, "it does not count"
+    assert replay.suspect is not None
+
+    newer = replayed(start(1))
+    for what in "ab":
+        assert newer.follow(2, Foreign(what, is_newer=True)) is None
+    assert str(newer.suspect) == "offset 2: a"
+    assert newer.alarms == 0
 
 
 def test_an_epoch_that_loads_all_tables_ends_any_gap() -> None:
@@ -309,6 +378,7 @@ def test_an_epoch_that_loads_all_tables_ends_any_gap() -> None:
     assert replay.accept(3, anew) is anew
 
     assert (replay.suspect, replay.n, replay.epoch, replay.writer) == (None, 40, 5, 7)
+    assert (replay.known, replay.ends, replay.csn, replay.alarms) == ({}, {}, 0, 0)
     assert replay.follow(4, replace(anew, head=replace(anew.head, epoch=4, writer=8))) is None
 
 
