@@ -426,12 +426,125 @@ def test_a_log_of_garbage_alone_has_no_tail() -> None:
 
 
 # ---------------------------------------------------------------- the tail
+READS: list[tuple[int, int]] = []
+
+
 def tail(records: Sequence[tuple[int, Record]], low: int = 0) -> CutReplay | None:
-    return replay_tail(
-        lambda a, b: [(o, c) for o, c in records if max(a, low) <= o < b],
-        low,
-        max((o + 2 for o, _ in records), default=low),
-    )
+    def read(a: int, b: int) -> list[tuple[int, Record]]:
+        assert a >= low, "the log begins later"
+        READS.append((a, b))
+        return [(o, c) for o, c in records if a <= o < b]
+
+    READS.clear()
+    return replay_tail(read, low, max((o + 2 for o, _ in records), default=low))
+
+
+def long_log(state_at: int, count: int = 500) -> list[tuple[int, Record]]:
+    """START, and a commit at every second offset, but for one STATE."""
+    log: list[tuple[int, Record]] = [(0, start(1))]
+    n, seq, base = 1, 0, 0
+    for at in range(2, 2 * count, 2):
+        if at == state_at:
+            log.append((at, state(n, seq=seq, resume=10 * seq + 5)))
+            base = at
+        else:
+            n, seq = n + 1, seq + 1
+            log.append((at, from_(base, commits(n, seq))))
+    return log
+
+
+@pytest.mark.parametrize(
+    ("state_at", "low", "reads"),
+    [
+        # Far away: is there one, all from there on, and what stands before it.
+        (0, 0, [(744, 1000), (0, 1), (0, 1000)]),
+        (600, 0, [(744, 1000), (600, 601), (600, 1000), (344, 600)]),
+        (600, 500, [(744, 1000), (600, 601), (600, 1000), (500, 600)]),
+        # In what was read: so is what stands before it, but for its very beginning.
+        (800, 0, [(744, 1000)]),
+        (744, 0, [(744, 1000), (488, 744)]),
+        # Without any, all is looked through.
+        (300, 302, [(744, 1000), (488, 1000), (302, 1000), (744, 1000), (488, 1000), (302, 1000)]),
+    ],
+)
+def test_no_more_of_a_long_log_is_read_than_that(
+    state_at: int, low: int, reads: list[tuple[int, int]]
+) -> None:
+    found = tail([(at, cut) for at, cut in long_log(state_at) if at >= low], low)
+
+    assert reads == READS
+    assert (found is None) is (low > state_at)
+    if found is not None:
+        assert (found.n, found.seq) == ((500, 499) if state_at == 0 else (499, 498))
+
+
+def by_nobody(cut: Cut) -> Cut:
+    """Written by somebody who goes on from a place of his own."""
+    return replace(cut, head=replace(cut.head, instance="nobody", n=50 + cut.head.n))
+
+
+@pytest.mark.parametrize("low", [0, 2])
+@pytest.mark.parametrize("named", [6, 2, 4, 5, 900])
+def test_a_forged_state_is_no_beginning_whatever_names_it(low: int, named: int) -> None:
+    """Of the same writer by its number, and other records name it, or anything before it."""
+    log: list[tuple[int, Record]] = [(0, start(1)), (2, from_(0, commits(2, 1)))]
+    log += [(4, state(2, seq=1, resume=15)), (5, from_(4, commits(3, 2)))]
+    log += [(6, by_nobody(state(3, seq=2))), (8, from_(named, by_nobody(beat(3))))]
+
+    found = tail([(at, cut) for at, cut in log if at >= low], low)
+
+    assert found is not None
+    assert (found.n, found.seq, found.instance) == (3, 2, "w1")
+
+
+def test_where_every_state_was_forged_the_newest_is_taken() -> None:
+    log = [(300, from_(10, commits(5, 4))), (302, by_nobody(state(3, seq=2)))]
+
+    found = tail([*log, (304, from_(302, by_nobody(beat(3))))], low=300)
+
+    assert found is not None
+    assert (found.n, found.instance) == (53, "nobody")
+
+
+@pytest.mark.parametrize("low", [0, 40])
+def test_what_stands_first_in_a_log_may_be_anybodys(low: int) -> None:
+    """Where the log begins at 0, nothing was before: a record of nobody's is none of ours."""
+    junk: Record = from_(0, by_nobody(beat(9, writer=9))) if low == 0 else JUNK
+    log: list[tuple[int, Record]] = [(low, junk)]
+    if low == 0:
+        log += [(2, start(1)), (4, from_(2, commits(2, 1)))]
+    log += [(44, state(2, seq=1, resume=15)), (46, from_(44, commits(3, 2)))]
+    log += [(48, by_nobody(state(3, seq=2))), (50, from_(48, by_nobody(beat(3))))]
+
+    found = tail(log, low)
+
+    assert found is not None
+    assert (found.n, found.instance) == (3, "w1")
+
+
+def test_a_long_stretch_of_garbage_hides_no_tail() -> None:
+    log = [(0, start(1)), (2, from_(0, commits(2, 1)))]
+
+    found = tail([*log, *((at, JUNK) for at in range(4, 700))])
+
+    assert found is not None
+    assert (found.n, found.seq) == (2, 1)
+    assert READS == [(445, 701), (189, 701), (0, 701)]
+
+
+def test_many_records_that_name_a_forged_state_cost_no_more_than_one() -> None:
+    log = long_log(500)
+    log += [(1000, by_nobody(state(498, seq=498)))]
+    log += [(at, from_(1000, by_nobody(beat(498)))) for at in range(1002, 1600, 2)]
+
+    found = tail(log)
+
+    assert found is not None
+    assert found.n == 499
+    assert READS == [
+        (1344, 1600), (1000, 1001), (1000, 1600), (744, 1000),  # the forged one, once
+        (1088, 1600), (576, 1600), (500, 501), (500, 1600), (244, 500),
+    ]  # fmt: skip
 
 
 def from_(offset: int, cut: Cut) -> Cut:

@@ -756,7 +756,7 @@ MUTATIONS: list[Mutation] = [
              edit(CutReplay, "accept", ("if counts is not None and self.suspect is not None:",
                                    "if False:")), {"intruders": 9}),
     Mutation("anybody-begins", "a START or STATE follows the record before it",
-             edit(accept, "_tail", ("if is_strict and", "if False and")), {"intruders": 9},
+             edit(accept, "_tail", ("is_strict and", "False and")), {"intruders": 9},
              first_seed=6),
     # ------------------------------------------------------------ consumer
     Mutation("not-compared", "(epoch, n, seq) is compared under the ledger's lock [H10]",

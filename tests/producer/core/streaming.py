@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from producer.core.catalog_watch import Look
 from producer.core.changes import Begin, Commit, Insert, Message, Relation, RelationColumn
 from producer.core.cuts_log import CutsLog
 from producer.core.events import (
@@ -29,6 +28,7 @@ from producer.core.events import (
     Records,
     TopicsChanged,
 )
+from producer.core.look import Before, Look, Unchanged
 from producer.core.loop import Progress
 from producer.core.ports import Answer, RunObserver, Stored, Tuning
 from producer.core.records.encode import compile_encoder
@@ -93,6 +93,8 @@ def whole(start: int, *messages: Message) -> tuple[Message, ...]:
 
 class Place:
     """A point between two commits, and the rows of its table there."""
+
+    looked: Before | None = None
 
     def __init__(self, at: int, table: TableSchema | None, *rows: list[bytes]) -> None:
         self.at, self.reading, self.is_open = at, self, True
@@ -161,7 +163,8 @@ class Source:
     script: deque[Received | Callable[[], object]] = field(default_factory=deque)
     timeouts: list[float] = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
-    looks: deque[Look] = field(default_factory=deque)
+    looks: deque[Look | Unchanged] = field(default_factory=deque)
+    befores: list[Before | None] = field(default_factory=list)  # with what looks were compared
     places: deque[Place | CdcError | None] = field(default_factory=deque)
     asked: dict[TableId, int] = field(default_factory=dict)
     published: list[TableId] = field(default_factory=list)
@@ -236,7 +239,10 @@ class Source:
     def table_name(self, oid: int) -> TableId | None:
         return next((t.id for t in self.known if t.oid == oid), None)
 
-    def look(self, _known: Any, *, unless: str) -> Look | None:
+    def look(
+        self, _known: Any, *, unless: str, before: Before | None
+    ) -> Look | Unchanged | None:
+        self.befores.append(before)
         self.did.append(("looked", unless))
         return self.looks.popleft() if self.looks else None
 

@@ -8,7 +8,8 @@ from producer.core.catalog_rows import (
     PlainIndex,
     TypeRow,
     as_sent,
-    attributes,
+    attributes_changed,
+    not_sent,
     reads_otherwise,
     table_schema,
     user_types,
@@ -97,6 +98,8 @@ def test_generated_columns_are_in_no_shape_that_is_sent() -> None:
     assert (shape.key, shape.identity_columns) == (("id",), ("id",))
     assert [unique.name for unique in shape.unique] == ["t_code"]
     assert as_sent(replace(of_made, key=("id", "made"))).key == ()
+    assert not_sent(plain) == ""
+    assert not_sent(of_made).endswith("not copied: made")
 
 
 MOOD = ("e", "mood", "", 0, -1, ",", ("sad", "ok"))
@@ -117,6 +120,14 @@ def test_types_are_described_by_what_they_are_made_of() -> None:
         52: UserType("c", "pair", "", 0, -1, ",", ("1:23:-1", "2:50:-1", "=sad", "=ok")),
         53: UserType("d", "small", "integer", 23, 7, ",", ()),
     }
+
+
+def attributes(column: Column) -> tuple[str, ...]:
+    """What the composites in a column's values are made of."""
+    said = column.user_type
+    while said is not None and said.kind != "c":
+        said = said.of
+    return () if said is None else said.labels
 
 
 def typed(oid: int, types: dict[int, TypeRow]) -> Column:
@@ -151,6 +162,7 @@ def test_a_composite_reads_otherwise_where_its_attributes_changed_or_a_label_wen
         assert attributes(was) == ("1:23:-1", "2:50:-1", "=sad", "=ok")
         assert reads_otherwise(was, typed(oid, now)) is is_otherwise
     assert not reads_otherwise(Column("v", 23), typed(52, now)), "nothing is known of it"
+    assert attributes_changed(("1:23:-1",), ())
 
 
 def test_labels_below_arrays_and_domains_of_an_attribute_count() -> None:

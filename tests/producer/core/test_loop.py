@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from producer.core.catalog_watch import Look, Seen
 from producer.core.changes import Insert, Lost, Stretch, Truncate, Undecoded
 from producer.core.events import Limits, Walked
+from producer.core.look import Before, Look, Seen, TableVersion, Unchanged
 from producer.core.loop import Progress
 from producer.core.ports import ShutdownRequested, Tuning
 from producer.core.shape_change import ShapeChange, StatementChanges
@@ -576,9 +576,9 @@ def test_the_catalog_is_looked_at_every_few_seconds_and_less_often_where_that_is
     slow = Run(look_seconds=3.0)
     looks = slow.source.look
 
-    def look(known: Any, *, unless: str) -> Look | None:
+    def look(known: Any, **how: Any) -> Look | Unchanged | None:
         slow.clock.time += 1
-        return looks(known, unless=unless)
+        return looks(known, **how)
 
     slow.source.look = look  # type: ignore[method-assign]
     for _ in range(12):

@@ -95,7 +95,7 @@ def shape(table: TableId, oid: int = 0) -> TableSchema:
 class Point:
     """A place at which a table has its shape."""
 
-    at = 7
+    at, looked = 7, None
 
     def __init__(self, table: TableId) -> None:
         self.reading, self._table, self.is_open = self, table, True
