@@ -69,6 +69,14 @@ def test_ddl_is_a_segment_of_its_own(records: int) -> None:
     check_complete(whole, feed.read_rows(whole))
 
 
+def test_what_follows_a_schema_change_is_joined_and_a_gap_keeps_nothing_apart() -> None:
+    feed, ledger = started()
+    gap = Tx([insert(B, "2", "x")], (Hole("public.c", "seen", "why"),))
+    feed.commits([alter(A, B)], [insert(B, "1", "x")], gap, [insert(B, "3", "x")])
+
+    assert [(s.rows, s.is_barrier) for s in feed.segments(ledger)] == [(1, True), (3, False)]
+
+
 def phases(plan: list[Segment]) -> list[str]:
     """Steps of loads by segment: the table's name and the phase, or its chunk's rows."""
     return [
