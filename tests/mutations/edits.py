@@ -1,13 +1,15 @@
 """Small edits of a module, made from its syntax tree.
 
-    conditions     held to be true, and to be false; an operand of `and`, `or` left out
-    boundaries     < and <=, > and >=; n + 1 for n
-    statements     left out: calls, assignments, `raise`, `continue`, loops
-    values         another result, another argument of min and max, a part of a display left out,
+    conditions     negated
+    boundaries     < and <=, > and >=
+    statements     left out: calls, assignments, `raise`, `continue`, loops, the value of `return`
+    values         the other truth, another argument of min and max, a part of a display left out,
                    the other one of two functions (bisect_left and bisect_right)
 
-A condition that is held to be true or false is harder to notice than one that is negated, and an
-operand that is left out is harder than `or` for `and`: the easier edits are not made.
+Finer ones are made on demand: many of them change nothing that anybody could see.
+
+    conditions     held to be true, and to be false; an operand of `and`, `or` left out
+    values         n + 1 for n, one side of a sum, a slice without its end, `get` without a default
 
 Left alone is what nobody could be asked to notice: annotations, `assert`, the words of a `raise`,
 numbers of a module or class (tuning), and assignments in `__init__` (without one nothing works).
@@ -52,6 +54,7 @@ class Edit:
     line: int
     since: int  # line of its statement
     is_of_import: bool  # it is of what an import executes
+    is_fine: bool
     holder: ast.AST
     field: str
     at: int | None  # in a list
@@ -92,7 +95,16 @@ class _Finder:
         self._function: Function | None = None
         self._within: ast.stmt = ast.Pass()  # the statement
 
-    def _note(self, holder: ast.AST, field: str, at: int | None, new: ast.AST, says: str) -> None:
+    def _note(
+        self,
+        holder: ast.AST,
+        field: str,
+        at: int | None,
+        new: ast.AST,
+        says: str,
+        *,
+        is_fine: bool = False,
+    ) -> None:
         old = _part(holder, field, at)
         for node in ast.walk(new):
             if not hasattr(node, "lineno"):
@@ -101,7 +113,7 @@ class _Finder:
         self.found.append(
             Edit(
                 *(self._file, self._scope, says, old.lineno, self._within.lineno),
-                *(is_of_import, holder, field, at, new),
+                *(is_of_import, is_fine, holder, field, at, new),
             )
         )
 
@@ -211,11 +223,13 @@ class _Finder:
     def _test(self, holder: ast.AST, field: str, at: int | None = None) -> None:
         """Edit a condition; where an operand may be left out, that says more."""
         node = _part(holder, field, at)
+        self._note(holder, field, at, ast.UnaryOp(ast.Not(), node), f"if not ({_text(node)})")
         operator = node.op if isinstance(node, ast.BoolOp) else None
         for value, easier in ((True, ast.And), (False, ast.Or)):
             if operator is None or not isinstance(operator, easier):
                 held = ast.Constant(value=value)
-                self._note(holder, field, at, held, f"if {value} for {_text(node)}")
+                says = f"if {value} for {_text(node)}"
+                self._note(holder, field, at, held, says, is_fine=True)
         self._expression(holder, field, at)
 
     def _value(self, holder: ast.AST, field: str, at: int | None = None) -> None:
@@ -237,7 +251,8 @@ class _Finder:
         for new, says in _variants(node, is_tuning=self._function is None):
             if isinstance(node, ast.Constant):
                 says += f" in {_text(self._within)}"  # noqa: PLW2901
-            self._note(holder, field, at, ast.copy_location(new, node), says)
+            fine = _is_fine(node)
+            self._note(holder, field, at, ast.copy_location(new, node), says, is_fine=fine)
         match node:
             case ast.Lambda():
                 self._defaults(node.args)
@@ -269,10 +284,8 @@ class _Finder:
     ) -> None:
         for generator in node.generators:
             self._expression(generator, "iter")
-            for nth, test in enumerate(generator.ifs):
-                always = ast.Constant(value=True)
-                self._note(generator, "ifs", nth, always, f"if True for {_text(test)}")
-                self._expression(generator, "ifs", nth)
+            for nth in range(len(generator.ifs)):
+                self._test(generator, "ifs", nth)
         for field in ("key", "value") if isinstance(node, ast.DictComp) else ("elt",):
             self._value(node, field)
 
@@ -335,6 +348,17 @@ def _variants(node: ast.expr, *, is_tuning: bool) -> Iterator[Variant]:
                 yield instead(ast.Slice(lower, None, step))
         case _:
             pass
+
+
+def _is_fine(node: ast.expr) -> bool:
+    """Say whether what `_variants` makes of a node is one of the finer edits."""
+    match node:
+        case ast.Constant(bool()):
+            return False
+        case ast.Call(ast.Attribute(attr="get")):
+            return True
+        case _:
+            return isinstance(node, ast.Constant | ast.UnaryOp | ast.BoolOp | ast.BinOp | ast.Slice)
 
 
 def _calls(node: ast.Call) -> Iterator[Variant]:

@@ -235,6 +235,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--sample", type=int, default=600)
     parser.add_argument("--seed", type=int, default=int(time.time()) // 86_400)
+    parser.add_argument("--fine", action="store_true")
     parser.add_argument("--out", default="")
     parser.add_argument("--only", default="")
     parser.add_argument("--at-once", type=int, default=2)
@@ -244,6 +245,7 @@ def main(arguments: list[str]) -> int:
     known = measure()
     found, trees = all_edits()
     excused = equivalent()
+    found = [edit for edit in found if how.fine or not edit.is_fine]
     chosen = [edit for edit in found if edit.name not in excused]
     if how.where:
         chosen = [e for e in chosen if any(f"{e.file}:{e.scope}".startswith(w) for w in how.where)]
