@@ -12,7 +12,8 @@ Finer ones are made on demand: many of them change nothing that anybody could se
     values         n + 1 for n, one side of a sum, a slice without its end, `get` without a default
 
 Left alone is what nobody could be asked to notice: annotations, `assert`, the words of a `raise`,
-numbers of a module or class (tuning), and assignments in `__init__` (without one nothing works).
+what is only said (`note`, `on_step`), numbers of a module or class (tuning), and assignments in
+`__init__` (without one nothing works).
 """
 
 from __future__ import annotations
@@ -26,18 +27,30 @@ from typing import Final, TypeAlias
 
 _BOUNDARIES: Final = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 _OPPOSITES: Final = {
-    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
-    ast.In: ast.NotIn, ast.NotIn: ast.In,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
 }
 _OTHERS: Final = {
-    "bisect_left": "bisect_right", "bisect_right": "bisect_left",
-    "any": "all", "all": "any", "sorted": "list", "reversed": "list",
-    "startswith": "endswith", "endswith": "startswith",
-    "partition": "rpartition", "rpartition": "partition",
-    "appendleft": "append", "popleft": "pop",
+    "bisect_left": "bisect_right",
+    "bisect_right": "bisect_left",
+    "any": "all",
+    "all": "any",
+    "sorted": "list",
+    "reversed": "list",
+    "startswith": "endswith",
+    "endswith": "startswith",
+    "partition": "rpartition",
+    "rpartition": "partition",
+    "appendleft": "append",
+    "popleft": "pop",
 }
 _UNCALLED: Final = {"strip", "lstrip", "rstrip", "lower", "upper", "casefold"}
 _BUILTIN: Final = {"int", "str", "bytes", "bool", "float", "list", "dict", "tuple", "set"}
+_SAYING: Final = {"assert_never", "note", "_note", "on_note", "on_step"}
 _LONGEST: Final = 90  # characters of a text in a name
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -146,7 +159,7 @@ class _Finder:
             case ast.Expr(ast.Constant()) | ast.Assert() | ast.Import() | ast.ImportFrom():
                 pass
             case ast.Expr(value):
-                if not _is_never(value):
+                if not _is_said(value):
                     self._without(holder, field, at)
                     self._expression(node, "value")
             case ast.Delete() | ast.Continue() | ast.Break() | ast.Raise():
@@ -442,9 +455,9 @@ def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-def _is_never(node: ast.expr) -> bool:
-    """Say whether a statement is for mypy."""
-    return isinstance(node, ast.Call) and ast.unparse(node.func) == "assert_never"
+def _is_said(node: ast.expr) -> bool:
+    """Say whether a statement is for mypy, or for who reads the log."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _SAYING
 
 
 def _is_str(node: ast.expr) -> bool:

@@ -156,6 +156,8 @@ class Source:
     keepalives_move: bool = True
     new_tables_are_complete: bool = True
     ids_are_oids: bool = False
+    positions_are_csns: bool = True
+    told_end: int = 0
     reports_ddl: bool = False
     rereads: bool = True
     tells_switches: bool = True
@@ -239,9 +241,7 @@ class Source:
     def table_name(self, oid: int) -> TableId | None:
         return next((t.id for t in self.known if t.oid == oid), None)
 
-    def look(
-        self, _known: Any, *, unless: str, before: Before | None
-    ) -> Look | Unchanged | None:
+    def look(self, _known: Any, *, unless: str, before: Before | None) -> Look | Unchanged | None:
         self.befores.append(before)
         self.did.append(("looked", unless))
         return self.looks.popleft() if self.looks else None
@@ -259,6 +259,9 @@ class Source:
     def answer(self, table: TableId, number: int) -> None:
         self.did.append(("answered", str(table), number))
         self.asked.pop(table, None)
+
+    def delivered(self, cuts: Sequence[Cut]) -> None:
+        """Nobody waits for them."""
 
     def adopt(self, table: TableSchema) -> None:
         self.did.append(("adopted", str(table.id)))
