@@ -6,7 +6,7 @@ import pytest
 
 from producer.core.changes import Insert, Lost, Stretch, Truncate, Undecoded
 from producer.core.events import Limits, Walked
-from producer.core.look import Before, CatalogVersion, Look, Seen, Unchanged
+from producer.core.look import Look, Seen, Unchanged
 from producer.core.loop import Progress
 from producer.core.ports import ShutdownRequested, Tuning
 from producer.core.shape_change import ShapeChange, StatementChanges
