@@ -40,7 +40,13 @@ SCOPE: Final = (
 NOT_IN_SCOPE: Final = ("producer/core/records/row_code.py",)
 # Tests that need no services; others cost much and are seldom the only ones to notice.
 FAST: Final = (
-    *("tests/test_doctests.py", "tests/schemas", "tests/producer/core", "tests/producer/native", "tests/producer/sources"),
+    *(
+        "tests/test_doctests.py",
+        "tests/schemas",
+        "tests/producer/core",
+        "tests/producer/native",
+        "tests/producer/sources",
+    ),
     *("tests/spark_consumers", "tests/contract", "tests/sim"),
 )
 NOT_FAST: Final = (

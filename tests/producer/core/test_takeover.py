@@ -471,3 +471,31 @@ def test_looking_ahead_waits_for_a_cut_that_is_confirmed_and_not_visible_yet() -
 
     assert reason is None
     assert [step.name for step in waited] == ["compare"]
+
+
+def held_after_the_fence(*, until: int) -> tuple[World, list[Step]]:
+    """Markers of a writer that was fenced come after some looks."""
+    world = running()
+    looks: list[Step] = []
+
+    def fenced() -> None:
+        world.done.append("fence")
+        world.undecided = 1
+
+    def wait(step: Step) -> None:
+        looks.append(step)
+        if len(looks) == until:
+            world.undecided = 0
+
+    world.init_transactions = fenced  # type: ignore[method-assign]
+    drive(take_over(world, world, WANTED, patience=3), wait)
+    return world, looks
+
+
+def test_markers_behind_the_fence_are_waited_for_within_bounds() -> None:
+    world, looks = held_after_the_fence(until=3)
+    assert len(looks) == 3
+    assert world.done[-1] != "fence"
+
+    with pytest.raises(TopicHeld):
+        held_after_the_fence(until=4)
