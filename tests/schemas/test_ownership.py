@@ -101,3 +101,11 @@ def test_tables_are_asked_for_by_name_and_by_how_they_begin() -> None:
     look(ask, replace(LEDGER, prefixes=("load_", "shadow_")))
 
     assert all(f"relname::text, '{begin}') = 1" in asked[0] for begin in ("load_", "shadow_"))
+
+
+def test_what_runs_with_the_rights_of_a_superuser_belongs_to_one() -> None:
+    asked: list[str] = []
+    for superusers in (True, False):
+        look(lambda question: [asked.append(question) or ME], LEDGER, superusers=superusers)  # type: ignore[func-returns-value]
+
+    assert ["pg_database" in question for question in asked] == [False, True]

@@ -260,3 +260,23 @@ def test_a_look_that_waits_knows_of_a_table_what_was_read_since() -> None:
     assert {each.table for each in found} == {B}
     assert watching.before.versions[100] == CatalogVersion("16:7")
     assert watching.before.files == {100: 13}
+
+
+def test_tables_of_a_look_that_was_passed_were_there() -> None:
+    watching = watch()
+    judged(watching, look(seen(TABLE)))
+    assert not watching.had(100)
+
+    watching.newcomers({A: TABLE})
+
+    assert watching.had(100)
+    assert not watching.had(101)
+
+
+def test_a_table_that_is_not_published_keeps_what_it_is_compared_with() -> None:
+    watching = watch()
+    watching.before = Before(1, "", {100: CatalogVersion("16:5"), 102: CatalogVersion("18:5")})
+
+    judged(watching, look(seen(TABLE, is_published=False), horizon=9), reports_ddl=True)
+
+    assert watching.before == Before(9, "", {100: CatalogVersion("16:5")})

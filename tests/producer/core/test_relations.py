@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from producer.core.changes import Relation, RelationColumn
-from producer.core.inference import agrees
+from producer.core.inference import agrees, difference
 from producer.core.relations import Relations, ShapeChange, merge
 from producer.errors import DecodeError, Unsupported
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
@@ -445,3 +445,14 @@ def test_columns_that_the_table_has_and_the_stream_does_not_send_are_withheld() 
 
     assert relations(table(key, owner, gone), table(key, owner)).withheld(said(KEY)) == ["owner"]
     assert relations(table(key, owner), table(key, owner)).withheld(said(KEY, OWNER)) == []
+
+
+def test_a_column_that_was_made_again_is_told_by_its_number() -> None:
+    key, owner = replace(KEY, number=1), replace(OWNER, number=2)
+
+    said_so = difference(table(key, owner), table(key, replace(owner, number=3)))
+
+    assert said_so.lossy == "a column was dropped and made again: owner"
+    assert said_so.values == {"owner": "new"}
+    wider = difference(table(key), table(key, replace(owner, nullable=False)))
+    assert wider.lossy == "an added column has a default, and its value for older rows is not known"
