@@ -456,7 +456,9 @@ def _is_none(node: ast.expr) -> bool:
 
 
 def _is_said(node: ast.expr) -> bool:
-    """Say whether a statement is for mypy, or for who reads the log."""
+    """Say whether a statement is for mypy, or for who reads the log; a `Step` says a place."""
+    if isinstance(node, ast.Yield) and isinstance(node.value, ast.Call):
+        return ast.unparse(node.value.func) == "Step" and len(node.value.args) == 1
     return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in _SAYING
 
 

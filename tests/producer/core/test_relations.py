@@ -456,3 +456,11 @@ def test_a_column_that_was_made_again_is_told_by_its_number() -> None:
     assert said_so.values == {"owner": "new"}
     wider = difference(table(key), table(key, replace(owner, nullable=False)))
     assert wider.lossy == "an added column has a default, and its value for older rows is not known"
+
+
+def test_a_text_of_bounded_length_that_stays_as_it_was_keeps_its_values() -> None:
+    short, shorter = Column("s", VARCHAR, 24), Column("s", VARCHAR, 14)
+
+    assert difference(table(KEY, short), table(KEY, short, NOTE)).lossy is None
+    assert difference(table(KEY, shorter), table(KEY, short)).lossy is None
+    assert difference(table(KEY, short), table(KEY, shorter)).lossy is not None
