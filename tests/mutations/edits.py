@@ -12,7 +12,7 @@ Finer ones are made on demand: many of them change nothing that anybody could se
     values         n + 1 for n, one side of a sum, a slice without its end, `get` without a default
 
 Left alone is what nobody could be asked to notice: annotations, `assert`, the words of a `raise`,
-what is only said (`note`, `on_step`), numbers of a module or class (tuning), and assignments in
+what is only said (`note`, `on_step`), numbers and truths of a module or class (tuning, defaults), and assignments in
 `__init__` (without one nothing works).
 """
 
@@ -319,7 +319,7 @@ def _variants(node: ast.expr, *, is_tuning: bool) -> Iterator[Variant]:
         return new, f"{_text(new)} for {_text(node)}"
 
     match node:
-        case ast.Constant(bool(value)):
+        case ast.Constant(bool(value)) if not is_tuning:
             yield instead(ast.Constant(value=not value))
         case ast.Constant(int(value)) if not is_tuning:
             yield instead(ast.Constant(value=value + 1))
