@@ -12,8 +12,8 @@ Finer ones are made on demand: many of them change nothing that anybody could se
     values         n + 1 for n, one side of a sum, a slice without its end, `get` without a default
 
 Left alone is what nobody could be asked to notice: annotations, `assert`, the words of a `raise`,
-what is only said (`note`, `on_step`), numbers and truths of a module or class (tuning, defaults), and assignments in
-`__init__` (without one nothing works).
+what is only said (`note`, `on_step`), numbers and truths of a module or class (tuning, defaults),
+and assignments in `__init__` (without one nothing works).
 """
 
 from __future__ import annotations

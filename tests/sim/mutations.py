@@ -793,7 +793,7 @@ MUTATIONS: list[Mutation] = [
     Mutation("2nd-no-lso", "the LSO is waited for", replaced(takeover, _wait_for_lso=_never_waits),
              {"strangers": 0}, "init_transactions waits for the markers of its own id"),
     Mutation("2nd-keepalive", "a keepalive says nothing while a transaction is open",
-             edit(Loop, "_end_read", ("if is_between and", "if")),
+             edit(Loop, "_end_read", ("is_between and ", "")),
              reason="the server tells no position behind the BEGIN of what it is sending"),
     Mutation("2nd-topics-late", "and before the rows: their cut must not come before them",
              edit(Loop, "_step_all",

@@ -502,7 +502,7 @@ def test_where_the_source_s_log_ends_is_told_and_moves_nothing() -> None:
 
     (cut,) = play.feed(Ticked(20, 20, told_end=6_000)).cuts
     assert (cut.head.resume, cut.head.source_end) == (900, 6_000)
-    play.durable(4).expect()
+    play.durable(4).expect(Confirm(900))
     assert play.feed(Ticked(30, 30)).cuts[0].head.source_end is None
 
 
