@@ -2,7 +2,8 @@
 # make test    everything that CI runs: lint, types, unit, services, Spark, end to end;
 #              WORKERS=4 at once, each with services of its own (1.5 GB)
 # make check   before a push, two minutes: lint, types, unit tests (no services, no Spark)
-# make mutate  rules of the protocol taken out one by one: which test notices (10 minutes)
+# make mutate  rules of the protocol taken out one by one: which test notices; then 600 generated
+#              edits, or EDITS=producer/core/engine.py, EDITS='--sample 0': the share (20 minutes)
 # make native  build the native modules anew, after a change of theirs
 # make fuzz    any bytes into the native modules, under AddressSanitizer; SECONDS=60 for each
 # make moments random statements of owners and administrators, and what they hide; SEQUENCES=60
@@ -56,6 +57,7 @@ check: lint
 
 mutate: $(STAMP)
 	@$(BIN)/python -m tests.mutations.run $(ARGS)
+	@$(BIN)/python -m tests.mutations.generated $(EDITS)
 
 native: $(INSTALLED)
 	@$(BUILD) --force

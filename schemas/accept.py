@@ -223,7 +223,7 @@ class CutReplay:
         if head.writer != self.writer + 1:  # each START counts: it cannot have been the next one
             raise CutGap(f"offset {offset}: START of writer {head.writer} after {self.writer}")
         if head.epoch != self.epoch:
-            if cut.prev is None or cut.prev != (self.epoch, self.seq, self.n):
+            if cut.prev != (self.epoch, self.seq, self.n):
                 known = (self.epoch, self.seq, self.n)
                 raise CutGap(f"offset {offset}: epoch {head.epoch} follows {cut.prev}, not {known}")
             self.known, self.ends, self.csn = {}, {}, 0
@@ -322,24 +322,21 @@ def _tail(
     read: Callable[[int, int], Records], start: int, end: int, *, is_strict: bool
 ) -> CutReplay | None:
     window, looked = _NEAR, end
-    unlinked: set[int] = set()
+    passed: set[int] = set()  # offsets of no START or STATE, or of one that follows nothing
     while True:
         low = max(start, end - window)
         records = read(low, end)
         for offset, cut in reversed(records):
             if offset >= looked or isinstance(cut, Foreign):
                 continue
-            base = offset if cut.head.state_from < 0 else max(start, cut.head.state_from)
-            if base > offset or base in unlinked:
+            base = offset if cut.head.state_from < 0 else cut.head.state_from
+            if base < start or base in passed:
                 continue
-            if base >= low:
-                replayed = records
-            elif _is_state(read(base, base + 1)):
-                replayed = read(base, end)
-            else:
-                continue
-            if is_strict and not _is_linked(read, start, base, replayed):
-                unlinked.add(base)
+            replayed = records if base >= low else _from_state(read, base, end)
+            first = next((record for at, record in replayed if at == base), None)
+            is_first = isinstance(first, State)
+            if not is_first or (is_strict and not _is_linked(read, start, base, replayed)):
+                passed.add(base)
                 continue
             replay, counts = CutReplay.from_nobody(), False
             for at, record in replayed:
@@ -352,17 +349,16 @@ def _tail(
         window, looked = window * 2, low
 
 
-def _is_state(records: Records) -> bool:
-    return any(isinstance(record, State) for _, record in records)
+def _from_state(read: Callable[[int, int], Records], base: int, end: int) -> Records:
+    """Read from a START or STATE on; nothing where there is none."""
+    is_there = any(isinstance(record, State) for _, record in read(base, base + 1))
+    return read(base, end) if is_there else []
 
 
 def _is_linked(
     read: Callable[[int, int], Records], start: int, base: int, replayed: Records
 ) -> bool:
     """Say whether the START or STATE at `base` follows what stands before it, if that is near."""
-    found = next((record for at, record in replayed if at == base), None)
-    if not isinstance(found, State):
-        return True  # the replay begins at the next one, or not at all
     low = max(start, base - _NEAR)
     before = [(at, record) for at, record in replayed if low <= at < base]
     if not before and base > low:
@@ -372,4 +368,4 @@ def _is_linked(
         replay = CutReplay.behind(oldest.head)
     for at, record in before:
         replay.follow(at, record)
-    return replay.instance is None or replay.follow(base, found) is not None
+    return any(replay.follow(at, record) is not None for at, record in replayed if at == base)

@@ -54,9 +54,8 @@ class CommitsRecord:
         self._starts = [r.start for r in cut.ranges]
         self._check()
         self.at = 0
-        if ledger.seq >= first:
-            at = min(ledger.seq - first + 1, self._size)
-            self._starts, self.at = self._ends(at), at
+        at = min(ledger.seq - first + 1, self._size)
+        self._starts, self.at = self._ends(at), at
 
     @property
     def left(self) -> int:
@@ -82,7 +81,7 @@ class CommitsRecord:
         any, stands alone.
         """
         at = self.at
-        if strict or rows >= max_rows:
+        if strict:
             return at if is_begun else at + 1
         barriers = self._barriers if ddl_apart else ()
         barrier = next((place for place in barriers if place >= at), self._size)

@@ -50,7 +50,7 @@ def chunk_rows(segment: Segment) -> dict[TableId, int]:
 
 def _check_loads(segment: Segment, content: Rows) -> None:
     rows = chunk_rows(segment)
-    found = {table: len(changes) for table, changes in content.changes.items() if len(changes)}
+    found = {table: len(changes) for table, changes in content.changes.items()}
     for table in rows.keys() | found.keys():
         there, promised = found.get(table, 0), rows.get(table, 0)
         if there != promised:

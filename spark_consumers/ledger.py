@@ -39,7 +39,8 @@ def starts_anew(ledger: Ledger, accepted: Iterable[tuple[int, Cut]]) -> tuple[in
     """Find the newest START with which everything is loaded again, whatever is before it."""
     found = None
     for offset, cut in accepted:
-        if isinstance(cut, Start) and is_new(ledger, cut):
+        if is_new(ledger, cut):
+            assert isinstance(cut, Start)
             found = offset, cut
     return found
 
@@ -120,8 +121,6 @@ def loaded(at: Ledger, offset: int, cut: TableLoad) -> Ledger:
     match cut.phase:
         case LoadPhase.BEGIN:
             inexact[table] = _UNDER_WAY  # a target that keeps its rows until END says more
-        case LoadPhase.CHUNK:
-            inexact.setdefault(table, _UNDER_WAY)
         case LoadPhase.END:
             for name in (table, *Topics(at.source).names(cut.table)):
                 inexact.pop(name, None)
@@ -133,7 +132,7 @@ def loaded(at: Ledger, offset: int, cut: TableLoad) -> Ledger:
         next_offset=offset + 1,
         inexact=inexact,
         state=state_of(inexact),
-        resume=max(at.resume, cut.head.resume),
+        resume=cut.head.resume,
     )
 
 

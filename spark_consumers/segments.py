@@ -59,11 +59,11 @@ def segments(
     coming = _Coming(accepted)
     at = ledger
     packing = _Packing(sizes, coming, strict=strict, ddl_apart=ddl_apart)
-    skipped = 0
+    has_skipped = False
     try:
         for offset, cut in coming:
             if not at.instance and not begins(cut):
-                skipped += 1
+                has_skipped = True
                 continue
             match cut:
                 case Commits():
@@ -71,17 +71,16 @@ def segments(
                     record = CommitsRecord(at, offset, cut)
                     while record.left:
                         at = packing.take_commits(at, record)
-                        if record.left or packing.is_full:
+                        if record.left or packing.is_barrier:
                             yield from packing.end()
                 case TableLoad():
-                    if at.instance:
-                        follows(at, offset, cut.head)
+                    follows(at, offset, cut.head)
                     if not packing.has_room(cut):
                         yield from packing.end()
                     at = packing.take_load(at, offset, cut)
                 case Start():
                     yield from packing.end()
-                    if at.instance and not is_new(at, cut):
+                    if not is_new(at, cut):
                         follows(at, offset, cut.head)
                     before, at = at, started(at, offset, cut)
                     yield Segment(cut, before, at)
@@ -103,7 +102,7 @@ def segments(
         yield from packing.end()
         raise
     yield from packing.end()
-    if skipped and not at.instance:
+    if has_skipped and not at.instance:
         raise CutsGap(
             "an empty target needs cuts from a beginning",
             hint=LOAD_AGAIN,
@@ -118,9 +117,11 @@ class _Packing:
         self._strict, self._ddl_apart = strict, ddl_apart
         self._runs: list[Run] = []
         self._loads: list[TableLoad] = []
-        self._after = self._upto = Ledger("")
-        self._waiting = 0  # rows that it could have
-        self._rows = self._limit = 0
+        self._after: Ledger  # of the segment, from its beginning on
+        self._upto: Ledger
+        self._waiting: int  # rows that it could have
+        self._rows: int
+        self._limit: int
 
     def take_commits(self, at: Ledger, record: CommitsRecord) -> Ledger:
         """Take those that fit, at least one into an empty segment; return the ledger after them."""
@@ -153,21 +154,19 @@ class _Packing:
         A load begins in a segment of its own if rows of an earlier one of its table are there:
         all rows of a table are of one load.
         """
-        loads = self._loads
-        if self._runs or not loads:
+        if not self._loads:
             return not self._runs
         if self._rows + cut.rows > min(self._limit, self._limit_of(cut.schema_ids)):
             return False
-        tables = {load.table for load in loads}
+        tables = {load.table for load in self._loads}
         return cut.phase is not LoadPhase.BEGIN or (
             cut.table not in tables and len(tables) < _MOST_TABLES
         )
 
     @property
-    def is_full(self) -> bool:
-        """Say whether no commit may come to those that are there."""
-        has_barrier = self._ddl_apart and self._runs[-1].has_ddl
-        return self._strict or has_barrier or self._rows >= self._limit
+    def is_barrier(self) -> bool:
+        """Say whether no commit may come to the one that is there."""
+        return self._ddl_apart and self._runs[0].has_ddl
 
     def end_loads(self) -> Iterator[Segment]:
         """Give the segment, if it is one of loads."""
@@ -195,8 +194,7 @@ class _Packing:
         if self._runs or self._loads:
             self._limit = min(self._limit, self._limit_of(schema_ids))
             return
-        if not self._strict:
-            self._coming.look(self._sizes.lookahead)
+        self._coming.look(self._sizes.lookahead)
         self._after, self._rows, self._waiting = at, 0, rows + self._coming.rows
         self._limit = self._limit_of(schema_ids)
 
@@ -211,7 +209,6 @@ class _Coming:
         self._accepted = iter(accepted)
         self._seen: deque[tuple[int, Cut]] = deque()
         self._error: ApplyError | None = None  # comes behind what was seen
-        self._is_over = False
         self.rows = 0  # of what was seen and is still to come
 
     def __iter__(self) -> Iterator[tuple[int, Cut]]:
@@ -228,14 +225,11 @@ class _Coming:
             pass
 
     def _see(self) -> bool:
-        if self._is_over:
-            return False
         try:
             record = next(self._accepted, None)
         except ApplyError as error:
             self._error, record = error, None
         if record is None:
-            self._is_over = True
             return False
         self.rows += _rows(record[1])
         self._seen.append(record)

@@ -49,7 +49,6 @@ WHOLE = {
 TESTED_BY = {
     "schemas.types": "schemas/types/test_types.py",
     "producer.core": "sim/test_simulation.py",
-    "producer.core.canonical": "integration/test_ddl_triggers.py",
     "producer.core.inference": "producer/core/test_relations.py",
     "producer.core.logical_messages": "producer/core/test_transactions.py",
     "producer.core.records": "producer/core/records/test_encode.py",

@@ -141,7 +141,7 @@ def attributes_changed(was: Sequence[str], now: Sequence[str]) -> bool:
     """Say whether what composites are made of is another; labels of their enums may come."""
     labels = {part for part in was if part.startswith(_LABEL)}
     return bool(was) and (
-        not labels <= set(now)
+        bool(labels - set(now))
         or [p for p in was if p not in labels] != [p for p in now if not p.startswith(_LABEL)]
     )
 

@@ -10,6 +10,8 @@ A group is made of whole source transactions and becomes one Kafka transaction:
     CUTTING   its cuts are written, the commit is in flight; input is buffered
     PARTING   a part of a giant transaction is being committed, without a cut
 
+In SENDING nothing waits: what was buffered is taken when a group ends, until the next one closes.
+
 Invariant: `Confirm(lsn)` is only ever returned for the `resume` of a record of
 the cuts topic that is durable.  This includes an idle source: its position
 goes into a HEARTBEAT first.
@@ -114,12 +116,10 @@ class Engine:
         self._writer_state = writer_state
         head = writer_state.head
         self._n, self._seq, self._resume = head.n, head.last_seq, head.resume
-        self._confirmed = 0
         self._topics = dict(writer_state.topics)
         self._state_from = writer_state.state_from
         self._loads = dict(writer_state.loads)
         self._looked = writer_state.looked
-        self.loads_version = 0  # of `loads`: it grows with each change
         self._state_due = False
         self._records_since_state = 0
         self._phase = Phase.SENDING
@@ -134,7 +134,7 @@ class Engine:
         self._current_ids: dict[str, int] = {}
         self._waiting: deque[Input] = deque()
         self._in_flight: tuple[Cut, ...] = ()
-        self._position = 0  # greatest idle position seen
+        self._position = head.resume  # greatest idle position seen
         self._written_at = 0.0  # when the newest record of ours was asked for
         self._stopping = False
         self._said_goodbye = False  # the last heartbeat was written on leaving
@@ -165,7 +165,6 @@ class Engine:
         return not (
             self._tally.commits
             or self._tally.is_open
-            or self._waiting
             or self._discarded
             or self._phase is not Phase.SENDING
         )
@@ -173,11 +172,11 @@ class Engine:
     @property
     def is_settled(self) -> bool:
         """Say whether nothing is to be written before a load: no rows, no STATE."""
-        return self.is_idle and not self._state_due and not self._stopped
+        return self.is_idle and not self._state_due
 
     @property
     def loads(self) -> Mapping[str, str]:
-        """How far the load of each table is."""
+        """How far the load of each table is; another mapping after each change."""
         return self._loads
 
     def mark_loads(self, loads: Mapping[str, str | None]) -> None:
@@ -199,17 +198,15 @@ class Engine:
         self._note_loads(after)
 
     def _note_loads(self, loads: dict[str, str]) -> None:
-        if loads == self._loads:
-            return
-        self._loads, self._state_due = loads, True
-        self.loads_version += 1
+        if loads != self._loads:
+            self._loads, self._state_due = loads, True
 
     def mark_looked(self, looked: Looked) -> None:
         """Note what the catalog was when it was compared last: a STATE will say it.
 
         Not before what was found is in Kafka, or a crash between the two would lose it [H49].
         """
-        if self._phase is not Phase.SENDING or self._waiting:
+        if self._phase is not Phase.SENDING:
             self._waiting.append(_Compared(looked))
         else:
             self._compared(looked)
@@ -234,8 +231,7 @@ class Engine:
         """Take the numbers as the newest durable record of a load has them."""
         self._records_since_state += writer_state.head.n - self._n
         self._n, self._loads = writer_state.head.n, dict(writer_state.loads)
-        self.loads_version += 1
-        self._resume = max(self._resume, writer_state.head.resume)
+        self._resume = writer_state.head.resume
         self._written_at = self._now
 
     def step(self, happened: Happened) -> list[Command]:
@@ -246,12 +242,13 @@ class Engine:
         match happened:
             case RowsAssembled() | Walked() | TransactionEnded() | SchemaUsed():
                 self._drained = False
-                if self._phase is not Phase.SENDING or self._waiting:
+                self._close_if_due(out)  # it may have grown old since its last commit
+                if self._phase is Phase.SENDING:
+                    self._take(happened, out)
+                else:
                     self._waiting.append(happened)
                     if isinstance(happened, RowsAssembled | Walked):
                         self.buffered += happened.size
-                else:
-                    self._take(happened, out)
             case Acknowledged(runs):
                 self._acknowledge(runs)
                 self._after_acknowledgements(out)
@@ -306,11 +303,6 @@ class Engine:
             if happened.fates:  # in the Kafka transaction of its own cut
                 self._note_loads(followed(self._loads, happened.fates))
         else:
-            if not tally.is_open and self._is_full():
-                self._waiting.appendleft(happened)  # the oldest: `_go_on` takes it first again
-                self.buffered += happened.size
-                self._close(out)
-                return
             if not self._rows:
                 self._opened_at = self._now
             topics: Iterable[str]
@@ -325,15 +317,12 @@ class Engine:
             self._rows += len(happened.records)
             self._awaited += len(happened.records)
             out.append(SendRows(happened.records))
-            self._part_if_giant(out)
         if not tally.is_open and self._is_full():
             self._close(out)
 
     def _is_full(self) -> bool:
         """Close the group by rows, by commits, by age, or before its cut gets too large."""
         tally, limits = self._tally, self._limits
-        if not tally.commits:
-            return False
         return (
             self._rows >= limits.group_rows
             or tally.commits >= limits.group_commits
@@ -407,17 +396,14 @@ class Engine:
             raise GroupUnusable("a cut was committed without an offset")
         for cut, offset in zip(self._in_flight, offsets, strict=True):
             self._n, self._seq = cut.head.n, cut.head.last_seq
-            self._resume = max(self._resume, cut.head.resume)
+            self._resume = cut.head.resume
             if isinstance(cut, State):
                 self._state_from, self._records_since_state = offset, 0
                 self._state_at = self._now
         self._records_since_state += len(offsets)
-        self._in_flight = ()
         self._phase = Phase.SENDING
         self._rows = 0
-        if self._resume > self._confirmed:
-            self._confirmed = self._resume
-            out.append(Confirm(self._resume))
+        out.append(Confirm(self._resume))
         self._go_on(out)
 
     def _go_on(self, out: list[Command]) -> None:
@@ -462,7 +448,7 @@ class Engine:
         return (
             self._state_due
             or self._records_since_state >= limits.state_records
-            or (bool(self._state_at) and self._now - self._state_at >= limits.state_seconds)
+            or self._now - self._state_at >= limits.state_seconds
         )
 
     def _state(self, n: int, seq: int, resume: int) -> State:
@@ -494,10 +480,9 @@ class Engine:
             ids.append(schema_id)
 
     def _stop_if_done(self, out: list[Command]) -> None:
-        if not self._stopping or self._stopped or self._phase is not Phase.SENDING:
+        if not self._stopping or self._phase is not Phase.SENDING:
             return
         # Rows of an open source transaction cannot become durable without its commit: the whole
         # Kafka transaction is aborted, and the source sends the group again.
-        if not self._tally.commits or self._tally.is_open:
-            self._stopped = True
-            out.append(Stopped(abort=self._tally.is_open))
+        self._stopped = True
+        out.append(Stopped(abort=self._tally.is_open))

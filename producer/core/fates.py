@@ -22,10 +22,8 @@ def followed(loads: Mapping[str, str], fates: Iterable[Fate]) -> dict[str, str]:
     if not loads:
         return out
     for table, now in fates:
-        if now == table:
-            if out.get(table) not in _OPEN:
-                out[table] = GAP
-            continue
+        if now == table and out.get(table) not in _OPEN:
+            out[table] = GAP
         was = out.pop(table, None)
         if now is not None:
             out.pop(now, None)  # of an older table that had this name

@@ -7,7 +7,7 @@ sockets and librdkafka, `tests/sim` on simulated ports that move one step at a t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, assert_never
@@ -127,11 +127,10 @@ class Loop:
         self._gaps: dict[str, str] = {}  # schema.table -> why, as far as it was said
         self._gaps_noted: set[str] = set()  # of them, those that a re-read mends
         self._refused: set[str] = set()  # sentences about tables that cannot be captured
-        self._loads_seen = -1  # the version of the loads that `rereads` knows
+        self._loads_seen: Mapping[str, str] = {}  # the loads that `rereads` knows
         self._look_due = 0.0
         self._at = engine.resume  # everything committed before was fed to the assembler
-        self._pending: Iterator[tuple[int, Message]] | None = None
-        self._is_read = False  # all of it was taken
+        self._pending: Iterator[tuple[int, Message]] | None = None  # None: all of a read was taken
         self._lost_between: Lost | None = None  # outside a transaction: a gap of the next one
         self._received = Received()
         self._confirmed = 0
@@ -139,16 +138,13 @@ class Loop:
         self._reported = 0  # the newest position that the source was sent
         self._answered_at = clock.now()
         self._progress_seen = 0
-        self._is_waiting = False
         self._leaving_since: float | None = None
         self._stopped: Stopped | None = None
         self._in_flight: Sequence[Cut] = ()
 
     def run(self) -> None:
         """Run until asked to stop; leave no open transaction at the source or in Kafka."""
-        observer = self._observer
-        observer.on_step("run: read")
-        observer.on_note(f"streaming from {Lsn(self._engine.resume)}")
+        self._observer.on_note(f"streaming from {Lsn(self._engine.resume)}")
         self._progress.has_streamed = True
         self._give_up_left()
         self._tick()
@@ -174,32 +170,34 @@ class Loop:
         A source that holds transactions may give millions of messages for one read: they are
         taken in slices, with Kafka and the clock between, before the socket is read again.
         """
-        engine, delivery, wire = self._engine, self._delivery, self._source.wire
+        engine, delivery = self._engine, self._delivery
         wait = _IDLE_WAIT if engine.is_idle else _BUSY_WAIT
         if engine.buffered > self._options.tuning.buffer_bytes:
             delivery.wait(wait)
             return
         self._observer.on_step("run: read")
         if self._pending is None:
-            self._received = wire.receive(wait, delivery.filenos())
-            self._pending = self._source.messages(
-                self._received.messages, one_by_one=self._rereads.has_point
-            )
-            if self._received.reply_requested:
-                self._tell_source(force=True)
-            self._read_at = self._clock.now()
-        self._is_read = False
-        self._take(self._slice(self._pending))
-        if self._is_read:
-            self._pending = None
+            self._receive(wait)
+        self._take(self._slice())
+        if self._pending is None:
             self._end_read(self._received)
 
-    def _slice(self, pending: Iterator[tuple[int, Message]]) -> Iterator[tuple[int, Message]]:
+    def _receive(self, wait: float) -> None:
+        self._received = self._source.wire.receive(wait, self._delivery.filenos())
+        self._pending = self._source.messages(
+            self._received.messages, one_by_one=self._rereads.has_point
+        )
+        if self._received.reply_requested:
+            self._tell_source(force=True)
+        self._read_at = self._clock.now()
+
+    def _slice(self) -> Iterator[tuple[int, Message]]:
         """Yield messages of a read, for as long as Kafka and the source may wait.
 
         A statement costs a thousand times as much as a row: its schema is registered.
         """
-        tuning, now = self._options.tuning, self._clock.now
+        pending, tuning, now = self._pending, self._options.tuning, self._clock.now
+        assert pending is not None
         until = now() + tuning.slice_seconds
         stretches = 0  # of which the walker took some: it makes a few MB at once
         for count, (lsn, message) in enumerate(pending, 1):
@@ -211,7 +209,7 @@ class Loop:
             stretches += isinstance(message, Stretch) and message.at > at
             if count >= tuning.slice_messages or stretches >= _SLICE_STRETCHES or now() >= until:
                 return
-        self._is_read = True
+        self._pending = None
 
     def _end_read(self, received: Received) -> None:
         """Look at what came with the messages of a read: the source's own position."""
@@ -273,12 +271,8 @@ class Loop:
         """
         for table in self._left:
             self._observer.on_note(f"{table} is not in [tables] any more; targets keep what it was")
-        if self._left:
-            gaps = [
-                Unseen(table, "is not captured any more: it left [tables]") for table in self._left
-            ]
-            self._step_all(self._assembler.explain(gaps, self._at))
-            self._step(InputDrained())
+        gaps = [Unseen(table, "is not captured any more: it left [tables]") for table in self._left]
+        self._step_all(self._assembler.explain(gaps, self._at))
 
     def _read_again(self) -> bool:
         """Bring a re-read forward; True where the stream stands still for it."""
@@ -286,34 +280,36 @@ class Loop:
         if self._leaving_since is not None:
             rereads.let_go()
             return False
-        if self._loads_seen != engine.loads_version:
+        if self._loads_seen is not engine.loads:
             self._follow_gaps()
-            self._loads_seen = engine.loads_version
+            self._loads_seen = engine.loads
             if self._source.rereads:
                 rereads.follow(engine.loads, self._relations.known)
         if (complete := rereads.needless()) is not None:
             engine.mark_loads({str(complete): None})
-        is_taken = self._pending is None
         if not rereads.has_point:
-            if is_taken and rereads.is_due():
-                if (gone := rereads.make_point(self._relations.known)) is not None:
-                    engine.mark_loads({str(gone): None})
-                self._step_all([])
+            if self._pending is None and (gone := rereads.make_point(self._relations.known)):
+                engine.mark_loads({str(gone): None})
             return False
-        if is_taken and not self._assembler.is_open:
-            rereads.reach(self._at)
+        rereads.reach(self._at)
         if not rereads.is_standing:
             rereads.be_patient()
-            return False
-        if not engine.is_settled:
+        elif engine.is_settled:
+            self._read_at_point()
+        else:
             self._step(InputDrained())
             self._delivery.wait(_BUSY_WAIT)
             return True
+        return False
+
+    def _read_at_point(self) -> None:
+        """Read the table, or pass one that is gone: all before the point is durable."""
+        rereads, engine = self._rereads, self._engine
         if (passed := rereads.pass_gone(engine.lend())) is not None:
             writer_state, gone = passed
             engine.take_back(writer_state)
             engine.mark_loads({str(gone): None})
-            return True
+            return
         self._observer.on_step("run: a table is read again")
         looked = rereads.looked
         writer_state, table = rereads.read(engine.lend())
@@ -322,7 +318,6 @@ class Loop:
         self._source.adopt(table)
         self._catalog.read_again(table.id, looked)
         self._note_looked()
-        return True
 
     def _follow_gaps(self) -> None:
         """Forget gaps that were mended; say those that an earlier run left."""
@@ -384,11 +379,8 @@ class Loop:
         )
         for finding in found:
             self._observer.on_note(f"the catalog shows what the stream did not: {finding}")
-        if found:
-            self._step_all(self._assembler.explain(found, self._at))
+        self._step_all(self._assembler.explain(found, self._at))
         self._note_looked()
-        if found:
-            self._step(InputDrained())
         self._take_in(catalog.newcomers(relations.known))
 
     def _note_looked(self) -> None:
@@ -446,12 +438,10 @@ class Loop:
 
     # ------------------------------------------------------------ Kafka
     def _poll_delivery(self) -> None:
-        delivery, now = self._delivery, self._clock.now
+        delivery = self._delivery
         if acknowledged := delivery.poll():
-            self._answered_at = now()
             self._step(Acknowledged(acknowledged))
         for answer in delivery.answers():
-            self._answered_at = now()
             match answer:
                 case Acknowledged() | PartDurable():
                     self._step(answer)
@@ -498,24 +488,23 @@ class Loop:
         progress.commits += commits
         progress.rows += newest.rows
         progress.committed_at = newest.committed_at
-        self._at = max(self._at, newest.end_lsn)
+        self._at = newest.end_lsn
 
     def _execute(self, command: Command) -> None:
         delivery, observer = self._delivery, self._observer
+        self._answered_at = self._clock.now()  # Kafka's time for it begins here
         match command:
             case SendRows(records):
                 observer.on_step("run: rows sent")
                 self._send(records)
             case Flush():
                 observer.on_step("run: waiting for acknowledgements")
-                self._answered_at = self._clock.now()
                 delivery.flush()
             case CommitPart():
                 observer.on_step("run: part of a giant committed")
                 delivery.commit_part()
             case WriteCuts(cuts):
                 observer.on_step("run: cut written, not committed")
-                self._answered_at = self._clock.now()
                 self._in_flight = cuts
                 delivery.write_cuts([self._log.framed(cut) for cut in cuts])
             case Confirm(lsn):
@@ -529,11 +518,8 @@ class Loop:
         """Pass rows to librdkafka; while it has no room, keep the source's session alive."""
         delivery, sent = self._delivery, 0
         while (sent := delivery.send(records, sent)) < len(records):
-            if not self._is_waiting:
-                self._is_waiting, self._answered_at = True, self._clock.now()
             self._check_timeout()
             self._tell_source()
-        self._is_waiting = False
 
     def _check_timeout(self) -> None:
         """Raise BrokerDown when nothing came from Kafka for too long.

@@ -7,7 +7,7 @@ returns them.  Otherwise a row whose shape differs from the one in force is an i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from producer.core.changes import Relation
@@ -59,9 +59,9 @@ class Relations:
         self._told = Told()
 
     @property
-    def known(self) -> dict[TableId, TableSchema]:
-        """The tables as they are known at this place."""
-        return dict(self._known)
+    def known(self) -> Mapping[TableId, TableSchema]:
+        """The tables as they are known at this place; they change with it."""
+        return self._known
 
     @property
     def reports_ddl(self) -> bool:

@@ -21,7 +21,6 @@ as not exact at targets, until BEGIN empties it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -138,10 +137,10 @@ class Rereads:
         marks, at first.
         """
         self._names = {str(table): table for table in tables}
-        self._waiting: deque[TableId] = deque()
+        self._waiting: list[TableId] = []
         self._open: dict[TableId, str] = {}  # phases; of these, some are nobody's request
         self._asked: dict[TableId, int] = {}  # requests, as of the last look
-        self._number = 0  # of the newest request that the point comes after
+        self._number: int | None = None  # of the newest request that the point comes after
         self._captured, self._look_seconds, self._look_due = captured, look_seconds, 0.0
         self._repairs, self._rest_seconds = repairs, rest_seconds
         self._hidden, self._was_hidden = hidden, set(hidden)
@@ -157,7 +156,8 @@ class Rereads:
         self._rests: dict[TableId, _Rest] = {}
         self._is_standing = False
         self._mark_seconds = self._patience = mark_seconds
-        self._since, self._is_told = 0.0, False  # of the point
+        self._since: float  # of the point
+        self._is_told: bool
 
     @property
     def waits_for(self) -> str:
@@ -226,9 +226,8 @@ class Rereads:
 
     def _line_up(self) -> None:
         wanted = {**self._open, **self._asked}
-        self._waiting = deque(table for table in self._waiting if table in wanted)
-        there = set(self._waiting)
-        self._waiting.extend(table for table in wanted if table not in there)
+        waited = [table for table in self._waiting if table in wanted]
+        self._waiting = list(dict.fromkeys([*waited, *wanted]))
 
     def needless(self) -> TableId | None:
         """Return a table whose creation the stream reported, before or behind its point's making.
@@ -239,32 +238,26 @@ class Rereads:
             if table in self._hidden or table in self._asked:
                 continue
             if self._table == table or self._table is None:
-                self._number = 0
                 self._done(table)
                 return table
         return None
 
     # ------------------------------------------------------------ the point
-    def is_due(self) -> bool:
-        """Say whether a look, or a table, is due; called between any two reads."""
-        now = self._clock.now()
-        is_waiting = bool(self._waiting) and not self._is_paused
-        return now >= self._look_due or (is_waiting and now >= self._due)
-
     def make_point(self, known: Mapping[TableId, TableSchema]) -> TableId | None:
         """Make the next table's point, if it is time; return a table without a load instead.
 
-        All that the stream has sent must have been taken: the point lies behind it.
+        Called between any two reads: all that the stream has sent was taken, and the point lies
+        behind it.
         """
         now = self._clock.now()
         if now >= self._look_due:
             self._look()
-        if self._is_paused or not self._waiting or now < self._due:
+        if self._is_paused or now < self._due:
             return None
         table = next((t for t in self._waiting if self._not_before.get(t, 0.0) <= now), None)
         if table is None:
             return None
-        self._table, self._number = table, self._asked.get(table, 0)
+        self._table, self._number = table, self._asked.get(table)
         self._since, self._is_told = now, False
         try:
             is_hidden = table in self._hidden
@@ -282,7 +275,7 @@ class Rereads:
             return None
         phase = self._open.get(table)
         if table not in known and phase != GAP:
-            self._done(table)
+            self._done(table, self._number)
             return table
         self.let_go()  # it is not captured now: renamed, or to be captured again
         self._not_before[table] = now + 10 * self._look_seconds
@@ -303,20 +296,18 @@ class Rereads:
             self._blocking(self._source.answer, table, asked.pop(table))
         for table in asked.keys() - self._asked.keys():
             self._not_before.pop(table, None)
-        if asked.keys() != self._asked.keys():
-            self._asked = asked
-            self._line_up()
         self._asked = asked
+        self._line_up()
 
-    def _done(self, table: TableId) -> None:
+    def _done(self, table: TableId, answered: int | None = None) -> None:
+        """Let go of a table; `answered` is the request for which it was read."""
         self.let_go()
         self.show(table)
         self._open.pop(table, None)
         self._not_before.pop(table, None)
-        if self._number:
-            self._blocking(self._source.answer, table, self._number)
-            self._asked.pop(table, None)
-            self._look_due = 0.0  # somebody may have asked again meanwhile
+        if answered is not None:
+            self._blocking(self._source.answer, table, answered)
+            self._look_due = 0.0  # it is not asked for any more, or again
         self._line_up()
 
     def _shape_of(self, table: TableId, known: Mapping[TableId, TableSchema]) -> TableSchema | None:
@@ -348,7 +339,7 @@ class Rereads:
                 return False
         if is_behind:
             self._stand()
-        return is_behind and self._is_standing
+        return self._is_standing
 
     def reach(self, position: int) -> None:
         """All that was committed before `position` was taken, and nothing is open."""
@@ -398,7 +389,7 @@ class Rereads:
         if (table := self._table) is None or self._shape is not None:
             return None
         head, at = writer_state.head, self._point.at
-        self._done(table)
+        self._done(table, self._number)
         return replace(writer_state, head=replace(head, resume=max(head.resume, at))), table
 
     def read(self, writer_state: WriterState) -> tuple[WriterState, TableSchema]:
@@ -410,7 +401,7 @@ class Rereads:
         writer_state = self._blocking(self._read, writer_state, self._point, shape)
         if is_repair:
             self._rest(shape.id, self._clock.now() - began)
-        self._done(shape.id)
+        self._done(shape.id, self._number)
         return writer_state, shape
 
     def _rest(self, table: TableId, took: float) -> None:

@@ -120,11 +120,6 @@ def check_place(ledger: Ledger, segment: Segment) -> None:
         raise Superseded("the ledger moved", built_on=_place(segment.after), is_at=_place(ledger))
 
 
-def is_same(ledger: Ledger, known: Ledger) -> bool:
-    """Say whether the target holds what is known of it."""
-    return all(getattr(ledger, name) == getattr(known, name) for name in COMPARED)
-
-
 def _place(ledger: Ledger) -> tuple[int, int, int]:
     """What a step is compared by; the fence was compared when the ledger was locked."""
     return ledger.epoch, ledger.n, ledger.seq
@@ -150,26 +145,25 @@ def by_table(loads: Sequence[TableLoad]) -> Sequence[TableLoad]:
 
 def shapes_of(ddl: Iterable[SchemaChange], table: TableId) -> Iterator[SchemaChange]:
     """What the load of a table begins with, of several loads."""
-    return (change for change in ddl if change.after is None or change.after.id == table)
+    return (change for change in ddl if change.after is not None and change.after.id == table)
 
 
 def _apply(transaction: TargetTransaction, segment: Segment, upto: Ledger) -> Ledger:
     """Rows and schema changes in commit order."""
-    inexact = {**segment.after.inexact, **upto.inexact}
     holed = {gap.table: f"{gap.kind}: {gap.why}" for gap in segment.holes}
     after = FIRST
     for change in sorted(transaction.ddl, key=lambda d: (d.seq, d.ordinal)):
         place = (change.seq, change.ordinal)
-        transaction.write(after, place, inexact)
-        table = change.after or change.before
-        is_exact = not _fences(change) and (table is None or not _marks(change) & set(inexact))
+        transaction.write(after, place, upto.inexact)
+        is_exact = not _fences(change) and _marks(change).isdisjoint(upto.inexact)
         is_lost = transaction.alter(change, is_exact=is_exact)
         after = place
-        upto = replace(upto, inexact=followed(upto.inexact, change, holed))
-        if is_lost and (mark := upto.inexact.get(str(table and table.id))) is not None:
-            upto = replace(upto, inexact={**upto.inexact, str(table and table.id): unshown(mark)})
-        inexact = followed(inexact, change, holed)
-    transaction.write(after, LAST, inexact)
+        inexact = followed(upto.inexact, change, holed)
+        name = "" if change.after is None else str(change.after.id)
+        if is_lost and name in inexact:
+            inexact[name] = unshown(inexact[name])
+        upto = replace(upto, inexact=inexact)
+    transaction.write(after, LAST, upto.inexact)
     return replace(upto, state=LOADING if upto.inexact else EXACT)
 
 
@@ -188,7 +182,7 @@ def _fences(change: SchemaChange) -> str | None:
 def divided(
     changes: Mapping[TableId, Sequence[Change]], places: Sequence[Place]
 ) -> Sequence[Mapping[TableId, Sequence[Change]]]:
-    """Divide changes in commit order at places that ascend: before the first, …, behind the last.
+    """Divide changes in commit order at places that ascend: up to the first, …, behind the last.
 
     Each one is looked at once, however many places there are.
     """
@@ -217,7 +211,7 @@ def followed(
     out = dict(inexact)
     before, after = change.before, change.after
     name = str(after.id) if after is not None else ""
-    if name and (before is None or str(before.id) != name):
+    if before is None or str(before.id) != name:
         out.pop(name, None)  # of an older table that had this name
         if name in holed:
             out[name] = holed[name]
@@ -225,10 +219,10 @@ def followed(
         mark = out.get(str(change.moved.table))  # rows take along what is not known of them
         if mark is not None:
             out.setdefault(str(after.id), mark)
-    if before is not None and (after is None or after.id != before.id):
+    if before is not None:
         mark = out.pop(str(before.id), None)
         if after is not None and mark is not None:
             out[str(after.id)] = mark
-    if (lossy := _fences(change)) and (table := after or before) is not None:
-        out[str(table.id)] = remarked(out.get(str(table.id)), lossy)
+    if (lossy := _fences(change)) and after is not None:
+        out[name] = remarked(out.get(name), lossy)
     return out

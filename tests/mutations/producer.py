@@ -189,8 +189,8 @@ MUTATIONS: Final = (
         "rest-of-a-read-forgotten",
         "a read is taken to its end, in slices",
         _LOOP,
-        "        if self._is_read:\n",
-        "        if self._pending:\n",
+        "        if self._pending is None:\n            self._end_read",
+        "        self._pending = None\n        if True:\n            self._end_read",
         _SIM,
     ),
     Mutation(
@@ -466,8 +466,8 @@ MUTATIONS: Final = (
         "walker-is-not-buffered",
         "input waits while a group is being finished, whoever read it",
         _ENGINE_FILE,
-        "                if self._phase is not Phase.SENDING or self._waiting:\n",
-        "                if self._phase is not Phase.SENDING and type(happened) is not Walked:\n",
+        "                if self._phase is Phase.SENDING:\n",
+        "                if self._phase is Phase.SENDING or type(happened) is Walked:\n",
         (*_ENGINE, *_SIM),
     ),
     Mutation(

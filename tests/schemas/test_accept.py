@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.accept import CutGap, CutIdentity, CutReplay, Foreign, Record, replay_tail
+from schemas.accept import (
+    CutGap,
+    CutIdentity,
+    CutReplay,
+    Foreign,
+    Record,
+    counts,
+    judge,
+    replay_tail,
+)
 from schemas.control import (
     CommitEntry,
     Commits,
@@ -17,6 +26,7 @@ from schemas.control import (
     Identity,
     LoadPhase,
     Looked,
+    NewerFormat,
     Prev,
     Range,
     Start,
@@ -93,6 +103,25 @@ def test_commits_move_n_seq_and_resume_and_say_where_our_rows_end() -> None:
     assert (replay.n, replay.seq, replay.resume) == (3, 3, 35)
     assert replay.known == {3: (30, 703)}
     assert replay.ends == {("bank.public.a", 0): 30}
+    assert replay.csn == 5
+
+
+def test_resume_and_csn_do_not_go_back() -> None:
+    replay = replayed(start(1), commits(2, 1), beat(2, resume=90))
+    older = commits(3, 2)
+    entries = tuple(replace(entry, csn=3) for entry in older.commits)
+
+    assert replay.accept(4, replace(older, commits=entries)) is not None
+    assert (replay.resume, replay.csn) == (90, 5)
+
+
+def test_the_greatest_epoch_is_that_of_any_record() -> None:
+    replay = replayed(start(1))
+    for epoch in (5, 2):
+        replay.follow(2, beat(1, epoch=epoch))
+
+    assert replay.greatest == 5
+    assert replay.epoch == 1
 
 
 def test_what_was_looked_at_is_that_of_a_state_and_of_tables_that_began_behind_it() -> None:
@@ -115,16 +144,17 @@ def test_what_was_looked_at_is_that_of_a_state_and_of_tables_that_began_behind_i
         pytest.param(commits(1, 1), id="n of COMMITS repeats"),
         pytest.param(commits(2, 2), id="seq jumps"),
         pytest.param(commits(2, 1, 3), id="seq jumps inside"),
+        pytest.param(commits(2, 1, 1), id="a seq twice"),
         pytest.param(replace(commits(2, 1), commits=()), id="no commits at all"),
         pytest.param(replace(commits(2, 1), head=head(2, seq=2)), id="last_seq is another"),
         pytest.param(load(3, LoadPhase.BEGIN), id="n of TABLE jumps"),
         pytest.param(beat(2), id="n of HEARTBEAT is ahead"),
         pytest.param(beat(0), id="n of HEARTBEAT is behind"),
         pytest.param(state(2), id="n of STATE is ahead"),
-        pytest.param(start(3, writer=2), id="n of START jumps"),
-        pytest.param(start(1, writer=2), id="n of START repeats"),
-        pytest.param(start(2, writer=3), id="a START was passed over"),
-        pytest.param(start(2, writer=2, seq=1), id="START knows another seq"),
+        pytest.param(start(3, writer=2, resume=1), id="n of START jumps"),
+        pytest.param(start(1, writer=2, resume=1), id="n of START repeats"),
+        pytest.param(start(2, writer=3, resume=1), id="a START was passed over"),
+        pytest.param(start(2, writer=2, seq=1, resume=1), id="START knows another seq"),
         pytest.param(start(2, writer=2, resume=7), id="START knows another resume"),
         pytest.param(commits(2, 1, epoch=2), id="epoch without its START"),
         pytest.param(start(2, writer=2, epoch=2), id="new epoch without prev"),
@@ -196,6 +226,12 @@ def test_a_ledger_goes_on_where_it_stands_and_compares_what_it_knows() -> None:
     assert replay.accept(1, commits(6, 4)) is not None
     assert replay.accept(2, start(7, writer=2, seq=4, resume=45)) is not None
 
+    unread = CutReplay.resumed(n=5, epoch=1, seq=3, writer=1, instance="w1")
+    assert unread.accept(0, start(6, writer=2, seq=3, resume=45)) is not None
+    known = CutReplay.resumed(n=5, epoch=1, seq=3, writer=1, instance="w1", resume=44)
+    with pytest.raises(CutGap, match="resume"):
+        known.accept(0, start(6, writer=2, seq=3, resume=45))
+
 
 # ---------------------------------------------------------------- takeovers
 def test_a_newer_writer_takes_over() -> None:
@@ -234,11 +270,36 @@ def test_a_new_epoch_follows_exactly_the_place_it_names() -> None:
     )
 
     assert (replay.epoch, replay.seq, replay.n, replay.resume) == (2, 0, 3, 900)
-    assert replay.known == {}
-    assert replay.ends == {}
+    assert (replay.known, replay.ends, replay.csn) == ({}, {}, 0)
 
 
 # ---------------------------------------------------------------- what is not ours
+def test_a_record_is_ours_by_its_key_and_its_bytes() -> None:
+    def read(value: bytes) -> Cut:
+        if value == b"newer":
+            raise NewerFormat("of format 99")
+        if value == b"junk":
+            raise ValueError("secret")
+        return beat(1)
+
+    def judged(key: bytes | None, value: bytes | None) -> Record:
+        return judge(key, value, source="bank", read=read)
+
+    assert judged(b"bank", b"value") == beat(1)
+    for key in (b"bank2", b"", None):
+        assert judged(key, b"value") == Foreign("its key is not the prefix")
+    assert judged(b"bank", None) == Foreign("it has no value")
+    assert judged(b"bank", b"newer") == Foreign("of format 99", is_newer=True)
+    assert judged(b"bank", b"junk") == Foreign("4 bytes are not a record of cuts")
+
+
+def test_only_what_counts_has_the_next_n() -> None:
+    of_load = load(2, LoadPhase.BEGIN)
+
+    assert [counts(cut) for cut in (start(1), commits(2, 1), of_load)] == [True] * 3
+    assert [counts(cut) for cut in (state(1), beat(1))] == [False] * 2
+
+
 JUNK = Foreign("7 bytes are not a record")
 
 
@@ -299,6 +360,14 @@ def test_a_lost_record_stays_suspected_whatever_its_writer_says_later() -> None:
         assert replay.follow(offset, later) is None
 
     assert "offset 4: n is 4, expected 3" in str(replay.suspect)
+    assert replay.follow(9, start(1)) is None, "it does not count"
+    assert replay.suspect is not None
+
+    newer = replayed(start(1))
+    for what in "ab":
+        assert newer.follow(2, Foreign(what, is_newer=True)) is None
+    assert str(newer.suspect) == "offset 2: a"
+    assert newer.alarms == 0
 
 
 def test_an_epoch_that_loads_all_tables_ends_any_gap() -> None:
@@ -309,6 +378,7 @@ def test_an_epoch_that_loads_all_tables_ends_any_gap() -> None:
     assert replay.accept(3, anew) is anew
 
     assert (replay.suspect, replay.n, replay.epoch, replay.writer) == (None, 40, 5, 7)
+    assert (replay.known, replay.ends, replay.csn, replay.alarms) == ({}, {}, 0, 0)
     assert replay.follow(4, replace(anew, head=replace(anew.head, epoch=4, writer=8))) is None
 
 
@@ -356,12 +426,125 @@ def test_a_log_of_garbage_alone_has_no_tail() -> None:
 
 
 # ---------------------------------------------------------------- the tail
+READS: list[tuple[int, int]] = []
+
+
 def tail(records: Sequence[tuple[int, Record]], low: int = 0) -> CutReplay | None:
-    return replay_tail(
-        lambda a, b: [(o, c) for o, c in records if max(a, low) <= o < b],
-        low,
-        max((o + 2 for o, _ in records), default=low),
-    )
+    def read(a: int, b: int) -> list[tuple[int, Record]]:
+        assert a >= low, "the log begins later"
+        READS.append((a, b))
+        return [(o, c) for o, c in records if a <= o < b]
+
+    READS.clear()
+    return replay_tail(read, low, max((o + 2 for o, _ in records), default=low))
+
+
+def long_log(state_at: int, count: int = 500) -> list[tuple[int, Record]]:
+    """START, and a commit at every second offset, but for one STATE."""
+    log: list[tuple[int, Record]] = [(0, start(1))]
+    n, seq, base = 1, 0, 0
+    for at in range(2, 2 * count, 2):
+        if at == state_at:
+            log.append((at, state(n, seq=seq, resume=10 * seq + 5)))
+            base = at
+        else:
+            n, seq = n + 1, seq + 1
+            log.append((at, from_(base, commits(n, seq))))
+    return log
+
+
+@pytest.mark.parametrize(
+    ("state_at", "low", "reads"),
+    [
+        # Far away: is there one, all from there on, and what stands before it.
+        (0, 0, [(744, 1000), (0, 1), (0, 1000)]),
+        (600, 0, [(744, 1000), (600, 601), (600, 1000), (344, 600)]),
+        (600, 500, [(744, 1000), (600, 601), (600, 1000), (500, 600)]),
+        # In what was read: so is what stands before it, but for its very beginning.
+        (800, 0, [(744, 1000)]),
+        (744, 0, [(744, 1000), (488, 744)]),
+        # Without any, all is looked through.
+        (300, 302, [(744, 1000), (488, 1000), (302, 1000), (744, 1000), (488, 1000), (302, 1000)]),
+    ],
+)
+def test_no_more_of_a_long_log_is_read_than_that(
+    state_at: int, low: int, reads: list[tuple[int, int]]
+) -> None:
+    found = tail([(at, cut) for at, cut in long_log(state_at) if at >= low], low)
+
+    assert reads == READS
+    assert (found is None) is (low > state_at)
+    if found is not None:
+        assert (found.n, found.seq) == ((500, 499) if state_at == 0 else (499, 498))
+
+
+def by_nobody(cut: Cut) -> Cut:
+    """Written by somebody who goes on from a place of his own."""
+    return replace(cut, head=replace(cut.head, instance="nobody", n=50 + cut.head.n))
+
+
+@pytest.mark.parametrize("low", [0, 2])
+@pytest.mark.parametrize("named", [6, 2, 4, 5, 900])
+def test_a_forged_state_is_no_beginning_whatever_names_it(low: int, named: int) -> None:
+    """Of the same writer by its number, and other records name it, or anything before it."""
+    log: list[tuple[int, Record]] = [(0, start(1)), (2, from_(0, commits(2, 1)))]
+    log += [(4, state(2, seq=1, resume=15)), (5, from_(4, commits(3, 2)))]
+    log += [(6, by_nobody(state(3, seq=2))), (8, from_(named, by_nobody(beat(3))))]
+
+    found = tail([(at, cut) for at, cut in log if at >= low], low)
+
+    assert found is not None
+    assert (found.n, found.seq, found.instance) == (3, 2, "w1")
+
+
+def test_where_every_state_was_forged_the_newest_is_taken() -> None:
+    log = [(300, from_(10, commits(5, 4))), (302, by_nobody(state(3, seq=2)))]
+
+    found = tail([*log, (304, from_(302, by_nobody(beat(3))))], low=300)
+
+    assert found is not None
+    assert (found.n, found.instance) == (53, "nobody")
+
+
+@pytest.mark.parametrize("low", [0, 40])
+def test_what_stands_first_in_a_log_may_be_anybodys(low: int) -> None:
+    """Where the log begins at 0, nothing was before: a record of nobody's is none of ours."""
+    junk: Record = from_(0, by_nobody(beat(9, writer=9))) if low == 0 else JUNK
+    log: list[tuple[int, Record]] = [(low, junk)]
+    if low == 0:
+        log += [(2, start(1)), (4, from_(2, commits(2, 1)))]
+    log += [(44, state(2, seq=1, resume=15)), (46, from_(44, commits(3, 2)))]
+    log += [(48, by_nobody(state(3, seq=2))), (50, from_(48, by_nobody(beat(3))))]
+
+    found = tail(log, low)
+
+    assert found is not None
+    assert (found.n, found.instance) == (3, "w1")
+
+
+def test_a_long_stretch_of_garbage_hides_no_tail() -> None:
+    log = [(0, start(1)), (2, from_(0, commits(2, 1)))]
+
+    found = tail([*log, *((at, JUNK) for at in range(4, 700))])
+
+    assert found is not None
+    assert (found.n, found.seq) == (2, 1)
+    assert READS == [(445, 701), (189, 701), (0, 701)]
+
+
+def test_many_records_that_name_a_forged_state_cost_no_more_than_one() -> None:
+    log = long_log(500)
+    log += [(1000, by_nobody(state(498, seq=498)))]
+    log += [(at, from_(1000, by_nobody(beat(498)))) for at in range(1002, 1600, 2)]
+
+    found = tail(log)
+
+    assert found is not None
+    assert found.n == 499
+    assert READS == [
+        (1344, 1600), (1000, 1001), (1000, 1600), (744, 1000),  # the forged one, once
+        (1088, 1600), (576, 1600), (500, 501), (500, 1600), (244, 500),
+    ]  # fmt: skip
 
 
 def from_(offset: int, cut: Cut) -> Cut:

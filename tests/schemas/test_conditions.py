@@ -29,3 +29,19 @@ def test_a_bound_is_written_again(text: str) -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(NotRead):
         written(text)
+
+
+def test_brackets_side_by_side_are_not_deep() -> None:
+    text = " AND ".join(['("a" = 1)'] * 200)
+
+    assert written(text) == text
+
+
+def test_a_hundred_levels_are_read() -> None:
+    for levels in (99, 100):
+        text = "(" * levels + '"a"' + ")" * levels
+        if levels == 99:  # the column is one itself
+            assert written(text) == text
+            continue
+        with pytest.raises(NotRead, match="nested"):
+            written(text)

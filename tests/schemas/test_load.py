@@ -43,3 +43,12 @@ def test_a_schema_in_which_nothing_stands_for_any_number_of_items_is_refused(
         check_bounded(record(items))
     with pytest.raises(ValueError, match="no bytes"):
         check_bounded(["null", {"type": "map", "values": record(items)}])
+
+
+def test_a_type_that_is_named_again_is_as_long_as_it_was() -> None:
+    for first in ({"type": "enum", "name": "E", "symbols": ["a"]},
+                  {"type": "fixed", "name": "E", "size": 2}):  # fmt: skip
+        items = {"type": "array", "items": "E"}
+        fields = [{"name": "a", "type": first}, {"name": "b", "type": items}]
+        check_bounded({"type": "record", "name": "R", "fields": fields})
+        check_bounded({"type": "array", "items": first})

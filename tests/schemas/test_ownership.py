@@ -1,6 +1,7 @@
 """What the facts about our tables mean; that the question finds them: integration/test_planted."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -88,3 +89,23 @@ def test_a_guard_names_table_and_oid() -> None:
 
     assert text.startswith("LOCK TABLE gauss_cdc.ledger IN ACCESS SHARE MODE; ")
     assert "WHEN 17 THEN" in text
+
+
+def test_tables_are_asked_for_by_name_and_by_how_they_begin() -> None:
+    asked: list[str] = []
+
+    def ask(question: str) -> Sequence[Row]:
+        asked.append(question)
+        return [ME]
+
+    look(ask, replace(LEDGER, prefixes=("load_", "shadow_")))
+
+    assert all(f"relname::text, '{begin}') = 1" in asked[0] for begin in ("load_", "shadow_"))
+
+
+def test_what_runs_with_the_rights_of_a_superuser_belongs_to_one() -> None:
+    asked: list[str] = []
+    for superusers in (True, False):
+        look(lambda question: [asked.append(question) or ME], LEDGER, superusers=superusers)  # type: ignore[func-returns-value]
+
+    assert ["pg_database" in question for question in asked] == [False, True]

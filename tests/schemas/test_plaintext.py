@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.plaintext import brokers, of_kafka, of_registry
+from schemas.plaintext import brokers, is_loopback, of_kafka, of_registry
 
 PLAIN = {
     "bootstrap.servers": "kafka:9092",
@@ -102,3 +102,10 @@ def test_what_is_said_names_the_host_and_no_secret() -> None:
     assert said == "PLAIN would send a login to kafka without TLS: use SASL_SSL, or SCRAM"
     assert "registry" in of
     assert "pencil" not in said + of
+
+
+def test_a_host_is_this_machine_however_it_is_written() -> None:
+    assert is_loopback("LocalHost.")
+    assert is_loopback("::ffff:127.0.0.1")
+    assert not is_loopback("localhost.example")
+    assert brokers({"bootstrap.servers": " a:1 , b:2, "}) == ["a", "b"]

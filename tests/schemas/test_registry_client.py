@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from schemas.registry_client import is_avro
+from schemas.registry_client import is_avro, settings
 
 
 @pytest.mark.parametrize("text", ['{"type": "record"}', '"string"', '["null", "int"]'])
@@ -24,3 +24,12 @@ def test_another_language_is_not_read() -> None:
     assert not is_avro("no JSON", "PROTOBUF")
     with pytest.raises(ValueError, match="without a schema"):
         is_avro(None, "PROTOBUF")
+
+
+def test_settings_are_the_registrys_own_over_those_of_ours() -> None:
+    found = settings("http://registry", {"timeout": "9", "basic.auth.user.info": "a:b"})
+
+    assert found["url"] == "http://registry"
+    assert (found["timeout"], found["basic.auth.user.info"]) == (9.0, "a:b")
+    assert settings("http://registry", None).keys() - {"url"}
+    assert settings("http://registry", {"url": "http://other"})["url"] == "http://other"

@@ -43,3 +43,87 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except NotRead:
         return
     assert all(token.text or token.kind == "string" for token in found)
+
+
+SPELLED = st.one_of(
+    st.from_regex(r"[a-z_][a-z0-9_$]{0,4}", fullmatch=True).map(lambda x: (Token("name", x), x)),
+    st.sampled_from(["Abc", "É", "aÉ", "e", "E", "n1", "z9Z_$"]).map(
+        lambda x: (Token("name", x.lower() if x.isascii() else x), x)
+    ),
+    st.text("aB'\"\\ é", min_size=1, max_size=5).map(lambda x: (Token("quoted", x), identifier(x))),
+    st.text("aB'\"\\ é", max_size=5).map(lambda x: (Token("string", x), literal(x))),
+    st.text('aB" é', max_size=5).map(lambda x: (Token("string", x), f"'{x}'")),
+    st.from_regex(r"[0-9]{1,3}(\.[0-9]{0,3})?([eE][+-]?[0-9]{1,2})?", fullmatch=True).map(
+        lambda x: (Token("number", x), x)
+    ),
+    st.from_regex(r"\.[0-9]{1,3}([eE][+-]?[0-9]{1,2})?", fullmatch=True).map(
+        lambda x: (Token("number", x), x)
+    ),
+    st.sampled_from([*"()[],;:", "::", "<=", "+", "@>", "*", "?|", "!~"]).map(
+        lambda x: (Token("sign", x), x)
+    ),
+)
+
+
+@given(st.lists(SPELLED, max_size=6), st.sampled_from([" ", "\n", "\t\r", "\f\v "]))
+def test_what_is_spelled_is_read(spelled: list[tuple[Token, str]], blank: str) -> None:
+    text = blank.join(written for _, written in spelled)
+
+    assert tokens(text) == [token for token, _ in spelled]
+    assert tokens(f"{blank}{text}{blank}") == [token for token, _ in spelled]
+
+
+@pytest.mark.parametrize(
+    ("text", "texts"),
+    [
+        ("a(b)", ["a", "(", "b", ")"]),
+        ("a.b", ["a", ".", "b"]),
+        ("a.5", ["a", ".5"]),
+        ("1.", ["1."]),
+        ("1.,", ["1.", ","]),
+        ("1;", ["1", ";"]),
+        ("1::a", ["1", "::", "a"]),
+        ("a:::b", ["a", "::", ":", "b"]),
+        ("1e5)", ["1e5", ")"]),
+        ("1e+5", ["1e+5"]),
+        ("a'", None),
+        ("a&'b'", None),
+        ("u&x", ["u", "&", "x"]),
+        ("e&'b'", None),
+        ("e''", [""]),
+        ("E'a''b'c", ["a'b", "c"]),
+        ("E'\\\\'''", ["\\'"]),
+        ("E'a\\\\\\\\b'", ["a\\\\b"]),
+        ("E'a'\\", None),
+        ("E'' '\\'", ["", "\\"]),
+        ("E'a' || '\\n'", ["a", "||", "\\n"]),
+        ("''''", ["'"]),
+        ("'a''", None),
+        ('"a"""', ['a"']),
+        ("a-b", ["a", "-", "b"]),
+        ("a-- b", None),
+        ("a*/b", ["a", "*/", "b"]),
+        ("1é", None),
+        ("1_", None),
+        ("1e+", None),
+        ("1e5e", None),
+        ("1.5.5", ["1.5", ".5"]),
+        ("..", [".", "."]),
+        (".a", [".", "a"]),
+        ("é'x'", None),
+        ("a" * 1_000_000, ["a" * 1_000_000]),
+    ],
+)
+def test_where_a_token_ends(text: str, texts: list[str] | None) -> None:
+    if texts is None:
+        with pytest.raises(NotRead):
+            tokens(text)
+    else:
+        assert [token.text for token in tokens(text)] == texts
+
+
+def test_what_a_token_means() -> None:
+    name, quoted, string, sign = tokens("aB \"c\" 'd' >=")
+
+    assert [token.upper for token in (name, quoted, string, sign)] == ["AB", "", "", ">="]
+    assert [token.name for token in (name, quoted, string, sign)] == ["ab", "c", None, None]

@@ -35,6 +35,7 @@ def test_a_record_is_split_between_commits() -> None:
         (2, 3, 3),
     ]
     assert [s.after for s in (second, third)] == [first.upto, second.upto]
+    assert [s.upto.resume for s in (first, second, third)] == [10, 10, 20]
 
 
 def test_a_split_record_is_taken_up_where_the_ledger_stands() -> None:
@@ -46,6 +47,8 @@ def test_a_split_record_is_taken_up_where_the_ledger_stands() -> None:
 
     assert (segment.first_seq, segment.last_seq) == (3, 3)
     assert segment.ranges == (Range("bank.public.a", 0, 7, 8),)
+    assert feed.segments(replace(ledger, seq=3)) == []
+    assert feed.segments(replace(ledger, seq=9)) == [], "all of them were known"
 
 
 def test_a_commit_above_the_limit_is_alone_and_whole() -> None:
@@ -72,6 +75,8 @@ def test_gaps_mark_their_table() -> None:
     [
         {"ranges": (Range("bank.public.a", 0, 5, 9),)},
         {"rows": 3},
+        {"counts": {1: 1}},
+        {"n": 5},
         {"seqs": (1, 3)},
         {"seqs": (2, 3)},
     ],
@@ -82,9 +87,12 @@ def test_a_cut_that_does_not_add_up_is_refused(damage: dict) -> None:
     commits = cut.commits
     if "rows" in damage:
         commits = tuple(replace(entry, rows=3) for entry in commits)
+    if "counts" in damage:
+        commits = tuple(replace(entry, counts=damage["counts"]) for entry in commits)
     if "seqs" in damage:
         commits = tuple(replace(e, seq=s) for e, s in zip(commits, damage["seqs"], strict=True))
-    broken = Commits(cut.head, commits, damage.get("ranges", cut.ranges))
+    head = replace(cut.head, n=damage.get("n", cut.head.n))
+    broken = Commits(head, commits, damage.get("ranges", cut.ranges))
 
     with pytest.raises(CutsGap):
         list(segments(ledger, [(2, broken)]))

@@ -1,15 +1,21 @@
 """What was read is counted: nothing is missing, nothing is there twice."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from schemas.control import LoadPhase, TableLoad
+from schemas.control import Hole, LoadPhase, TableLoad
+from schemas.envelope import envelope_schema
 from spark_consumers.complete import check_complete
+from spark_consumers.decode import RowDecoder
 from spark_consumers.errors import Incomplete
 from spark_consumers.model import Change, Ledger, Rows
 from tests.spark_consumers.feed import (
     Feed,
+    Tx,
+    alter,
     delete,
     insert,
     loaded,
@@ -69,6 +75,7 @@ def test_rows_of_loads_are_counted_for_each_table() -> None:
     a, b = content.changes[A.id], content.changes[B.id]
 
     check_complete(segment, content)
+    check_complete(segment, Rows({**content.changes, C.id: []}, content.ddl))
     for wrong in ({A.id: a[1:], B.id: [*b, b[0]]}, {A.id: a}, {A.id: a, B.id: b, C.id: b[:1]}):
         with pytest.raises(Incomplete):
             check_complete(segment, Rows(wrong, content.ddl))
@@ -85,3 +92,66 @@ def test_a_shape_that_a_load_begins_with_is_counted() -> None:
     check_complete(segment, content)
     with pytest.raises(Incomplete):
         check_complete(segment, Rows(content.changes, content.ddl[:1]))
+
+
+def plain(changes: list[Change]) -> Any:
+    return changes
+
+
+def packed(changes: list[Change]) -> Any:
+    """As they are read: natively, where that is built."""
+    rows = RowDecoder(envelope_schema("bank", A)).rows(1)
+    for change in changes:
+        rows.put(change)
+    return rows
+
+
+@pytest.mark.parametrize("held", [plain, packed])
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ([(1, 0)], "1 of 2 rows are missing"),
+        ([(1, 1)], "1 of 2 rows are missing"),
+        ([(3, 0), (3, 1)], "2 of 3 rows are missing"),
+        ([(3, 2)], "1 of 3 rows are missing"),
+    ],
+)
+def test_rows_that_are_missing_are_named_by_their_commit(
+    held: Callable[[list[Change]], Any], lost: list[tuple[int, int]], said: str
+) -> None:
+    feed, ledger = started()
+    two, three = ([insert(A, str(at), "x") for at in range(size)] for size in (2, 3))
+    feed.commits(two, Tx([], (Hole("public.b", "seen", "why"),)), three)
+    segment, content = rows_of(feed, ledger)
+    rows = [c for c in content.changes[A.id] if (c.seq, c.ordinal) not in lost]
+
+    check_complete(segment, Rows({A.id: held(list(content.changes[A.id]))}))
+    with pytest.raises(Incomplete, match=said) as caught:
+        check_complete(segment, Rows({A.id: held(rows)}))
+    assert caught.value.where["seq"] == lost[0][0]
+
+
+@pytest.mark.parametrize("held", [plain, packed])
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_row_that_is_not_of_the_commit_is_named_wherever_it_is(
+    held: Callable[[list[Change]], Any], at: int
+) -> None:
+    feed, ledger = started()
+    feed.commits([insert(A, "1", "x"), insert(A, "2", "x")])
+    segment, content = rows_of(feed, ledger)
+    rows = list(content.changes[A.id])
+    rows.insert(at, replace(rows[0], seq=9))
+
+    with pytest.raises(Incomplete, match="not of this commit") as caught:
+        check_complete(segment, Rows({A.id: held(rows)}))
+    assert caught.value.where["seq"] == 9
+
+
+def test_a_schema_change_that_is_there_twice_is_refused() -> None:
+    feed, ledger = started()
+    feed.commits([alter(A, B), insert(B, "1", "x")])
+    segment, content = rows_of(feed, ledger)
+
+    check_complete(segment, content)
+    with pytest.raises(Incomplete, match="twice"):
+        check_complete(segment, Rows(content.changes, [*content.ddl] * 2))

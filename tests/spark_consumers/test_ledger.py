@@ -5,8 +5,11 @@ from dataclasses import replace
 import pytest
 
 from schemas.control import LoadPhase, Start, Topic
+from schemas.tables import TableId
+from schemas.topics import Topics
 from spark_consumers.complete import check_complete
 from spark_consumers.errors import CutsGap, LedgerForeign
+from spark_consumers.ledger import is_unloaded, shown
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.segments import segments
 from tests.spark_consumers.feed import (
@@ -31,7 +34,8 @@ def test_a_takeover_moves_only_the_ledger() -> None:
     assert isinstance(segment.cut, Start)
     assert (segment.rows, segment.ranges) == (0, ())
     assert (segment.upto.n, segment.upto.writer, segment.upto.instance) == (2, 2, "i2")
-    assert segment.upto.next_offset == 3
+    assert (segment.upto.next_offset, segment.upto.resume) == (3, 20)
+    assert segment.upto.cluster_id == "cluster"
 
 
 def test_a_table_that_went_before_its_load_began_is_not_waited_for() -> None:
@@ -41,12 +45,20 @@ def test_a_table_that_went_before_its_load_began_is_not_waited_for() -> None:
     feed.state({"public.a": "BEGIN", "public.c": "PENDING"})
     feed.load(A, LoadPhase.END)
 
-    found = feed.segments(NEW)[-1].upto.inexact
-    assert found == {"public.c": "not loaded"}
+    upto = feed.segments(NEW)[-1].upto
+    assert (upto.inexact, upto.state, upto.resume) == (
+        {"public.c": "not loaded"}, "LOADING", 30,
+    )  # fmt: skip
 
     feed.state()  # of a run that knows no loads
+    assert feed.segments(NEW)[-1].upto == upto
     feed.load(C, LoadPhase.BEGIN)
     assert feed.segments(NEW)[-1].upto.inexact == {"public.c": "loading"}
+    feed.load(C, LoadPhase.END)
+    feed.load_again(A)
+    feed.state({"public.b": "PENDING"})
+    last = feed.segments(NEW)[-1].upto
+    assert (last.inexact, last.state) == ({}, "EXACT")
 
 
 def test_a_table_that_went_stays_marked_where_readers_see_older_rows() -> None:
@@ -181,10 +193,63 @@ def test_topics_of_a_state_reach_the_ledger_with_the_next_step() -> None:
     feed.topics = {"bank.public.a": Topic("1", 1)}
     feed.state()
     feed.commits([insert(A, "1", "x")])
+    known = replace(ledger, topics={"bank.public.a": "", "bank.public.b": "2"})
 
-    (segment,) = feed.segments(ledger)
+    for at, topics in ((ledger, {}), (known, {"bank.public.b": "2"})):
+        (segment,) = feed.segments(at)
+        assert segment.upto.topics == {"bank.public.a": "1", **topics}
 
-    assert segment.upto.topics == {"bank.public.a": "1"}
+    feed.state()
+    for other in (replace(known, topics={"bank.public.a": "9"}), replace(known, cluster_id="x")):
+        with pytest.raises(LedgerForeign):
+            feed.segments(other)
+
+
+def test_commits_of_another_epoch_are_a_gap() -> None:
+    feed, ledger = started()
+    cut = feed.commits([insert(A, "1", "x")])
+    other = replace(cut, head=replace(cut.head, epoch=2))
+
+    with pytest.raises(CutsGap):
+        list(segments(ledger, [(2, other)]))
+
+
+def test_an_epoch_without_a_load_marks_all_tables_by_their_topics() -> None:
+    odd = replace(A, id=TableId("public", "x" * 300))
+    names = Topics("bank")
+    feed = Feed(topics={names.table(A.id): Topic("1", 1), names.table(odd.id): Topic("2", 1)})
+    feed.topics |= {names.ddl: Topic("3", 1), names.cuts: Topic("4", 1)}
+    feed.start()
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.END)
+    feed.start(epoch=2, continues=False)
+
+    upto = feed.segments(NEW)[-1].upto
+    # A name that ends in a hash has no way back to its table.
+    assert upto.inexact == {"public.a": "not loaded", names.table(odd.id): "not loaded"}
+
+    for schema in (A, odd):
+        feed.load(schema, LoadPhase.BEGIN)
+        feed.load(schema, LoadPhase.END)
+    assert feed.segments(NEW)[-1].upto.inexact == {}
+
+
+@pytest.mark.parametrize(
+    ("why", "is_open"),
+    [
+        ("loading", True),
+        ("not loaded", True),
+        ("loading; readers see commit 1/2", True),
+        ("seen: TRUNCATE; readers see commit 1/2", True),
+        ("seen: TRUNCATE", False),
+    ],
+)
+def test_a_table_whose_load_is_to_come_or_under_way_is_not_loaded(why: str, is_open: bool) -> None:
+    assert is_unloaded(why) is is_open
+
+
+def test_a_ledger_without_an_epoch_shows_no_commit() -> None:
+    assert shown(NEW, "public.a") == ""
 
 
 def test_until_they_are_loaded_again_tables_show_the_commit_of_the_epoch_before() -> None:

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.control import LoadPhase, Range, TableLoad
+from schemas.control import Hole, LoadPhase, Range, TableLoad
 from spark_consumers.complete import check_complete
 from spark_consumers.errors import CutsGap
 from spark_consumers.model import Ledger, Segment
-from spark_consumers.segments import segments
+from spark_consumers.segments import joined, segments
 from tests.spark_consumers.feed import (
     Feed,
+    Tx,
     alter,
     insert,
     loaded,
@@ -40,6 +41,7 @@ def test_commits_of_several_records_are_one_segment() -> None:
     )
     assert segment.commit_rows == {1: 2, 2: 1, 3: 1}
     assert (segment.upto.n, segment.upto.seq, segment.upto.next_offset) == (3, 3, 7)
+    assert segment.cut.head.n == 3
     assert (segment.upto.csn, segment.upto.committed_at) == (30, 3_000_000)
     check_complete(segment, feed.read_rows(segment))
 
@@ -65,6 +67,14 @@ def test_ddl_is_a_segment_of_its_own(records: int) -> None:
     (whole,) = feed.segments(ledger, ddl_apart=False)
     assert (whole.rows, whole.is_barrier) == (4, True)
     check_complete(whole, feed.read_rows(whole))
+
+
+def test_what_follows_a_schema_change_is_joined_and_a_gap_keeps_nothing_apart() -> None:
+    feed, ledger = started()
+    gap = Tx([insert(B, "2", "x")], (Hole("public.c", "seen", "why"),))
+    feed.commits([alter(A, B)], [insert(B, "1", "x")], gap, [insert(B, "3", "x")])
+
+    assert [(s.rows, s.is_barrier) for s in feed.segments(ledger)] == [(1, True), (3, False)]
 
 
 def phases(plan: list[Segment]) -> list[str]:
@@ -143,3 +153,83 @@ def test_a_heartbeat_shows_that_a_record_is_missing(say) -> None:
 
     with pytest.raises(CutsGap):
         list(segments(ledger, feed.records[2:]))
+
+
+def test_a_step_of_a_load_that_is_missing_is_noticed() -> None:
+    feed = loaded(A)
+    ledger = feed.segments(NEW)[0].upto
+
+    with pytest.raises(CutsGap):
+        list(segments(ledger, [*feed.records[1:2], *feed.records[3:]]))
+
+
+def test_a_mark_that_goes_with_a_state_is_a_step_of_its_own_behind_what_was_before() -> None:
+    feed = Feed()
+    feed.load_again(A, B)
+    feed.load(A, LoadPhase.BEGIN)
+    feed.state({"public.a": "BEGIN"})
+    feed.load(A, LoadPhase.END)
+    feed.state({"public.a": "END"})
+
+    plan = feed.segments(NEW)
+
+    assert [type(segment.cut).__name__ for segment in plan] == [
+        "Start", "TableLoad", "State", "TableLoad",
+    ]  # fmt: skip
+    assert [segment.after for segment in plan[1:]] == [segment.upto for segment in plan[:-1]]
+    assert [dict(segment.upto.inexact) for segment in plan[1:]] == [
+        {"public.a": "loading", "public.b": "not loaded"},
+        {"public.a": "loading"},
+        {},
+    ]
+
+
+def test_what_stands_before_the_beginning_of_an_empty_target_is_left_out() -> None:
+    feed = Feed()
+    feed.start()
+    feed.heartbeat()
+    start, beat = feed.records
+    assert len(list(segments(NEW, [(0, beat[1]), (2, start[1])]))) == 1
+
+    with pytest.raises(CutsGap, match="from a beginning"):
+        list(segments(NEW, [beat]))
+    assert list(segments(NEW, [])) == []
+
+
+def test_parts_of_a_record_are_joined_to_what_it_is_whole() -> None:
+    feed, ledger = started()
+    feed.commits([insert(A, "1", "x")], [insert(A, "2", "x"), insert(B, "1", "x")])
+    feed.commits([insert(B, "2", "x")], Tx([insert(A, "3", "x")], (Hole("public.c", "seen", "w"),)))
+    (whole,) = feed.segments(ledger)
+
+    parts = feed.segments(ledger, strict=True)
+
+    assert [part.ranges for part in parts[:2]] == [
+        (Range("bank.public.a", 0, 5, 6),),  # of b it has none
+        (Range("bank.public.a", 0, 6, 7), Range("bank.public.b", 0, 5, 6)),
+    ]
+    assert joined(parts) == whole
+    assert joined(parts[1:3]).commit_rows == {2: 2, 3: 1}
+    assert joined(parts[1:3]).after == parts[1].after
+
+
+def test_neighbours_of_another_partition_or_topic_stay_apart() -> None:
+    feed, ledger = started()
+    cut = feed.commits([insert(A, "1", "x")], [insert(A, "2", "x")], [insert(A, "3", "x")])
+    ranges = tuple(Range(topic, at, 5 + at, 6 + at) for topic, at in (("x", 0), ("x", 1), ("y", 2)))
+    entries = tuple(replace(entry, counts={at: 1}) for at, entry in enumerate(cut.commits))
+    feed.records[-1] = feed.records[-1][0], replace(cut, commits=entries, ranges=ranges)
+
+    (segment,) = feed.segments(ledger)
+
+    assert segment.ranges == ranges
+
+
+def test_schema_changes_are_alone_unless_the_target_takes_them_among_others() -> None:
+    feed, ledger = started()
+    feed.commits([alter(A, B)])
+    feed.commits([insert(B, "1", "x")])
+    assert [s.rows for s in feed.segments(ledger)] == [1, 1]
+
+    (whole,) = feed.segments(ledger, ddl_apart=False)
+    assert (whole.rows, whole.is_barrier) == (2, True)

@@ -1,7 +1,10 @@
 """Few rows while the target keeps up, many where much waits; never more than can be held."""
 
+from dataclasses import replace
+
 import pytest
 
+from schemas.control import LoadPhase
 from spark_consumers.complete import check_complete
 from spark_consumers.errors import CutsGap, KafkaDown
 from spark_consumers.model import Ledger, Rows
@@ -157,3 +160,59 @@ def test_what_cannot_be_seen_keeps_nothing_before_it_back(error: type[Exception]
     with pytest.raises(error):
         seen.extend(one.rows for one in segments(Ledger("bank"), accepted(), sizes=Sizes(3, 50)))
     assert seen == [0, 3, 3, 3, 1]
+
+
+def test_no_more_cuts_are_seen_than_tell_how_much_waits() -> None:
+    feed = fed(*[1] * 100)
+    seen: list[int] = []
+
+    def accepted():
+        for offset, cut in feed.records:
+            seen.append(offset)
+            yield offset, cut
+
+    plan = segments(Ledger("bank"), accepted(), sizes=Sizes(5, 50, spreads=everywhere))
+    next(plan)
+    assert len(seen) == 1
+    assert next(plan).rows == 50
+    # The first, and 21 that wait behind it; the others as they are taken, and one more to see that
+    # it does not fit.
+    assert len(seen) == 52
+
+
+def test_records_without_rows_do_not_wait() -> None:
+    feed = fed(*[1] * 20)
+    for _ in range(10):
+        feed.heartbeat()
+    feed.start()
+
+    assert cut(feed, Sizes(5, 50, spreads=everywhere)) == [5, 5, 5, 5]
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_rows_of_loads_wait_as_those_of_commits(last: int) -> None:
+    feed = Feed()
+    feed.start()
+    feed.load(A, LoadPhase.BEGIN)
+    for at in range(20):
+        feed.load(A, LoadPhase.CHUNK, [str(at), "x"])
+    feed.load(A, LoadPhase.CHUNK, *(["x", "x"] for _ in range(last)))
+
+    sizes = cut(feed, Sizes(5, 50, spreads=everywhere))
+
+    assert sizes == ([5, 5, 5, 5] if last == 0 else [21])
+
+
+def test_a_chunk_is_put_to_others_by_the_smaller_limit_of_both() -> None:
+    ids = {"bank.public.b": (2,)}
+    for schemas in (ids, {}), ({}, ids):
+        feed = Feed()
+        feed.start()
+        feed.load(A, LoadPhase.BEGIN)
+        for at in range(30):
+            feed.load(A, LoadPhase.CHUNK, [str(at), "x"])
+            offset, record = feed.records[-1]
+            feed.records[-1] = offset, replace(record, schema_ids=schemas[at > 0])  # type: ignore[call-arg, arg-type]
+        sizes = Sizes(2, 50, spreads=lambda ids: not ids)
+
+        assert cut(feed, sizes)[0] == 4

@@ -7,11 +7,13 @@ from producer.core.changes import (
     Insert,
 )
 from producer.core.events import (
+    Fate,
     RowsAssembled,
     SchemaUsed,
     TransactionEnded,
 )
-from schemas.control import Hole
+from producer.core.shape_change import ShapeChange, StatementChanges
+from schemas.control import Hole, Origin
 from schemas.positions import CommitKey
 from schemas.tables import Column
 from tests.producer.core.assembling import (
@@ -152,3 +154,51 @@ def test_values_that_read_otherwise_are_a_gap_and_a_shape() -> None:
     assert happened[-1].holes == (Hole("public.account", "seen", "labels"),)
     assert play.relations.known == {ID: after}
     assert play.changes[0].lossy == "labels"
+
+
+def test_rows_that_a_column_list_cuts_are_a_gap_and_not_delivered() -> None:
+    numbered = replace(
+        ACCOUNT, columns=tuple(replace(c, number=n) for n, c in enumerate(COLUMNS, 1))
+    )
+    play = Play(known={ID: numbered}, catalog=numbered)
+
+    happened = play.transaction(described(COLUMNS[0]), Insert(ACCOUNTS, [b"1"]))
+
+    assert records(happened) == []
+    assert isinstance(ended := happened[-1], TransactionEnded)
+    why = f"a column list leaves out columns of its rows: {COLUMNS[1].name}"
+    assert ended.holes == (Hole(str(ID), "seen", why),)
+    assert records(play.transaction(Insert(ACCOUNTS, [b"2"]), start=2000)) == []
+
+
+def test_a_statement_longer_than_a_row_may_be_is_left_out_and_its_shapes_are_kept() -> None:
+    play = Play(max_row_bytes=5)
+    wider = replace(ACCOUNT, columns=(*COLUMNS, Column("note", 25)))
+    altered = ShapeChange(ACCOUNT, wider, "ALTER TABLE", canonical="a canonical one")
+
+    happened = play.transaction(
+        StatementChanges((altered,), Origin.TRIGGER, sql="a long one", jddl="{}")
+    )
+
+    assert len(records(happened)) == 1
+    said, kept = play.changes
+    assert (said.sql, said.canonical, said.jddl, said.lossy) == (
+        *("a long one", "a canonical one", "{}"),
+        None,
+    )
+    assert (kept.sql, kept.canonical, kept.jddl, kept.before, kept.after) == (
+        *(None, None, None),
+        *(ACCOUNT, wider),
+    )
+    assert kept.lossy == "the statement is longer than kafka.max-row-bytes, and left out"
+
+
+def test_what_is_noted_of_a_table_ends_with_it_or_goes_along_to_its_new_name() -> None:
+    play, other = Play(), ID._replace(name="other")
+    for after, now in ((None, None), (replace(ACCOUNT, id=other), str(other))):
+        change = ShapeChange(ACCOUNT, after, "ALTER TABLE")
+
+        ended = play.transaction(StatementChanges((change,), Origin.TRIGGER))[-1]
+
+        assert isinstance(ended, TransactionEnded)
+        assert ended.fates == (Fate(str(ID), now),)

@@ -129,3 +129,8 @@ def test_an_enum_of_a_composite_may_get_labels_too() -> None:
     assert found(holds("=sad"), look(seen(holds("=sad", "=ok")))) == []
     (one,) = found(holds("=sad"), look(seen(holds("=glad"))))
     assert isinstance(one, Altered)
+
+
+def test_findings_say_what_became_of_a_table() -> None:
+    assert str(Dropped(A, TABLE)) == f"{A} was dropped"
+    assert str(Altered(A, TABLE, TABLE, "another type")) == f"{A}: another type"

@@ -178,6 +178,14 @@ def test_a_look_that_waits_keeps_what_is_told() -> None:
     assert watching.judge(20, {A: TABLE}, reports_ddl=True) == []
 
 
+def test_files_that_a_statement_replaced_are_told_in_their_order() -> None:
+    told = Told()
+
+    told.state(StatementChanges((), Origin.TRIGGER, files=((100, 6, 7), (101, 1, 2), (100, 7, 8))))
+
+    assert told.files == {100: [(6, 7), (7, 8)], 101: [(1, 2)]}
+
+
 def test_a_table_that_may_have_been_emptied_is_suspected_unless_that_is_known() -> None:
     watching, known = watch(), {A: TABLE, B: replace(TABLE, id=B, oid=101)}
     now = Look(10, {}, is_of_files=True, emptied=(A, B))
@@ -233,3 +241,42 @@ def test_with_triggers_a_table_that_leaves_the_publication_is_noticed() -> None:
     ):
         watching.take(now, known)
         assert len(watching.judge(10, known, reports_ddl=True)) == count
+
+
+def test_a_look_that_waits_knows_of_a_table_what_was_read_since() -> None:
+    watching = watch()
+    watching.before = Before(1, "", {100: CatalogVersion("16:5"), 101: CatalogVersion()})
+    doubt, other = Doubt(Cause.ENTRIES), replace(TABLE, id=B, oid=101)
+    tables = [
+        seen(TABLE, is_published=False, partly="has a WHERE", doubts=(doubt,)),
+        seen(other, doubts=(doubt,)),
+    ]
+    known = {A: TABLE, B: other}
+    watching.take(look(*tables, lsn=20, horizon=11), known)
+
+    watching.read_again(A, Before(15, "", {100: CatalogVersion("16:7")}, {100: 13}))
+
+    found = watching.judge(20, known, reports_ddl=True)
+    assert {each.table for each in found} == {B}
+    assert watching.before.versions[100] == CatalogVersion("16:7")
+    assert watching.before.files == {100: 13}
+
+
+def test_tables_of_a_look_that_was_passed_were_there() -> None:
+    watching = watch()
+    judged(watching, look(seen(TABLE)))
+    assert not watching.had(100)
+
+    watching.newcomers({A: TABLE})
+
+    assert watching.had(100)
+    assert not watching.had(101)
+
+
+def test_a_table_that_is_not_published_keeps_what_it_is_compared_with() -> None:
+    watching = watch()
+    watching.before = Before(1, "", {100: CatalogVersion("16:5"), 102: CatalogVersion("18:5")})
+
+    judged(watching, look(seen(TABLE, is_published=False), horizon=9), reports_ddl=True)
+
+    assert watching.before == Before(9, "", {100: CatalogVersion("16:5")})

@@ -1,7 +1,8 @@
 """Our own records of cuts are confirmed only if readers accept them."""
 
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,8 @@ def load(n: int) -> TableLoad:
     return TableLoad(head(n), TableId("public", "a"), LoadPhase.CHUNK, "AGAIN", (), 0, 400, {})
 
 
-class Topic(NamedTuple):
+@dataclass
+class Topic:
     """The topic of cuts; `None` is a marker."""
 
     records: list[Cut | None]
@@ -72,19 +74,24 @@ class Topic(NamedTuple):
         return record
 
 
-def judged(*records: Cut | None, ours: int, first: int = 0) -> list[str]:
-    """Judge the record at an offset as our own; what was said to the operator."""
-    topic, said = Topic(list(records), first=first), []
-    log = CutsLog(
+def log_of(topic: Any, said: list[str], delivery: Any = None) -> CutsLog:
+    return CutsLog(
         names=Topics("bank"),
         accept_gap=False,
-        reader=topic,  # type: ignore[arg-type]
-        codec=topic,  # type: ignore[arg-type]
-        delivery=None,
-        topics=topic,  # type: ignore[arg-type]
-        clock=topic,  # type: ignore[arg-type]
+        reader=topic,
+        codec=topic,
+        delivery=delivery,
+        topics=topic,
+        clock=topic,
         note=said.append,
     )
+
+
+def judged(*records: Cut | None, ours: int, first: int = 0) -> list[str]:
+    """Judge the record at an offset as our own; what was said to the operator."""
+    said: list[str] = []
+    topic = Topic(list(records), first=first)
+    log = log_of(topic, said)
     record = topic.records[ours]
     assert record is not None
     log.judge_own([record], [ours])
@@ -131,3 +138,51 @@ def test_a_forged_record_that_retention_left_stops_us_all_the_same(first: int) -
 
     with pytest.raises(CutsBroken, match="under our name"):
         judged(*log, ours=7, first=first)
+
+
+@dataclass
+class Writer(Topic):
+    """Writes into the topic, at a time."""
+
+    atomic: list[bool] = field(default_factory=list)
+
+    def wall_us(self) -> int:
+        return 77
+
+    def encode_cut(self, cut: Cut) -> bytes:
+        self.records.append(cut)
+        return b"%d" % (len(self.records) - 1)
+
+    def write_now(
+        self, batches: list[Any], closing: Callable[[Any], list[Any]], *, atomic: bool
+    ) -> Any:
+        self.atomic.append(atomic)
+        first = len(self.records)
+        closing(batches)
+        return batches, tuple(range(first, len(self.records)))
+
+
+def test_a_start_is_stamped_with_the_time_in_a_transaction_with_its_shapes() -> None:
+    writer = Writer([None, None])
+    log = log_of(writer, [], delivery=writer)
+    assert not log.has_started
+
+    assert log.write_start(start(1), [("bank.ddl", 0, b"a", b"a shape", [])]) == 2
+
+    assert log.has_started
+    assert writer.records[2] == replace(start(1), head=replace(start(1).head, written_at=77))
+    assert writer.atomic == [True]
+
+
+def test_what_was_judged_is_not_read_again() -> None:
+    topic, reads = Topic([start(1), None, Heartbeat(head(1)), None, Heartbeat(head(1))]), []
+    read = topic.read
+    topic.read = lambda low, high: reads.append((low, high)) or read(low, high)  # type: ignore[func-returns-value,method-assign]
+    log = log_of(topic, [])
+
+    for at in (0, 2, 4):
+        record = topic.records[at]
+        assert record is not None
+        log.judge_own([record], [at])
+
+    assert reads == []

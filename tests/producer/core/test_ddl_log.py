@@ -109,3 +109,18 @@ def test_a_record_that_is_not_a_schema_change_is_ignored() -> None:
 
     assert found == {A: shape(A, "x")}
     assert said == ["bank.ddl offset 0: not a schema change of ours, ignored"]
+
+
+def test_a_stray_table_is_dropped_before_what_holds_is_said_again() -> None:
+    old, gone = shape(A, "x"), shape(B)
+
+    back = taken_back(
+        [change(old, shape(A, "y")), change(None, gone)],
+        {A: old},
+        lambda table: change(None, table),
+    )
+
+    assert [(c.tag, c.before, c.after) for c in back] == [
+        ("DROP TABLE", gone, None),
+        ("", None, old),
+    ]

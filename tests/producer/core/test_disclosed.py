@@ -59,3 +59,16 @@ def test_parts_of_statements_are_shown_without_values() -> None:
     assert "hu" not in shown
     assert "5" not in shown
     assert shown.startswith("SET DEFAULT …")
+
+
+def test_a_shape_without_values_is_published_as_it_is() -> None:
+    plain = TableSchema(T, (ID,), ("id",))
+
+    published = without_text(change(plain, plain))
+
+    assert (published.before, published.after) == (plain, plain)
+
+
+def test_a_long_part_of_a_statement_is_cut() -> None:
+    assert redacted("a" * 120) == "a" * 120
+    assert redacted("a" * 121) == "a" * 120 + "…"

@@ -1,6 +1,7 @@
 """Playbooks of the delivery engine: what happened, and what is to be done about it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,12 +18,14 @@ from producer.core.events import (
     Limits,
     PartDurable,
     PositionReached,
+    Record,
     SchemaUsed,
     SendRows,
     StopAsked,
     Stopped,
     Ticked,
     TopicsChanged,
+    Walked,
     WriteCuts,
 )
 from producer.core.tally import Runs
@@ -50,6 +53,7 @@ from tests.producer.core.play import (
     Playbook,
     ended,
     plain_tally,
+    row,
     rows,
 )
 
@@ -105,7 +109,7 @@ def test_messages_are_awaited_and_named_by_no_cut() -> None:
 
 @pytest.mark.parametrize(
     "limits",
-    [Limits(group_rows=3), Limits(group_commits=2), Limits(cut_bytes=100)],
+    [Limits(group_rows=3), Limits(group_commits=2), Limits(cut_bytes=132)],
     ids=["rows", "commits", "size of the cut"],
 )
 def test_a_group_closes_by(limits: Limits) -> None:
@@ -119,7 +123,8 @@ def test_a_group_closes_by_age_when_more_keeps_coming() -> None:
     play = Playbook(Limits(group_seconds=0.5))
 
     play.feed(rows(1), ended(1, 1)).kinds(SendRows)
-    play.at(10.4).expect()
+    play.at(10.25).expect()
+    play.feed(rows(1), ended(2, 1)).kinds(SendRows)
     play.at(10.5).expect(Flush())
 
 
@@ -139,6 +144,81 @@ def test_a_group_stays_open_while_rows_of_an_open_transaction_are_in_it() -> Non
     play.feed(InputDrained()).expect()
     play.at(20).expect()
     play.feed(ended(2, 1), InputDrained()).expect(Flush())
+
+
+def test_a_full_group_waits_for_the_end_of_the_transaction_that_is_open() -> None:
+    play = Playbook(Limits(group_rows=2))
+
+    play.feed(rows(1), ended(1, 1), rows(5)).kinds(SendRows, SendRows)
+    play.feed(ended(2, 5)).expect(Flush())
+
+
+def test_rows_of_the_group_before_count_no_more() -> None:
+    play = Playbook(Limits(group_rows=3))
+    play.feed(rows(2), ended(1, 2), InputDrained()).acknowledge(*offsets(A0, 0, 1)).durable(2)
+
+    play.feed(rows(2), ended(2, 2)).kinds(SendRows)
+    play.feed(rows(1), ended(3, 1)).kinds(SendRows, Flush)
+
+
+def test_what_waited_is_taken_until_the_next_group_is_full() -> None:
+    play = Playbook(Limits(group_commits=1))
+    second, third = rows(1), rows(1)
+    play.feed(rows(1), ended(1, 1), second, ended(2, 1), third, ended(3, 1))
+    play.acknowledge((*A0, 0))
+
+    play.durable(2).expect(Confirm(210), SendRows(second.records), Flush())
+    assert play.engine.buffered == third.size
+    play.acknowledge((*A0, 2)).durable(4).expect(Confirm(310), SendRows(third.records), Flush())
+
+
+def test_the_position_does_not_go_back() -> None:
+    """One of our own transactions may stand where a load has read on already [H16]."""
+    play = Playbook()
+    play.feed(rows(1), ended(1, 1, end_lsn=90), InputDrained())
+
+    (cut,) = play.acknowledge((*A0, 0)).cuts
+
+    assert cut.head.resume == 100
+    play.durable(2).expect(Confirm(100))
+    assert play.engine.resume == 100
+
+
+def test_a_batch_of_the_walker_is_rows_and_ends_of_their_transactions() -> None:
+    play = Playbook(Limits(group_rows=4))
+    batch = Batch(
+        [row(), row(AUDIT), row(), row()], [({A0: 1, U0: 1}, ended(1, 2)), ({A0: 2}, None)]
+    )
+    play.feed(SchemaUsed(AUDIT, 6))
+
+    play.feed(Walked(batch, 1, 2, 210, 0)).expect(SendRows(batch))
+    play.feed(ended(2, 2)).expect(Flush())
+    waits = Batch([row()], [({A0: 1}, ended(3, 1))])
+    play.feed(Walked(waits, 1, 1, 410, 0)).expect()
+    assert play.engine.buffered == waits.size
+    (cut,) = play.acknowledge(*offsets(A0, 0, 1, 2), (*U0, 5)).cuts
+
+    assert isinstance(cut, Commits)
+    assert [entry.seq for entry in cut.commits] == [1, 2]
+    assert [entry.counts for entry in cut.commits] == [{0: 1, 1: 1}, {0: 2}]
+    assert cut.schema_ids == {AUDIT: (6,)}
+    play.durable(9).expect(Confirm(310), SendRows(waits))
+    assert play.engine.buffered == 0
+    play.feed(InputDrained()).expect(Flush())
+
+
+class Batch(list[Record]):
+    """Records of the native walker, and how they are divided."""
+
+    size = 30
+
+    def __init__(self, records: list[Record], divided: list[Any]) -> None:
+        super().__init__(records)
+        self.transactions = lambda: divided
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple({record[0] for record in self})
 
 
 def test_a_full_group_is_closed_before_the_rows_of_the_next_transaction() -> None:
@@ -278,22 +358,36 @@ GIANT = Limits(transaction_timeout=300, group_seconds=1000, heartbeat_seconds=10
 def test_a_giant_commits_its_rows_in_parts_and_its_cut_comes_last_with_all_ranges() -> None:
     play = Playbook(GIANT)
     play.feed(rows(2)).kinds(SendRows)
+    play.at(60).feed(rows(1)).kinds(SendRows)
     play.at(109.9).expect()
     play.at(110).expect(Flush())
-    play.acknowledge(*offsets(A0, 0, 1)).expect(CommitPart())
+    play.at(200).expect()
+    play.acknowledge(*offsets(A0, 0, 1, 2)).expect(CommitPart())
+    assert play.engine.phase is Phase.PARTING
+    play.acknowledge().expect()
     play.feed(rows(1)).expect()
     play.feed(PartDurable()).kinds(SendRows)
-    play.at(211).expect(Flush())
-    play.acknowledge((*A0, 3)).expect(CommitPart())
+    play.at(311).expect(Flush())
+    play.acknowledge((*A0, 4)).expect(CommitPart())
     play.feed(PartDurable()).expect()
+    play.at(312).expect()
     play.feed(rows(1), ended(1, 4), InputDrained()).kinds(SendRows, Flush)
 
-    (cut,) = play.acknowledge((*A0, 5)).cuts
+    (cut,) = play.acknowledge((*A0, 6)).cuts
 
     assert isinstance(cut, Commits)
-    assert cut.ranges == tuple(Range(ACCOUNT, 0, *r) for r in [(0, 2), (3, 4), (5, 6)])
-    assert cut.commits[0].counts == {0: 2, 1: 1, 2: 1}
+    assert cut.ranges == tuple(Range(ACCOUNT, 0, *r) for r in [(0, 3), (4, 5), (6, 7)])
+    assert cut.commits[0].counts == {0: 3, 1: 1, 2: 1}
     play.durable(9).expect(Confirm(210))
+
+
+def test_rows_of_a_part_count_no_more_towards_the_group() -> None:
+    play = Playbook(replace(GIANT, group_rows=2))
+    play.feed(rows(5)).at(110)
+    play.acknowledge(*offsets(A0, *range(5))).feed(PartDurable())
+
+    play.feed(rows(1), ended(1, 6)).kinds(SendRows)
+    play.feed(rows(1), ended(2, 1)).kinds(SendRows, Flush)
 
 
 def test_whole_commits_before_a_giant_get_their_cut_with_its_first_part() -> None:
@@ -330,6 +424,10 @@ def test_a_schema_waits_for_its_turn_behind_the_rows_before_it() -> None:
     assert isinstance(second, Commits)
     assert first.schema_ids == {ACCOUNT: (5,)}
     assert second.schema_ids == {ACCOUNT: (5, 6)}
+    play.durable(5).feed(rows(1), ended(3, 1), InputDrained())
+    (third,) = play.acknowledge((*A0, 5)).cuts
+    assert isinstance(third, Commits)
+    assert third.schema_ids == {ACCOUNT: (6,)}
 
 
 # ---------------------------------------------------------------- idle
@@ -354,6 +452,21 @@ def test_an_urgent_keepalive_is_answered_at_once_but_not_in_a_storm() -> None:
     play.feed(PositionReached(950, is_urgent=True)).expect()
     (cut,) = play.at(11.3).cuts
     assert cut.head.resume == 950
+    play.durable(9).expect(Confirm(950))
+    play.feed(PositionReached(960)).at(14).expect()
+
+
+def test_a_position_that_nobody_waits_for_is_in_no_hurry() -> None:
+    play = Playbook(Limits(heartbeat_seconds=5))
+
+    play.feed(PositionReached(900)).at(14.5).expect()
+
+
+def test_a_storm_is_less_than_a_fifth_of_a_second() -> None:
+    engine = Engine(WriterState(START, 7, IDENTITY, "c", "k", TOPICS, {}), Limits(), plain_tally())
+
+    assert engine.step(PositionReached(900, is_urgent=True)) == []
+    assert [type(command) for command in engine.step(Ticked(0.2, 0))] == [WriteCuts]
 
 
 @pytest.mark.parametrize("is_urgent", [False, True])
@@ -377,7 +490,7 @@ def test_positions_that_go_back_change_nothing() -> None:
     (cut,) = play.feed(PositionReached(60)).at(20).cuts
 
     assert cut.head.resume == 900
-    play.durable(4).expect()
+    play.durable(4).expect(Confirm(900))
 
 
 def test_where_the_source_s_log_ends_is_told_and_moves_nothing() -> None:
@@ -389,7 +502,7 @@ def test_where_the_source_s_log_ends_is_told_and_moves_nothing() -> None:
 
     (cut,) = play.feed(Ticked(20, 20, told_end=6_000)).cuts
     assert (cut.head.resume, cut.head.source_end) == (900, 6_000)
-    play.durable(4).expect()
+    play.durable(4).expect(Confirm(900))
     assert play.feed(Ticked(30, 30)).cuts[0].head.source_end is None
 
 
@@ -481,6 +594,47 @@ def test_a_part_of_a_giant_with_new_topics_writes_state_alone() -> None:
     play.durable(5).expect(Confirm(100))
 
 
+# ---------------------------------------------------------------- loads beside the stream
+def test_a_load_begins_when_all_is_durable_what_is_to_be_noted_too() -> None:
+    play = Playbook(Limits(heartbeat_seconds=5))
+    assert play.engine.is_settled
+    play.engine.mark_loads({"public.t": PENDING})
+    assert not play.engine.is_settled
+    (state, _) = play.at(11).cuts
+    assert isinstance(state, State)
+    assert (state.loads, play.engine.is_settled) == ({"public.t": PENDING}, False)
+    play.durable(8, 9)
+    assert play.engine.is_settled
+    play.feed(rows(1))
+    assert not play.engine.is_settled
+
+
+def test_what_is_lent_is_what_is_durable_and_what_comes_back_goes_on() -> None:
+    play = Playbook(Limits(heartbeat_seconds=5, state_records=5))
+    topics = {**TOPICS, "bank.public.new": Topic("id", 1)}
+    play.feed(TopicsChanged(topics)).at(11)
+    play.durable(8, 9)
+    play.engine.mark_loads({"public.t": None})  # there was none
+
+    lent = play.engine.lend()
+    assert (lent.topics, lent.state_from, lent.loads) == (topics, 8, {})
+    assert (lent.head.n, lent.head.last_seq, lent.head.resume) == (1, 0, 100)
+
+    play.at(14)
+    head = replace(lent.head, n=3, resume=150)
+    before = play.engine.loads
+    play.engine.take_back(replace(lent, head=head, loads={"public.t": "END"}))
+    assert play.engine.loads is not before
+    play.at(16).expect()  # the load's records are as good as a heartbeat
+    (cut,) = play.at(19).cuts
+    assert (cut.head.n, cut.head.resume, play.engine.loads) == (3, 150, {"public.t": "END"})
+    play.durable(12).expect(Confirm(150))
+    assert play.engine.loads == {"public.t": "END"}
+    assert [type(cut) for cut in play.at(24).cuts] == [State, Heartbeat], (
+        "3 of our own, and 2 of the load"
+    )
+
+
 # ---------------------------------------------------------------- leaving
 def test_leaving_idle_confirms_the_last_position_and_stops() -> None:
     play = Playbook()
@@ -507,9 +661,19 @@ def test_leaving_finishes_whole_transactions() -> None:
     play.durable(5).expect(Confirm(210), Stopped(abort=False))
 
 
-def test_leaving_aborts_only_what_is_not_whole() -> None:
+def test_leaving_tells_the_position_that_was_reached_meanwhile() -> None:
+    play = Playbook(Limits(group_seconds=1000))
+    play.feed(rows(1), ended(1, 1), StopAsked()).acknowledge((*A0, 4)).kinds(WriteCuts)
+    play.feed(PositionReached(900)).expect()
+
+    play.durable(5).kinds(Confirm, WriteCuts)
+    play.durable(7).expect(Confirm(900), Stopped(abort=False))
+
+
+@pytest.mark.parametrize("before", [[], [rows(1), ended(1, 1)]])
+def test_leaving_aborts_only_what_is_not_whole(before: list[Any]) -> None:
     play = Playbook()
-    play.feed(rows(1)).kinds(SendRows)
+    play.feed(*before, rows(1))
 
     play.feed(StopAsked()).expect(Stopped(abort=True))
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from producer.core.events import Records
+from producer.core.promotion import Tail, tail_behind
 from producer.core.takeover import (
     Slot,
     TakeoverRequest,
@@ -16,11 +17,12 @@ from producer.errors import (
     SourceSwitched,
     Unsupported,
 )
-from schemas.accept import Record
+from schemas.accept import CutReplay, Record
 from schemas.control import (
     Cut,
     Head,
     Heartbeat,
+    Hole,
     LoadPhase,
     Prev,
     Range,
@@ -28,6 +30,7 @@ from schemas.control import (
     TableLoad,
 )
 from schemas.tables import TableId
+from schemas.topics import Topics
 from tests.producer.core.takeover_world import (
     DDL,
     IDENTITY,
@@ -263,3 +266,46 @@ def test_an_old_primary_is_not_gone_back_to() -> None:
 
     with pytest.raises(SourceSwitched, match="its history is not the one that was delivered"):
         go(world, WANTED)
+
+
+def behind(records: list[tuple[int, Cut]], *, end: int, start_at: int = 0) -> Tail:
+    """The tail behind 500 of records that all count."""
+    replay = CutReplay.behind(records[-1][1].head)
+
+    def read(low: int, high: int) -> list[tuple[int, Record]]:
+        assert high - low <= 256
+        return [(at, record) for at, record in records if low <= at < high]
+
+    return tail_behind(read, start_at, end, position=500, replay=replay, names=Topics("bank"))
+
+
+def test_a_long_tail_is_looked_through_window_by_window() -> None:
+    lost = [(300 * n, commits(n, n, resume=500 + n)) for n in range(1, 5)]
+
+    tail = behind([(0, commits(0, 0, resume=500)), *lost], end=1300)
+
+    assert tail == Tail(frozenset({"public.account"}))
+
+
+def test_a_tail_that_retention_cut_or_that_goes_on_before_its_epoch_may_be_of_any_table() -> None:
+    (at, lost), older = (600, commits(2, 2, resume=600)), commits(1, 1, resume=550)
+    other = replace(older, head=replace(older.head, epoch=9))
+
+    for records, first in (([(at, lost)], 600), ([(300, other), (at, lost)], 0)):
+        assert behind(records, end=700, start_at=first) == Tail(
+            frozenset({"public.account"}), is_known=False
+        )
+
+
+def test_a_load_at_the_place_itself_is_not_lost_and_holes_behind_it_are() -> None:
+    lost = commits(2, 2, resume=600)
+    holed = replace(lost.commits[0], holes=(Hole("public.b", "seen", "it had a gap"),))
+    there = replace(lost.commits[0], end_lsn=500, holes=(Hole("public.c", "seen", "it is there"),))
+    records: list[tuple[int, Cut]] = [(0, commits(0, 1, resume=500))]
+
+    for at, tables in ((500, set()), (501, {"public.a"})):
+        head = replace(lost.head, n=1, resume=550)
+        load = TableLoad(head, TableId("public", "a"), LoadPhase.BEGIN, as_of=at)
+        tail = behind([*records, (2, load), (4, replace(lost, commits=(there, holed)))], end=6)
+
+        assert tail == Tail(frozenset({"public.account", "public.b", *tables}))

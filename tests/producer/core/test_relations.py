@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from producer.core.changes import Relation, RelationColumn
+from producer.core.inference import agrees, difference
 from producer.core.relations import Relations, ShapeChange, merge
 from producer.errors import DecodeError, Unsupported
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
@@ -412,3 +413,54 @@ def test_names_are_not_compared_with_triggers_or_without_oids() -> None:
     assert by_oid(replace(ACCOUNT, oid=OID), reports_ddl=True).renamed(seen(OTHER_OID)) == []
     assert by_oid(ACCOUNT).renamed(seen(OTHER_OID)) == []
     assert relations(replace(ACCOUNT, oid=OID), None).renamed(seen(OTHER_OID)) == []
+
+
+def test_a_described_shape_holds_unless_its_identity_is_another_one() -> None:
+    known = table(KEY, OWNER)
+
+    assert agrees(said(KEY, OWNER), known)
+    assert not agrees(said(KEY, OWNER, identity=ReplicaIdentity.FULL), known)
+    assert not agrees(said(KEY), known)
+    assert not agrees(said(KEY, replace(OWNER, name="other")), known)
+
+
+def test_a_table_that_had_another_name_lacks_rows() -> None:
+    for had, whys in ((True, ["the table had another name, which was not captured"]), (False, [])):
+        stream = Relations(
+            {},
+            read_catalog=lambda _: ACCOUNT,
+            wanted=lambda _: True,
+            new_tables_are_complete=True,
+            had=lambda _oid, had=had: had,
+        )
+
+        _, made = stream.resolve(said(KEY, OWNER))
+
+        assert made is not None
+        assert [hole.why for hole in made.holes] == whys
+
+
+def test_columns_that_the_table_has_and_the_stream_does_not_send_are_withheld() -> None:
+    key, owner, gone = (replace(c, number=n) for n, c in enumerate((KEY, OWNER, NOTE), 1))
+
+    assert relations(table(key, owner, gone), table(key, owner)).withheld(said(KEY)) == ["owner"]
+    assert relations(table(key, owner), table(key, owner)).withheld(said(KEY, OWNER)) == []
+
+
+def test_a_column_that_was_made_again_is_told_by_its_number() -> None:
+    key, owner = replace(KEY, number=1), replace(OWNER, number=2)
+
+    said_so = difference(table(key, owner), table(key, replace(owner, number=3)))
+
+    assert said_so.lossy == "a column was dropped and made again: owner"
+    assert said_so.values == {"owner": "new"}
+    wider = difference(table(key), table(key, replace(owner, nullable=False)))
+    assert wider.lossy == "an added column has a default, and its value for older rows is not known"
+
+
+def test_a_text_of_bounded_length_that_stays_as_it_was_keeps_its_values() -> None:
+    short, shorter = Column("s", VARCHAR, 24), Column("s", VARCHAR, 14)
+
+    assert difference(table(KEY, short), table(KEY, short, NOTE)).lossy is None
+    assert difference(table(KEY, shorter), table(KEY, short)).lossy is None
+    assert difference(table(KEY, short), table(KEY, shorter)).lossy is not None

@@ -2,10 +2,13 @@
 
 from typing import Any, cast
 
-from producer.core.changes import Begin, Commit, Mark
+import pytest
+
+from producer.core.changes import Begin, Commit, Insert, Logical, Mark, Relation
 from producer.core.engine import WriterState
 from producer.core.reread import EVERYTHING, Due, Rereads, asked
 from producer.core.window import UNSEEN, MarkTokens, QuietWindow
+from producer.errors import CdcError, ConnectionLost, NotPermitted, SourceBusy
 from schemas.control import Head
 from schemas.positions import Lsn
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
@@ -40,6 +43,15 @@ def test_the_load_of_a_table_that_is_gone_is_forgotten() -> None:
 
     assert found.tables == []
     assert found.noted == {"public.b": None}
+    # Also where the stream has dropped it: it was begun, so a point is not needed.
+    assert asked([A], {"public.a": "END", "public.b": "CHUNK"}, [A], everything) == found
+    assert asked([A], {"public.a": "END", "public.b": "PENDING"}, [A, B], everything) == found
+
+
+def test_a_name_may_hold_dots() -> None:
+    odd = TableId("public", "x.y")
+
+    assert asked([A], {"public.a": "END", "public.x.y": "PENDING"}, [A], everything).tables == [odd]
 
 
 def test_a_table_that_was_not_begun_is_forgotten_only_where_the_stream_has_passed_it() -> None:
@@ -58,14 +70,14 @@ def test_a_table_that_left_is_noted_once_and_read_again_when_it_comes_back() -> 
 
     assert (first.left, first.noted) == ([B], {"public.b": "LEFT"})
     assert (later.left, later.noted) == ([], {})
-    assert (back.tables, back.left) == ([B], [])
+    assert (back.tables, back.left, back.noted) == ([B], [], {"public.b": "PENDING"})
 
 
 def test_a_table_with_a_gap_is_read_where_gaps_are_repaired() -> None:
-    loads = {"public.a": "GAP", "public.b": "GAP"}
+    loads = {"public.a": "GAP", "public.b": "GAP", "public.c": "END"}
 
-    assert asked([A], loads, [A, B], everything, repairs=True).tables == [A]
-    assert asked([A], loads, [A, B], everything).tables == []
+    assert asked([A, C], loads, [A, B, C], everything, repairs=True).tables == [A]
+    assert asked([A, C], loads, [A, B, C], everything).tables == []
     assert asked([A], loads, [A, B], everything).noted == {}
 
 
@@ -76,30 +88,39 @@ def test_a_load_waits_for_the_stream_to_rename_its_table() -> None:
 
 
 # ---------------------------------------------------------------- the order of re-reads
+def shape(table: TableId, oid: int = 0) -> TableSchema:
+    return TableSchema(table, (), (), (), ReplicaIdentity.DEFAULT, (), oid=oid)
+
+
 class Point:
     """A place at which a table has its shape."""
 
-    at = 7
+    at, looked = 7, None
 
     def __init__(self, table: TableId) -> None:
-        self.reading, self._table = self, table
+        self.reading, self._table, self.is_open = self, table, True
 
     def shapes(self, _tables: list[TableId]) -> list[Any]:
-        return [TableSchema(self._table, (), (), (), ReplicaIdentity.DEFAULT, ())]
+        return [shape(self._table, 5)]
 
     def close(self) -> None:
-        """Nothing is held."""
+        self.is_open = False
 
 
 class Play:
     """Re-reads with a clock that stands still, and a source that always has a point."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, repairs: bool = True, wants: tuple[TableId, ...] = (A, B, C)) -> None:
         self.time, self.read, self.notes = 0.0, list[str](), list[str]()
         self.asked: dict[TableId, int] = {}
-        self.captured = {A, B, C}
+        self.answered: list[tuple[str, int]] = []
+        self.captured, self.looks = {A, B, C}, 0
+        self.took = 0.0  # to read a table
+        self.points: list[TableId] = []
+        self.fails: CdcError | None = None
         self.rereads = Rereads(
-            (A, B, C), set(), source=self, captured=everything, repairs=True, look_seconds=1.0,
+            (A, B, C), set(), source=self, captured=wants.__contains__, repairs=repairs,
+            look_seconds=1.0,
             rest_seconds=10.0, mark_seconds=600.0, read=self._read, publish=lambda _: None,
             look_up=cast("Any", None),
             blocking=lambda call, *args, **more: call(*args, **more), clock=self,
@@ -110,16 +131,22 @@ class Play:
         return self.time
 
     def point(self, table: TableId, *, if_gone: bool = False) -> Point | None:
+        self.points.append(table)
+        if self.fails is not None:
+            raise self.fails
         return Point(table) if table in self.captured else None
 
     def requests(self) -> dict[TableId, int]:
+        self.looks += 1
         return self.asked
 
-    def answer(self, table: TableId, _number: int) -> None:
+    def answer(self, table: TableId, number: int) -> None:
+        self.answered.append((table.name, number))
         self.asked.pop(table)
 
     def _read(self, state: Any, _point: Any, table: TableSchema) -> Any:
         self.read.append(table.id.name)
+        self.time += self.took
         return state
 
     def go(self, seconds: float, *gaps: str) -> str:
@@ -127,7 +154,7 @@ class Play:
         self.time += seconds
         self.read.clear()
         self.rereads.follow({f"public.{name}": "GAP" for name in gaps}, ())
-        for _ in gaps or self.asked:
+        for _ in gaps or list(self.asked):
             self.rereads.make_point({})
             if self.rereads.has_point:
                 self.rereads.read(cast("Any", None))
@@ -166,6 +193,19 @@ def test_a_table_that_is_gone_is_hidden_up_to_a_place_that_shows_it_gone() -> No
     assert not play.rereads.has_point
 
 
+def test_the_source_is_not_read_again_from_a_point_that_was_passed_before() -> None:
+    play = Gone()
+    play.rereads.hide(A)
+    play.rereads.follow({"public.a": "PENDING"}, ())
+    play.rereads.make_point({})
+    head = Head(5, 1, 1, "", 3, 20, 0)
+
+    passed = play.rereads.pass_gone(WriterState(head, 0, *(cast("Any", None),) * 5))
+
+    assert passed is not None
+    assert passed[0].head.resume == 20
+
+
 def test_a_table_that_gets_gaps_again_and_again_is_read_less_and_less_often() -> None:
     play = Play()
 
@@ -175,18 +215,81 @@ def test_a_table_that_gets_gaps_again_and_again_is_read_less_and_less_often() ->
     assert play.go(1, "a") == "a"
     assert play.go(19, "a") == ""
     assert play.go(1, "a") == "a"
-    assert play.notes[0] == (
-        "public.a has a gap again, 1 s after it was read: it is read again in 9 s, and less often"
-        " while this goes on"
-    )
+    again = "public.a has a gap again, {} s after it was read: it is read again in {} s, and less"
+    assert play.notes == [
+        f"{again.format(after, left)} often while this goes on"
+        for after, left in ((1, 9), (19, 1), (39, 1), (40, 0))[:2]
+    ]
 
 
 def test_a_gap_long_after_the_last_one_is_mended_at_once() -> None:
     play = Play()
 
+    assert play.go(100, "a") == "a"
+    assert play.go(40, "a") == "a"
+    assert play.go(10, "a") == "a", "the rest began anew"
+    assert play.notes == []
+
+
+def test_a_table_rests_for_as_long_as_others_had_to_wait_for_it_and_no_longer_than_that() -> None:
+    play = Play()
+    play.took = 2.0
     assert play.go(0, "a") == "a"
-    assert play.go(50, "a") == "a"
-    assert play.go(10, "a") == "a"
+    assert play.go(39, "a") == ""
+    assert play.go(1, "a") == "a"
+
+    play.took = 1000.0
+    assert play.go(200, "a") == "a"
+    assert play.go(599, "a") == ""
+    assert play.go(1, "a") == "a"
+
+
+def test_a_table_rests_for_its_gaps_only() -> None:
+    play = Play()
+    play.asked[A] = 1
+    assert play.go(0) == "a"
+    assert play.go(1, "a") == "a"
+
+    play.rereads.follow({"public.a": "CHUNK"}, ())
+    assert play.rereads.make_point({}) is None
+    assert play.rereads.has_point
+
+
+def test_where_gaps_are_not_repaired_nothing_is_read_for_them() -> None:
+    play = Play(repairs=False)
+
+    assert play.go(0, "a") == ""
+    play.rereads.follow({"public.b": "PENDING"}, ())
+    play.rereads.make_point({})
+    assert play.points == [B]
+
+
+def test_names_are_those_of_the_tables_where_dots_hide_them() -> None:
+    play = Play()
+    hidden, known, other = TableId("a.b", "c"), TableId("a.b", "d"), TableId("public", "x.y")
+    play.rereads.hide(hidden)
+    names = {"a.b.c": "PENDING", "a.b.d": "GAP", "public.x.y": "GAP"}
+    play.rereads.follow(names, [known])
+    for _ in names:
+        play.fails = SourceBusy("later")
+        play.rereads.make_point({})
+        play.time += 30
+
+    assert play.points == [hidden] * 3
+    play.fails = ConnectionLost("gone")
+    for _ in names:
+        play.rereads.make_point({})
+    assert play.points[3:] == [hidden, known, other]
+
+
+def test_tables_are_read_in_the_order_in_which_they_came() -> None:
+    play = Play()
+    play.rereads.follow({"public.c": "GAP"}, ())
+    play.rereads.follow({"public.a": "GAP", "public.b": "GAP", "public.c": "GAP"}, ())
+    play.asked[B] = 3
+
+    assert play.go(0, "a", "b", "c") == "cab"
+    assert play.answered == [("b", 3)]
 
 
 def test_a_request_does_not_wait_for_the_rest_of_its_table() -> None:
@@ -202,7 +305,6 @@ def test_nothing_is_read_while_there_is_a_pause() -> None:
     play = Play()
     play.asked |= {EVERYTHING: 1, B: 2}
     assert play.go(2, "a") == ""
-    assert not play.rereads.is_due()
     del play.asked[EVERYTHING]
 
     assert play.go(2, "a", "c") == "ab"
@@ -212,13 +314,276 @@ def test_nothing_is_read_while_there_is_a_pause() -> None:
     ]
 
 
+def test_requests_are_looked_for_once_in_a_while_and_taken_back_by_who_made_them() -> None:
+    play = Play(wants=(A, B))
+    play.asked = {A: 1, C: 2}
+    play.rereads.make_point({})
+    assert play.notes == ["public.c is not captured, and is not read again"]
+    assert (play.answered, play.looks) == ([("c", 2)], 1)
+    play.rereads.let_go()
+    play.asked.clear()
+    play.rereads.make_point({})
+    assert (play.points, play.looks) == ([A, A], 1)
+    play.rereads.let_go()
+    play.time += 1
+    play.rereads.make_point({})
+    assert (play.points, play.looks) == ([A, A], 2)
+
+
+def test_a_request_is_answered_as_of_its_point_and_the_next_one_is_seen_at_once() -> None:
+    play = Play()
+    play.asked[A] = 1
+    play.rereads.make_point({})
+    play.rereads.read(cast("Any", None))
+    assert play.answered == [("a", 1)]
+    play.rereads.make_point({})
+    assert (play.points, play.looks) == ([A], 2)
+
+    play.asked[A] = 2
+    play.time += 1
+    play.rereads.make_point({})
+    play.asked[A] = 3
+    play.rereads.read(cast("Any", None))
+    play.asked[A] = 3
+    play.rereads.make_point({})
+    assert (play.answered, play.points) == ([("a", 1), ("a", 2)], [A, A, A])
+
+
+@pytest.mark.parametrize(("error", "waits"), [(SourceBusy("busy"), "ab"), (NotPermitted("?"), "a")])
+def test_a_table_without_a_point_is_tried_again_and_the_others_too_where_any_would_fail(
+    error: CdcError, waits: str
+) -> None:
+    play = Play()
+    play.time = 500.0
+    play.rereads.follow({"public.a": "GAP", "public.b": "GAP"}, ())
+    play.fails = error
+    play.rereads.make_point({})
+    assert not play.rereads.has_point
+    assert play.notes == [f"public.a is read again later: {error}"]
+    play.fails = None
+
+    play.rereads.make_point({})
+    assert play.rereads.has_point is (waits == "a")
+    assert play.points == ([A, B] if waits == "a" else [A])
+    play.rereads.let_go()
+    play.time += 29
+    play.points.clear()
+    play.asked[B] = 1  # nothing new for a: its request is older
+    play.rereads.make_point({})
+    assert A not in play.points
+    play.rereads.let_go()
+    play.time += 1
+    play.points.clear()
+    play.rereads.make_point({})
+    assert play.points == [A]
+
+
+def test_a_request_that_is_new_does_not_wait_and_one_that_stays_does() -> None:
+    play = Play()
+    play.asked[A] = 1
+    play.fails = NotPermitted("?")
+    for _ in range(3):
+        play.rereads.make_point({})
+        play.time += 2
+    assert play.points == [A]
+
+    del play.asked[A]
+    play.rereads.make_point({})
+    play.asked[A] = 2
+    play.time += 2
+    play.rereads.make_point({})
+    assert play.points == [A, A]
+
+
+def test_a_table_that_is_being_renamed_is_read_later() -> None:
+    play = Play()
+    play.rereads.follow({"public.a": "GAP"}, ())
+    made: list[Point] = []
+    play.point = lambda table, **_: made.append(Point(table)) or made[-1]  # type: ignore[method-assign]
+
+    play.rereads.make_point({A: shape(A, 5), C: shape(C, 6)})
+    assert play.rereads.has_point
+    play.rereads.let_go()
+    assert not made[0].is_open
+    play.rereads.make_point({B: shape(B, 5)})
+    assert not play.rereads.has_point
+    assert not made[1].is_open
+    assert play.notes == ["public.a is read again later: it is being renamed (was=public.b)"]
+
+
 def test_a_table_that_is_not_captured_keeps_its_gap_until_it_is() -> None:
     play = Play()
+    play.time = 100.0
     play.captured.discard(A)
     assert play.go(0, "a", "b") == "b"
     play.captured.add(A)
+    play.points.clear()
+    play.time += 9
+    play.rereads.make_point({})
+    assert play.points == []
+    play.time += 1
+    play.rereads.make_point({})
 
-    assert play.go(11, "a") == "a"
+    assert play.points == [A]
+
+
+@pytest.mark.parametrize(
+    ("loads", "known", "is_over"),
+    [
+        ({}, [], True),  # somebody asked for it
+        ({}, [A], False),
+        ({"public.a": "PENDING"}, [], True),
+        ({"public.a": "PENDING"}, [A], False),  # the stream may rename it
+        ({"public.a": "GAP"}, [], False),
+        ({"public.a": "GAP"}, [A], False),
+    ],
+)
+@pytest.mark.parametrize("shows", [False, True])
+def test_a_table_that_is_gone_has_no_load_unless_it_may_come_back(
+    loads: dict[str, str], known: list[TableId], is_over: bool, shows: bool
+) -> None:
+    """Either there is no point of it, or a point that shows it gone."""
+    play = Play()
+    play.rereads.follow(loads, ())
+    play.asked = {} if loads else {A: 9}
+    place = Place(A)
+    play.point = lambda *_, **__: place if shows else None  # type: ignore[method-assign,assignment]
+
+    gone = play.rereads.make_point({table: shape(table) for table in known})
+
+    assert gone == (A if is_over else None)
+    assert not play.rereads.has_point
+    assert place.is_open is not shows
+    assert play.answered == ([("a", 9)] if is_over and not loads else [])
+
+
+def test_a_table_that_the_stream_has_made_needs_no_point() -> None:
+    play = Play()
+    play.rereads.hide(A)
+    play.rereads.follow({"public.a": "PENDING", "public.b": "PENDING"}, ())
+    hidden = play.rereads._hidden
+    assert play.rereads.needless() is None
+    hidden.discard(A)  # the stream reports its creation
+
+    play.rereads.make_point({})
+    assert play.points == [A]
+    assert play.rereads.needless() == A
+    assert not play.rereads.has_point
+    assert play.rereads.needless() is None
+    play.rereads.make_point({})
+    assert play.points == [A, B]
+
+
+def test_a_table_that_the_stream_has_made_is_read_where_somebody_asks() -> None:
+    play = Play()
+    play.rereads.hide(A)
+    play.asked[A] = 1
+    play.rereads.make_point({})
+    play.rereads._hidden.discard(A)
+
+    assert play.rereads.needless() is None
+
+
+def test_who_nears_the_point_of_another_table_is_not_disturbed() -> None:
+    play = Play()
+    assert play.go(0, "b") == "b"
+    play.rereads.hide(A)
+    play.rereads._hidden.discard(A)
+    assert play.rereads.needless() == A, "b was read"
+    play.rereads.follow({"public.b": "PENDING"}, ())
+    play.rereads.make_point({})
+    play.rereads.hide(A)
+    play.rereads._hidden.discard(A)
+
+    assert play.rereads.needless() is None
+    assert play.rereads.has_point
+
+
+def test_a_table_that_failed_and_was_made_by_the_stream_does_not_wait_for_its_next_gap() -> None:
+    play = Play()
+    play.rereads.hide(A)
+    play.rereads.follow({"public.a": "PENDING"}, ())
+    play.fails = NotPermitted("?")
+    play.rereads.make_point({})
+    play.fails = None
+    play.rereads._hidden.discard(A)
+    assert play.rereads.needless() == A
+
+    assert play.go(1, "a") == "a"
+
+
+def test_hidden_tables_can_be_shown_again() -> None:
+    play = Play()
+    play.rereads.hide(A)
+    play.rereads.show(A)
+
+    assert play.rereads._hidden == set()
+    assert play.rereads.needless() is None
+
+
+# ---------------------------------------------------------------- how a point is neared
+def test_messages_of_no_transaction_that_end_at_the_point_are_before_it() -> None:
+    play = Play()
+    assert play.rereads.waits_for == ""
+    assert not play.rereads.stops(Begin(Lsn(8), 0, 1)), "there is no point"
+    play.rereads.follow({"public.a": "GAP"}, ())
+    play.rereads.make_point({})
+    play.time += 3
+
+    assert play.rereads.waits_for == "public.a: the position 0/7, for 3 s"
+    assert not play.rereads.stops(Logical(False, Lsn(7), "", b""))
+    assert not play.rereads.stops(Logical(True, Lsn(9), "", b""))
+    assert not play.rereads.stops(Commit(Lsn(9), Lsn(9), 0))
+    play.rereads.reach(6)
+    assert not play.rereads.is_standing
+    assert play.rereads.stops(Logical(False, Lsn(8), "", b""))
+    assert (play.rereads.is_standing, play.rereads.waits_for) == (True, "")
+
+
+def test_a_position_is_a_way_to_the_point_too() -> None:
+    play = Play()
+    play.rereads.reach(9)
+    assert not play.rereads.is_standing
+    play.rereads.follow({"public.a": "GAP"}, ())
+    play.rereads.make_point({})
+    play.rereads.reach(7)
+
+    assert play.rereads.is_standing
+    play.rereads.let_go()
+    assert not play.rereads.is_standing
+    assert play.rereads.waits_for == ""
+
+
+def test_a_point_that_does_not_come_is_said_once() -> None:
+    play = Play()
+    play.rereads.follow({"public.a": "GAP"}, ())
+    play.rereads.make_point({})
+    for seconds in (59, 1, 1):
+        play.time += seconds
+        play.rereads.be_patient()
+
+    assert play.notes == ["the stream is waited for, to read public.a: the position 0/7, for 60 s"]
+    play.time += 10_000
+    play.rereads.be_patient()
+    assert play.rereads.has_point, "it is no window"
+    play.rereads.read(cast("Any", None))
+    play.rereads.follow({"public.b": "PENDING"}, ())
+    play.rereads.make_point({})
+    play.time += 60
+    play.rereads.be_patient()
+    assert play.notes[1:] == [
+        "the stream is waited for, to read public.b: the position 0/7, for 60 s"
+    ]
+
+
+def test_a_table_that_is_there_is_read_not_passed() -> None:
+    play = Play()
+    play.rereads.follow({"public.a": "GAP"}, ())
+    play.rereads.make_point({})
+    play.rereads.reach(7)
+
+    assert play.rereads.pass_gone(cast("Any", None)) is None
+    assert play.rereads.has_point
 
 
 # ---------------------------------------------------------------- marks that do not come
@@ -311,3 +676,44 @@ def test_a_point_is_behind_its_high_mark_whatever_transaction_has_its_id() -> No
     play.show(12)
 
     assert play.rereads.is_standing
+
+
+def test_a_window_in_which_the_table_was_changed_is_followed_by_another_one_at_once() -> None:
+    play = windowed()
+    relation = Relation(1, *A, ReplicaIdentity.DEFAULT, ())
+    play.rereads._look_up = lambda _: relation
+    play.show(11)
+    play.rereads.stops(Begin(Lsn(12), 0, 1))
+    play.rereads.stops(Insert(1, []))
+    play.show(12)
+    assert not play.rereads.stops(Begin(Lsn(99), 0, 1))
+    assert not play.rereads.has_point
+    assert play.notes == []
+
+    play.rereads.make_point({})
+    assert play.windows == 2
+
+
+def test_patience_with_windows_grows_up_to_some_hours_and_begins_anew_behind_a_quiet_one() -> None:
+    play, waited = windowed(), []
+    for _ in range(7):
+        waited.append(play.rereads._patience)
+        play.wait(play.rereads._patience)
+        play.time += 30
+        play.rereads.make_point({})
+    assert waited == [600, 1200, 2400, 4800, 9600, 14_400, 14_400]
+
+    low = 10 * play.windows + 1
+    play.show(low, low + 1)
+    assert (play.rereads.is_standing, play.rereads._patience) == (True, 600)
+
+
+def test_a_window_whose_high_mark_came_is_not_given_up() -> None:
+    play = windowed()
+    play.rereads.stops(Begin(Lsn(11), 0, 1))
+    play.rereads.stops(Mark(11))
+    play.rereads.stops(Begin(Lsn(12), 0, 1))
+    play.rereads.stops(Mark(12))
+    play.wait(5000)
+
+    assert play.rereads.has_point

@@ -348,8 +348,10 @@ def test_another_writer_that_holds_the_topic_open_stops_the_start_after_a_while(
 
     empty = World(undecided=1, first=0, records=[(0, start(1))])
     empty.undecided = 2
+    looks: list[Step] = []
     with pytest.raises(TopicHeld):
-        go(empty)
+        drive(take_over(empty, empty, WANTED, patience=3), looks.append)
+    assert len(looks) == 3
     assert "fence" not in empty.done
 
 
@@ -471,3 +473,31 @@ def test_looking_ahead_waits_for_a_cut_that_is_confirmed_and_not_visible_yet() -
 
     assert reason is None
     assert [step.name for step in waited] == ["compare"]
+
+
+def held_after_the_fence(*, until: int) -> tuple[World, list[Step]]:
+    """Markers of a writer that was fenced come after some looks."""
+    world = running()
+    looks: list[Step] = []
+
+    def fenced() -> None:
+        world.done.append("fence")
+        world.undecided = 1
+
+    def wait(step: Step) -> None:
+        looks.append(step)
+        if len(looks) == until:
+            world.undecided = 0
+
+    world.init_transactions = fenced  # type: ignore[method-assign]
+    drive(take_over(world, world, WANTED, patience=3), wait)
+    return world, looks
+
+
+def test_markers_behind_the_fence_are_waited_for_within_bounds() -> None:
+    world, looks = held_after_the_fence(until=3)
+    assert len(looks) == 3
+    assert world.done[-1] != "fence"
+
+    with pytest.raises(TopicHeld):
+        held_after_the_fence(until=4)

@@ -15,6 +15,7 @@ from schemas.types import (
     type_of,
 )
 from schemas.types.base import SqlType
+from schemas.types.numeric import _float4, _money_double
 from tests.schemas.types.values import SAMPLES, Sample, numeric_mod
 
 PAIRS = [
@@ -303,3 +304,9 @@ def test_a_forged_scale_is_refused_and_fills_no_memory() -> None:
 
     with pytest.raises(ValueError, match="scale"):
         dump({"scale": 2**31 - 1, "value": b"\x01"})
+
+
+def test_numbers_that_no_double_or_float_holds_are_told_apart() -> None:
+    for load, text in ((_money_double, "5,00 €"), (_float4, "1e39")):
+        with pytest.raises(NotRepresentable):
+            load(text)

@@ -72,3 +72,22 @@ def test_rows_that_move_to_another_table_take_along_what_is_not_known_of_them() 
 
     assert followed({"public.t": "why"}, moved) == {"public.t": "why", "public.u": "why"}
     assert followed({}, moved) == {}
+    deleted = replace(moved, moved=Moved(op="delete", table=T.id, where=None))
+    assert followed({"public.t": "why"}, deleted) == {"public.t": "why"}
+    gone = replace(moved, before=U, after=None)
+    assert followed({"public.t": "why"}, gone) == {"public.t": "why"}
+
+
+def test_values_that_are_not_known_are_those_of_the_table_by_its_new_name() -> None:
+    lossy = replace(renamed(U), lossy="why")
+
+    assert followed({"public.t": "old; readers see commit 1/2"}, lossy) == {
+        "public.u": "why; readers see commit 1/2"
+    }
+
+
+def test_a_table_that_was_dropped_is_not_waited_for_whatever_its_statement_lost() -> None:
+    """A statement may be too long to be kept: then it is lossy, whatever it does."""
+    dropped = replace(renamed(U), before=T, after=None, lossy="the statement is left out")
+
+    assert followed({"public.t": "why", "public.u": "why"}, dropped) == {"public.u": "why"}

@@ -70,6 +70,12 @@ def test_rows_are_checked_then_written_then_the_ledger_moves() -> None:
     assert transaction.ledger == upto
 
 
+def test_the_fence_stays_the_target_s_whatever_the_plan_was_made_with() -> None:
+    _, (begun, commit) = fed([insert(A, "1", "x")])
+
+    assert step(Noting(replace(begun.upto, fence=5)), commit, fence=5).fence == 5
+
+
 @pytest.mark.parametrize("fence", [2, 4, None])
 def test_a_ledger_that_another_applier_took_changes_nothing(fence: int | None) -> None:
     _, (begun, commit) = fed([insert(A, "1", "x")])
@@ -140,6 +146,23 @@ def test_what_a_schema_change_loses_is_in_the_ledger_and_behind_it_rows_may_lack
     assert (upto.state, upto.inexact) == ("LOADING", {"public.a": "rows of w"})
 
 
+def test_a_table_that_is_not_exact_is_altered_as_one_and_others_are_not() -> None:
+    known = {"public.a": "seen: TRUNCATE"}
+    later = alter(table("b", "id integer"), B)
+    feed, (begun, commit) = fed([alter(A, WIDER), later, alter(B, None), alter(None, None)])
+    at = replace(begun.upto, fence=3, inexact=known)
+    transaction = Noting(at, feed.read_rows(commit).ddl[::-1])
+
+    upto = step(
+        transaction, replace(commit, after=at, upto=replace(commit.upto, inexact=known)), fence=3
+    )
+
+    assert [did for did in transaction.did if did[0] == "alter"] == [
+        ("alter", 0, False), ("alter", 1, True), ("alter", 2, True), ("alter", 3, True),
+    ]  # fmt: skip
+    assert upto.inexact == known
+
+
 def test_a_gap_of_the_commit_itself_holds_for_its_rows_already() -> None:
     gap = Hole("public.a", "seen", "rows after DDL")
     _, (begun, commit) = fed(Tx([insert(A, "1", "x")], (gap,)))
@@ -194,7 +217,7 @@ def test_several_steps_of_loads_are_taken_in_order_and_a_tables_chunks_at_once()
     assert transaction.did == [
         "lock", "check", *(("load", phase) for phase in (*LoadPhase, *LoadPhase)), "move"
     ]  # fmt: skip
-    assert list(shapes_of(ddl, A.id)) == ddl[:1]
+    assert list(shapes_of([*ddl, alter(A, None)], A.id)) == ddl[:1]
 
 
 LOADED = Ledger("bank", epoch=1, n=1, seq=4, instance="i1", topics={"bank.public.a": "1"})
@@ -261,11 +284,15 @@ def test_what_comes_between_begin_and_end_does_not_hide_what_readers_see() -> No
     transaction.ddl, transaction.loses = feed.read_rows(second).ddl, True
     upto = step(
         transaction,
-        replace(second, after=upto, upto=replace(second.upto, inexact=upto.inexact)),
+        replace(
+            second,
+            after=upto,
+            upto=replace(second.upto, inexact={**upto.inexact, "public.b": "loading"}),
+        ),
         fence=0,
     )
 
-    assert upto.inexact == {"public.a": "rows of w"}
+    assert upto.inexact == {"public.a": "rows of w", "public.b": "loading"}
 
 
 def test_changes_are_divided_at_schema_changes_and_stay_whole_without_any() -> None:
@@ -282,6 +309,13 @@ def test_changes_are_divided_at_schema_changes_and_stay_whole_without_any() -> N
         {A.id: rows[A.id][2:]},
         {},
     ]
+    at_places = divided(rows, [(1, 0), (1, 3), (1, 4)])
+    assert at_places == [
+        {A.id: rows[A.id][:1]},
+        {B.id: rows[B.id]},
+        {A.id: rows[A.id][1:2]},
+        {A.id: rows[A.id][2:]},
+    ], "a row that stands at a place goes before it"
 
 
 def _change(seq: int, ordinal: int) -> Change:
