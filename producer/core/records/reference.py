@@ -1,7 +1,7 @@
 """Defines the bytes of a row: a dict, written by fastavro.
 
-The tests compare `encode` with these bytes; it falls back to this code for rows
-that its generated code refuses.
+The native module writes the same, and leaves to this code what is rare: values that Avro
+cannot hold, texts that are none.  Without that module every row is written here.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any, TypeAlias
 import fastavro
 
 from producer.core.changes import Cell, Cells
-from producer.core.records.row_code import FieldPlan, in_text, long, text
-from producer.core.records.row_plan import RowPlan
+from producer.core.records.avro import long, text
+from producer.core.records.row_plan import FieldPlan, RowPlan
 from producer.core.records.transaction_topic import Counted
-from producer.errors import CdcError, Unsupported
-from schemas.encodings import of_cells
+from producer.errors import CdcError, DecodeError, Unsupported
+from schemas.encodings import exact_bytes, of_cells
 from schemas.envelope import UNAVAILABLE, EnvelopeOptions, envelope_schema, field_name
 from schemas.tables import UNCHANGED, Column, TableSchema
 from schemas.types import NotRepresentable, SqlType, UnknownType, type_of
@@ -117,7 +117,7 @@ def reference(
         if cell is UNCHANGED:
             unsent.append(plan.column.name)
             return plan.placeholder
-        source, raw = in_text(cell, encoding)
+        source, raw = _in_text(cell, encoding)
         if raw is not None:
             exact[plan.column.name] = raw
         try:
@@ -136,6 +136,10 @@ def reference(
         lsn: int,
         ordinal: int,
     ) -> bytes:
+        if any(cells is not None and len(cells) != len(plans) for cells in (before, after)):
+            raise DecodeError(
+                "row has another number of cells than its table", table=table.id, want=len(plans)
+            )
         exact: dict[str, str] = {}
         unsent: list[str] = []
         before_exact: dict[str, str] = {}
@@ -264,6 +268,14 @@ def _unsent_items(element: str, shape: str) -> list[Any] | None:
     if element == "bytea" and shape == "bytes":
         return [UNAVAILABLE.encode()]
     return None
+
+
+def _in_text(cell: bytes, encoding: str) -> tuple[str, str | None]:
+    """Return a cell's text, and its exact form if its bytes are not text."""
+    try:
+        return cell.decode(encoding), None
+    except UnicodeDecodeError:
+        return cell.decode(encoding, "replace"), exact_bytes(cell)
 
 
 def identity(table: TableSchema) -> frozenset[str]:

@@ -1,16 +1,54 @@
-"""How rows of a table version are written, as data: for the native walker.
+"""How rows of a table version are written, as data: for the native module.
 
-`encode.py` compiles the same into a Python function.  Both write the bytes of `reference`.
+What it writes are the bytes of `reference`: tests/producer/native/test_encode.py.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
-from producer.core.records.row_code import FieldPlan, text, writer
+import fastavro
+
+from producer.core.records.avro import text
+from schemas.tables import Column
+from schemas.types import AvroType, SqlType
 from schemas.types.numeric import DECIMAL, VARIABLE
 from schemas.types.temporal import MICROS
+
+# What a cell raises that has no Avro form as it is.
+NO_FORM: Final = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
+
+
+def writer(avro: Any) -> Callable[[Any], bytes]:
+    """Return a writer of an Avro type."""
+    schema = fastavro.parse_schema(avro)
+
+    def write(value: Any) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, schema, value)
+        return out.getvalue()
+
+    return write
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPlan:
+    """All that encoding needs of one column."""
+
+    column: Column
+    field: str  # its Avro name
+    type: SqlType
+    avro: AvroType
+    nullable: bool  # of the Avro field
+    placeholder: Any  # Avro value of an unsent value
+    absent: Any  # Avro value of a column that is not part of the old key
+
+    def write(self, value: Any) -> bytes:
+        """Return the bytes of an Avro value of this column."""
+        return writer(["null", self.avro] if self.nullable else self.avro)(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +61,7 @@ class ColumnPlan:
     variable       a record of scale and such a number
     timestamptz    digits of the fraction that are printed
     micros, millis   timestamp, µs or ms since 1970
-    python         `write`: cell -> Avro; raises one of row_code.FALLBACK_ERRORS
+    python         `write`: cell -> Avro; raises one of NO_FORM
     """
 
     opcode: str

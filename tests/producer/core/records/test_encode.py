@@ -1,4 +1,4 @@
-"""The generated encoder writes what the reference writes, and the consumer reads it back."""
+"""The native encoder writes what the reference writes, and the consumer reads it back."""
 
 import json
 from dataclasses import replace
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from producer import native
 from producer.core.changes import Cells
 from producer.core.records.encode import (
     NullInRequired,
@@ -25,7 +26,7 @@ from schemas.envelope import EnvelopeOptions, envelope_schema, key_schema
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema, UserType
 from schemas.types import TypeOptions
 from spark_consumers.decode import RowDecoder, split
-from tests.schemas.types.values import RANDOM, SAMPLES, SURPRISING, Sample, numeric_mod
+from tests.schemas.types.values import RANDOM, SURPRISING, numeric_mod
 
 TX = TransactionConstants(
     xid=700,
@@ -52,7 +53,10 @@ ALICE: Cells = [b"7", b"Alice", b"90.00", None]
 
 def both(table: TableSchema, **options: Any) -> tuple[RowEncoder, RowEncoder]:
     arguments = {"prefix": "bank", "schema_id": 42, "database": "bank", **options}
-    return compile_encoder(table, **arguments), reference(table, **arguments)
+    parts = native.parts("auto")
+    assert parts is not None
+    fast = compile_encoder(table, native=parts.encoder, **arguments)
+    return fast, reference(table, **arguments)
 
 
 def read(table: TableSchema, value: bytes) -> Any:
@@ -112,7 +116,7 @@ def changes(draw: st.DrawFn) -> tuple[TableSchema, tuple[Any, ...]]:
 
 @settings(max_examples=600, deadline=None)
 @given(changes())
-def test_the_generated_code_writes_what_fastavro_writes(
+def test_the_native_module_writes_what_fastavro_writes(
     change: tuple[TableSchema, tuple[Any, ...]],
 ) -> None:
     table, arguments = change
@@ -161,20 +165,6 @@ def same_value(column: Column, got: Any, want: Any) -> bool:
     if want == b"a\\000b":
         return got == "\\x610062"
     return got == want.decode()
-
-
-@pytest.mark.parametrize(
-    ("sample", "text"),
-    [pytest.param(s, t, id=f"{s.type_name}: {t[:20]!r}") for s in SAMPLES for t in s.texts],
-)
-@pytest.mark.parametrize("nullable", [True, False])
-def test_every_sample_of_every_type(sample: Sample, text: str, nullable: bool) -> None:
-    table = TableSchema(TableId("s", "t"), (sample.column(nullable=nullable),))
-    fast, slow = both(table)
-
-    arguments = ("c", "", None, [text.encode()], TX, 1, 0)
-
-    assert fast.encode(*arguments) == slow.encode(*arguments)
 
 
 # ---------------------------------------------------------------- one fact each
