@@ -67,6 +67,7 @@ cdef struct Column:
     Span unsent
     Span name
     PyObject *write  # of the plan; NULL: there is an opcode
+    PyObject *exact  # of the plan
 
 
 cdef struct Buffer:

@@ -106,8 +106,9 @@ def _row_plan(
         b"".join(text(part.encode()) for part in origin),
         text(database.encode()) + b"\x02",
         text(table.id.schema.encode()) + text(table.id.name.encode()),
-        b"\x00\x00\x00\x02" + names(sent) if sent else b"",
+        b"\x02" + names(sent) if sent else b"",
         column_plans(plans_of(table, options), old_key),
+        str(table.id),
     )
 
 

@@ -18,10 +18,10 @@ import fastavro
 
 from producer.core.changes import Cell, Cells
 from producer.core.records.avro import long, text
-from producer.core.records.row_plan import FieldPlan, RowPlan
+from producer.core.records.row_plan import FieldPlan, RowPlan, in_text
 from producer.core.records.transaction_topic import Counted
 from producer.errors import CdcError, DecodeError, Unsupported
-from schemas.encodings import exact_bytes, of_cells
+from schemas.encodings import of_cells
 from schemas.envelope import UNAVAILABLE, EnvelopeOptions, envelope_schema, field_name
 from schemas.tables import UNCHANGED, Column, TableSchema
 from schemas.types import NotRepresentable, SqlType, UnknownType, type_of
@@ -117,7 +117,7 @@ def reference(
         if cell is UNCHANGED:
             unsent.append(plan.column.name)
             return plan.placeholder
-        source, raw = _in_text(cell, encoding)
+        source, raw = in_text(cell, encoding)
         if raw is not None:
             exact[plan.column.name] = raw
         try:
@@ -268,14 +268,6 @@ def _unsent_items(element: str, shape: str) -> list[Any] | None:
     if element == "bytea" and shape == "bytes":
         return [UNAVAILABLE.encode()]
     return None
-
-
-def _in_text(cell: bytes, encoding: str) -> tuple[str, str | None]:
-    """Return a cell's text, and its exact form if its bytes are not text."""
-    try:
-        return cell.decode(encoding), None
-    except UnicodeDecodeError:
-        return cell.decode(encoding, "replace"), exact_bytes(cell)
 
 
 def identity(table: TableSchema) -> frozenset[str]:

@@ -13,8 +13,9 @@ from typing import Any, Final
 import fastavro
 
 from producer.core.records.avro import text
+from schemas.encodings import exact_bytes
 from schemas.tables import Column
-from schemas.types import AvroType, SqlType
+from schemas.types import AvroType, NotRepresentable, SqlType
 from schemas.types.numeric import DECIMAL, VARIABLE
 from schemas.types.temporal import MICROS
 
@@ -71,7 +72,10 @@ class ColumnPlan:
     absent: bytes  # Avro, union included, where it is not
     unsent: bytes  # the same, of an unchanged TOAST value
     name: bytes  # Avro
-    write: Callable[[bytes], bytes] | None = None  # of "python": Avro of T
+    write: Callable[[bytes], bytes] | None  # of "python": Avro of T
+    # What of a cell that has no Avro form as it is stands in its place, union included, and its
+    # entry in the map of exact texts; b"": it has a form after all.
+    exact: Callable[[bytes], tuple[bytes, bytes]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +86,9 @@ class RowPlan:
     origin: bytes  # source: version, connector, name
     database: bytes  # source.db, and that a sequence follows
     table: bytes  # source: schema, table
-    key_only: bytes  # exact … before_columns of an event whose old row is a key; b"": none has one
+    key_only: bytes  # before_columns of an event whose old row is a key; b"": none has one
     columns: tuple[ColumnPlan, ...]
+    id: str  # of the table: schema.table
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,7 @@ def key_column(at: int, plan: FieldPlan, spelling: str) -> KeyColumn:
             unsent=b"",
             name=b"",
             write=None if opcode else _by_python(plan),
+            exact=None,
         ),
         spelling,
     )
@@ -140,12 +146,39 @@ def _column(plan: FieldPlan, *, in_old_key: bool) -> ColumnPlan:
         plan.write(plan.placeholder),
         text(plan.column.name.encode()),
         None if opcode else _by_python(plan),
+        _exact(plan),
     )
 
 
 def _by_python(plan: FieldPlan) -> Callable[[bytes], bytes]:
     load, write = plan.type.loader(plan.column), writer(plan.avro)
     return lambda cell: write(load(cell.decode()))
+
+
+def _exact(plan: FieldPlan) -> Callable[[bytes], tuple[bytes, bytes]]:
+    name = text(plan.column.name.encode())
+    load = plan.type.loader(plan.column)
+    write = writer(["null", plan.avro] if plan.nullable else plan.avro)
+
+    def exact(cell: bytes) -> tuple[bytes, bytes]:
+        source, said = in_text(cell, "utf-8")
+        try:
+            value = load(source)
+        except NotRepresentable as exc:
+            value, said = plan.absent if exc.nearest is None else exc.nearest, said or source
+        except (ValueError, LookupError, OverflowError):
+            value, said = plan.absent, said or source
+        return write(value), b"" if said is None else name + text(said.encode())
+
+    return exact
+
+
+def in_text(cell: bytes, encoding: str) -> tuple[str, str | None]:
+    """Return a cell's text, and its exact form if its bytes are not text."""
+    try:
+        return cell.decode(encoding), None
+    except UnicodeDecodeError:
+        return cell.decode(encoding, "replace"), exact_bytes(cell)
 
 
 def _opcode(plan: FieldPlan) -> tuple[str, tuple[int, ...]]:

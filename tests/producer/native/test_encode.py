@@ -92,6 +92,9 @@ def test_usual_rows_do_not_reach_python() -> None:
         ("u", "K", key, [b"7", UNCHANGED, b"1.00", None]),
         ("d", "K", key, None),
         ("d", "O", ALICE, None),
+        ("u", "O", ALICE, [*ALICE[:3], UNCHANGED]),
+        ("c", "", None, [b"7", b"\xff", b"NaN", None]),
+        ("u", "O", [b"7", b"a", b"NaN", None], [b"7", b"a", b"Infinity", b"\xff"]),
     ]
 
     for at, row in enumerate(rows):
@@ -103,11 +106,8 @@ def test_usual_rows_do_not_reach_python() -> None:
     "row",
     [
         pytest.param(("t", "", None, None), id="truncate"),
-        pytest.param(("u", "O", ALICE, [*ALICE[:3], UNCHANGED]), id="unsent, but known"),
         pytest.param(("c", "", None, [b"7"]), id="another width"),
         pytest.param(("c", "", None, [None, *ALICE[1:]]), id="NULL in NOT NULL"),
-        pytest.param(("c", "", None, [b"7", b"\xff", b"1.00", None]), id="no text"),
-        pytest.param(("c", "", None, [b"7", b"a", b"NaN", None]), id="NaN"),
     ],
 )
 def test_unusual_rows_are_pythons(row: tuple[Any, ...]) -> None:

@@ -322,12 +322,11 @@ def test_bytes_that_are_no_text_travel_as_bytes(encoding: str, nullable: bool) -
     ):
         value = fast.encode(*arguments)  # type: ignore[arg-type]
         assert value == slow.encode(*arguments)  # type: ignore[arg-type]
-        payload = bytes(split(value)[1])
-        for change in (decoder.decode(payload), decoder.decode_slowly(payload)):
-            for cells in (change.before, change.after):
-                if cells is not None:
-                    arrived = [str(cell).encode("utf-8", "surrogateescape") for cell in cells]
-                    assert arrived == row
+        change = decoder.decode(split(value)[1])
+        for cells in (change.before, change.after):
+            if cells is not None:
+                arrived = [str(cell).encode("utf-8", "surrogateescape") for cell in cells]
+                assert arrived == row
     fallback = read(table, fast.encode("c", "", None, row, TX, 1, 0))
     assert fallback["after"]["t"] == "\ufffd"
     assert fallback["source"]["exact"]["j"] == "\\x22fe22"
