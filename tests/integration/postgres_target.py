@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import fastavro
 import psycopg2
 import pytest
 

@@ -361,7 +361,7 @@ def test_a_new_transaction_changes_the_constants() -> None:
 
 @pytest.mark.parametrize("row", [ALICE, [b"7", b"Alice", b"NaN", None]], ids=["plain", "exact"])
 def test_events_are_numbered_in_their_transaction_and_in_their_table(row: Cells) -> None:
-    """By the generated code, by its slower half, and by what it is checked against."""
+    """By the native code, and by what it is checked against."""
     fast, slow = both(ACCOUNT)
     other, _ = both(replace(ACCOUNT, id=TableId("public", "other")))
 
