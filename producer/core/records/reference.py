@@ -173,7 +173,7 @@ def reference(
                 "ts_ms": committed // 1000,
                 "snapshot": tx.snapshot,
                 "db": database,
-                "sequence": f'["{tx.commit_lsn}","{lsn}"]',
+                "sequence": f'["{tx.commit_lsn:d}","{lsn:d}"]',
                 "ts_us": committed,
                 "ts_ns": committed * 1000,
                 "schema": table.id.schema,

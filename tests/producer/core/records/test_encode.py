@@ -23,6 +23,7 @@ from producer.core.records.encode import (
 from producer.core.records.transaction_topic import Counted
 from producer.errors import DecodeError, Unsupported
 from schemas.envelope import EnvelopeOptions, envelope_schema, key_schema
+from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema, UserType
 from schemas.types import TypeOptions
 from spark_consumers.decode import RowDecoder, split
@@ -354,8 +355,8 @@ def test_an_unknown_type_is_refused_before_the_first_row() -> None:
 
 def test_a_new_transaction_changes_the_constants() -> None:
     fast, slow = both(ACCOUNT)
-    for tx in (TX, replace(TX, seq=5002, xid=701, commit_lsn=1), TX):
-        arguments = ("c", "", None, ALICE, tx, 2**40, 0)
+    for tx in (TX, replace(TX, seq=5002, xid=701, commit_lsn=Lsn(1)), TX):
+        arguments = ("c", "", None, ALICE, tx, Lsn(2**40), 0)
         assert fast.encode(*arguments) == slow.encode(*arguments)
 
 
