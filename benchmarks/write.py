@@ -33,7 +33,6 @@ from rich.table import Table
 from gauss_cdc.sandbox.services import LocalServices
 from producer.core.events import Record, Records
 from producer.kafka.delivery import Delivery
-from producer.kafka.direct.writer import DirectWriter
 from producer.kafka.native_writer import NativeWriter
 from producer.kafka.writer import ConfluentWriter, MakeWriter, Writer
 from producer.native import NativeParts, _native, parts
@@ -122,9 +121,6 @@ def main() -> None:
     def by_librdkafka(settings: Any) -> Writer:
         return NativeWriter(settings, made)
 
-    def direct(settings: Any) -> Writer:
-        return DirectWriter(settings, made)
-
     with broker(asked.kafka) as kafka:
         prefix = f"bench{uuid.uuid4().hex[:8]}"
         names = [f"{prefix}.rows", f"{prefix}.cuts"]
@@ -138,8 +134,6 @@ def main() -> None:
             "confluent_kafka, a batch": (ConfluentWriter, in_a_batch),
             "native, Python objects": (by_librdkafka, in_python),
             "native, a batch": (by_librdkafka, in_a_batch),
-            "direct, Python objects": (direct, in_python),
-            "direct, a batch": (direct, in_a_batch),
         }
         best = dict.fromkeys(contestants, float("inf"))
         for _ in range(_ROUNDS):

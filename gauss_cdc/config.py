@@ -31,7 +31,6 @@ from gauss_cdc.config_source import SourceSection
 from gauss_cdc.config_tables import LoadSection, TablesSection
 from gauss_cdc.secrets import from_environment, from_file, holds_secret, is_secret, option
 from gauss_cdc.settings import ConfigError, Duration, Options, Public, Section, duration
-from producer.kafka.direct.settings import WAY_OUT, refusal
 from schemas import plaintext
 from schemas.secret_file import exposed_of
 from schemas.topics import Topics
@@ -154,10 +153,6 @@ class KafkaSection(Section):
     """`auto`: native modules make and apply the rows where they are built (`pip install` builds
     them where a C compiler is). `off`: Python does the same, and takes several times as long."""
 
-    producer: Literal["librdkafka", "direct"] = "librdkafka"
-    """Who writes rows and cuts. `direct`: record batches of our own over plaintext connections of
-    our own, Kafka 3.0 and newer; cheaper. It follows some of kafka.client, and refuses the rest."""
-
     client: Options = Field(default_factory=dict)
     """librdkafka's own settings, for every client of ours; `bootstrap.servers` is required. A
     secret is written as `{ env = "VARIABLE" }` or `{ file = "PATH" }`."""
@@ -190,8 +185,6 @@ class KafkaSection(Section):
         set_by_us = {"transactional.id", "enable.idempotence", "acks", "isolation.level"}
         if wrong := set_by_us & set(self.client):
             raise ValueError(f"[kafka.client] {', '.join(sorted(wrong))}: set by us, leave it out")
-        if self.producer == "direct" and (why := refusal(self.client)):
-            raise ValueError(f'producer = "direct": {why}; {WAY_OUT}')
         return self
 
 

@@ -118,7 +118,6 @@ def producer_options(
         partition_by=kafka.partition_by,
         max_row_bytes=kafka.max_row_bytes,
         native=kafka.native,
-        producer=kafka.producer,
         topic_settings=TopicSettings(
             partitions=kafka.partitions,
             replication=kafka.replication,

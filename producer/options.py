@@ -57,7 +57,6 @@ class Options:
     partition_by: Literal["table", "primary-key"] = "table"
     max_row_bytes: int = 8 << 20
     native: Choice = "auto"
-    producer: Literal["librdkafka", "direct"] = "librdkafka"
     topic_settings: TopicSettings = field(default_factory=TopicSettings)
     limits: Limits = field(default_factory=Limits)
     repair: Literal["auto", "ask", "off"] = "auto"  # tables with gaps are read again

@@ -22,7 +22,6 @@ from producer.core.turn import Turn
 from producer.errors import CdcError
 from producer.kafka import native_writer
 from producer.kafka.delivery import Delivery
-from producer.kafka.direct import writer as direct
 from producer.kafka.quarantine import Quarantine
 from producer.meanwhile import InOrder, Meanwhile
 from producer.options import Options
@@ -125,7 +124,7 @@ def _run_once(
             exactly_once=options.exactly_once,
             max_row_bytes=options.max_row_bytes,
             silence=options.kafka_silence_seconds,
-            make=(direct if options.producer == "direct" else native_writer).choose(parts),
+            make=native_writer.choose(parts),
         )
         stack.callback(delivery.close)
         blocking = Meanwhile(lambda: source.keep_alive(force=True))

@@ -72,7 +72,7 @@ class Publisher:
         note: Callable[[str], None] = lambda _: None,
         native: CompileNative | None = None,
     ) -> None:
-        """`native`: compiles encoders of rows; None: they are generated Python."""
+        """`native`: compiles encoders of rows; None: the reference writes all."""
         self._options, self._native = options, native
         self._admin = admin
         self._registry = registry

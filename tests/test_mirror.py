@@ -55,7 +55,6 @@ TESTED_BY = {
     "producer.core.records.messages": "producer/core/test_transactions.py",
     "producer.core.row_writer": "producer/core/test_assemble.py",
     "producer.errors": "e2e/test_cli.py",
-    "producer.kafka.direct": "integration/test_direct.py",
     "producer.kafka.rights": "integration/test_kafka_rights.py",
     "producer.kafka.topics": "integration/test_faults_producer.py",
     "producer.kafka.writer": "producer/kafka/test_delivery.py",

@@ -23,6 +23,7 @@ CALLED_FROM_OUTSIDE = {
     "spark_consumers.source.reader: getDefaultReadLimit": "Spark 4.2 and later",
     "spark_consumers.source.reader: latestOffset": "Spark",
     "spark_consumers.source.reader: prepareForTriggerAvailableNow": "Spark 4.2 and later",
+    "producer.core.records.transaction_topic: block": "producer/native",
     "gauss_cdc.logs: filter": "logging",
     "gauss_cdc.inspect.metrics: handle_error": "socketserver",
     "gauss_cdc.inspect.metrics: log_message": "http.server",

@@ -13,12 +13,12 @@ from typing import Final
 
 from producer.core.changes import Cells
 from producer.core.records.reference import NullInRequired
-from producer.core.records.row_code import FALLBACK_ERRORS
+from producer.core.records.row_plan import NO_FORM
 from producer.errors import CdcError, RowTooLarge, Unsupported
 from schemas.tables import UNCHANGED, TableSchema
 
 # What writing one row raises because of its values.
-UNFIT: Final = (RowTooLarge, Unsupported, NullInRequired, *FALLBACK_ERRORS)
+UNFIT: Final = (RowTooLarge, Unsupported, NullInRequired, *NO_FORM)
 WHY: Final = "rows that could not be delivered are in the quarantine topic"
 HINT: Final = (
     'tables.unfit-row = "quarantine" continues without such rows; otherwise raise '

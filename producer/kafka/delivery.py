@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from producer.core.events import (
@@ -24,13 +24,12 @@ from producer.core.events import (
 )
 from producer.core.ports import Answer
 from producer.errors import BrokerDown, CdcError, GroupUnusable
-from producer.kafka import calls
-from producer.kafka.calls import Call, Calls, InSteps, InThread
+from producer.kafka.calls import CallThread
 from producer.kafka.client import LOGGED, QUIET, transactional_id
 from producer.kafka.writer import ConfluentWriter, MakeWriter, Writer
 
 _ROOM_WAIT: Final = 0.2  # seconds for room in librdkafka's queue
-_TRY: Final = 1.0  # seconds of one call of a writer that blocks
+_TRY: Final = 1.0  # seconds of one call of a writer
 _COMMIT_TRY: Final = 5.0
 _GOODBYE: Final = 2.0  # of the call under way, and of an abort, when it is left
 
@@ -100,12 +99,7 @@ class Delivery:
         self._exactly_once = exactly_once
         self._rows = self._transactional if exactly_once else make(common)
         self._in_transaction = False
-        writers = self._writers()
-        self._calls: Calls = (
-            InThread()
-            if any(writer.blocks for writer in writers)
-            else InSteps(lambda: tuple(fd for writer in writers for fd in writer.filenos()))
-        )
+        self._calls = CallThread()
 
     # ------------------------------------------------------------ the loop's side
     @property
@@ -114,12 +108,12 @@ class Delivery:
         return self._calls.is_busy
 
     def filenos(self) -> tuple[int, ...]:
-        """Files of which one is readable when `poll` or `answers` may have something."""
+        """Files of which one is readable when `answers` has something."""
         return self._calls.filenos()
 
     def wait(self, seconds: float) -> None:
         """Wait for an answer."""
-        calls.wait(self._calls, seconds)
+        self._calls.wait(seconds)
 
     @property
     def progress(self) -> int:
@@ -171,15 +165,15 @@ class Delivery:
 
     def flush(self) -> None:
         """Ask for all acknowledgements: Acknowledged."""
-        self._calls.begin(self._flush())
+        self._calls.begin(self._flush)
 
     def commit_part(self) -> None:
         """Ask for a commit without a cut: PartDurable."""
-        self._calls.begin(self._commit_part())
+        self._calls.begin(self._commit_part)
 
     def write_cuts(self, cuts: Sequence[tuple[bytes, bytes]]) -> None:
         """Ask to write (key, value)s into cuts and to commit: CutsDurable."""
-        self._calls.begin(self._write_cuts(cuts, self._calls.patience))
+        self._calls.begin(lambda: self._write_cuts(cuts))
 
     def write_now(
         self,
@@ -201,8 +195,8 @@ class Delivery:
             while (sent := self._send(writer, records, sent)) < len(records):
                 patience.see(writer.progress)
         with self._explained():
-            acknowledged = calls.result(self._drained(writer, _TRY))
-            answer = calls.result(self._write_cuts(cuts(acknowledged.runs), _TRY))
+            acknowledged = self._drained(writer)
+            answer = self._write_cuts(cuts(acknowledged.runs))
         return acknowledged.runs, answer.offsets
 
     def abort(self, timeout: float) -> None:
@@ -239,32 +233,29 @@ class Delivery:
             self.abort(_GOODBYE)
 
     # ------------------------------------------------------------ calls
-    def _flush(self) -> Call[Acknowledged]:
+    def _flush(self) -> Acknowledged:
         with self._explained():
-            return (yield from self._drained(self._rows, self._calls.patience))
+            return self._drained(self._rows)
 
-    def _commit_part(self) -> Call[PartDurable]:
+    def _commit_part(self) -> PartDurable:
         with self._explained():
             if self._in_transaction:
-                yield from self._commit(self._calls.patience)
+                self._commit()
         return PartDurable()
 
-    def _write_cuts(
-        self, cuts: Sequence[tuple[bytes, bytes]], patience: float
-    ) -> Call[CutsDurable]:
+    def _write_cuts(self, cuts: Sequence[tuple[bytes, bytes]]) -> CutsDurable:
         with self._explained():
             self._begin()
-            writer, sent, watch = self._transactional, 0, _Patience(self._silence)
+            writer, sent, patience = self._transactional, 0, _Patience(self._silence)
             records: Records = [(self._cuts_topic, 0, key, value, []) for key, value in cuts]
             while (sent := writer.send(records, sent)) < len(records):
-                writer.poll(min(patience, _ROOM_WAIT))
-                watch.see(writer.progress)
-                yield
-            written = yield from self._drained(writer, patience)
+                writer.poll(_ROOM_WAIT)
+                patience.see(writer.progress)
+            written = self._drained(writer)
             offsets = [offset for _, _, *run in written.runs for offset in range(*run)]
             if len(offsets) != len(cuts) or min(offsets) < 0:
                 raise GroupUnusable("a cut was not acknowledged with an offset")
-            yield from self._commit(patience)
+            self._commit()
         return CutsDurable(tuple(offsets))
 
     def _begin(self) -> None:
@@ -272,22 +263,20 @@ class Delivery:
             self._transactional.begin()
             self._in_transaction = True
 
-    def _commit(self, patience: float) -> Generator[None]:
+    def _commit(self) -> None:
         """Commit; repeat the call after a timeout, leave any other error to the next start."""
-        watch, seconds = _Patience(self._silence), _COMMIT_TRY if patience else 0.0
-        while not self._transactional.commit(seconds):
+        patience = _Patience(self._silence)
+        while not self._transactional.commit(_COMMIT_TRY):
             if self._closing.is_set():
                 raise BrokerDown("left before Kafka answered to a commit")
-            watch.see(0)
-            yield
+            patience.see(0)
         self._in_transaction = False
 
-    def _drained(self, writer: Writer, patience: float) -> Call[Acknowledged]:
+    def _drained(self, writer: Writer) -> Acknowledged:
         """Wait until everything sent is acknowledged, as long as there is progress."""
-        watch = _Patience(self._silence)
-        while left := writer.flush(patience):
-            watch.see(left)
-            yield
+        patience = _Patience(self._silence)
+        while left := writer.flush(_TRY):
+            patience.see(left)
         return Acknowledged(writer.take())
 
     # ------------------------------------------------------------ both sides

@@ -50,8 +50,6 @@ def choose(parts: NativeParts | None) -> MakeWriter:
 class NativeWriter:
     """`Writer` by `producer.native`."""
 
-    blocks = True
-
     def __init__(self, settings: Mapping[str, Any], parts: NativeParts) -> None:
         """Raise ProducerRefused, for example for a setting that is not librdkafka's.
 
@@ -65,9 +63,6 @@ class NativeWriter:
             on_error=self._on_error,
             on_log=self._on_log,
         )
-
-    def filenos(self) -> tuple[int, ...]:
-        return ()
 
     @property
     def progress(self) -> int:

@@ -25,13 +25,6 @@ class Writer(Protocol):
     """
 
     @property
-    def blocks(self) -> bool:
-        """Say whether its calls wait by themselves; else by `filenos`."""
-
-    def filenos(self) -> tuple[int, ...]:
-        """Sockets of one that does not block."""
-
-    @property
     def progress(self) -> int:
         """A counter that changes while acknowledgements arrive."""
 
@@ -81,16 +74,11 @@ class ConfluentWriter:
     A fenced producer raises SystemError from `flush()` with the KafkaException as its cause.
     """
 
-    blocks = True
-
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._acknowledged: list[list[Any]] = []  # topic, partition, offsets start..end-1
         self._reports = 0
         self._failure: KafkaError | None = None
         self._producer = Producer({**settings, "error_cb": self._on_error})
-
-    def filenos(self) -> tuple[int, ...]:
-        return ()
 
     @property
     def progress(self) -> int:

@@ -1,6 +1,6 @@
 # Cells: the text of a value to its Avro, by the opcodes of `core.records.row_plan`.
 #
-# `core.records.row_code` defines the bytes.  What it accepts and this does not is unusual:
+# `core.records.reference` defines the bytes.  What it accepts and this does not is unusual:
 # Python takes the row.  Nothing here raises for a text, and no byte is read behind its end.
 
 from cpython.bytes cimport PyBytes_AsString, PyBytes_Size
@@ -67,6 +67,7 @@ cdef struct Column:
     Span unsent
     Span name
     PyObject *write  # of the plan; NULL: there is an opcode
+    PyObject *exact  # of the plan
 
 
 cdef struct Buffer:

@@ -78,7 +78,7 @@ cdef class NativeChunk:
             if are_lines:
                 if not self._add_line(source):
                     break
-            elif not add_cells(&self._row, self._table, source, False, NULL):
+            elif not add_cells(&self._row, self._table, source, False, NULL, NULL):
                 break
             add_span(&self._row, &self._between)
             add_long(&self._row, 2 * ordinal)

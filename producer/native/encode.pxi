@@ -4,6 +4,7 @@
 from cpython.list cimport PyList_GetItem
 from libc.stdlib cimport calloc
 
+from producer.core.records.reference import filled
 from schemas.tables import UNCHANGED
 
 
@@ -19,6 +20,7 @@ cdef int plan_column(Column *column, said) except -1:
         (column.scale,) = said.numbers
     elif column.opcode == OPCODE_PYTHON:
         column.write = <PyObject *>said.write
+    column.exact = <PyObject *>said.exact
     return 0
 
 
@@ -66,17 +68,53 @@ cdef uint8_t *put_decimal_digits(uint8_t *out, uint64_t number) noexcept nogil:
     return put_bytes(out, digits + at, 20 - at)
 
 
-cdef struct Unsent:
-    # The columns of a new row that the source did not send: unchanged TOAST.
+cdef struct Named:
+    # Columns of a row that are listed behind it, as Avro: names, or names with exact texts.
     size_t count
-    Buffer names  # Avro
+    Buffer items
 
 
-cdef inline int add_unsent(Buffer *buffer, Unsent *unsent, Column *column) except -1:
-    """Append what stands for a value that was not sent."""
+cdef inline int add_unsent(Buffer *buffer, Named *unsent, Column *column) except -1:
+    """Append what stands for a value that was not sent: unchanged TOAST."""
     unsent.count += 1
-    add_span(&unsent.names, &column.name)
+    add_span(&unsent.items, &column.name)
     return add_span(buffer, &column.unsent)
+
+
+cdef int add_exact(Buffer *buffer, Named *exact, Column *column, cell) except -1:
+    """Append what stands for a value that Avro cannot hold, and list its text."""
+    value, entry = (<object>column.exact)(cell)
+    add_bytes(buffer, PyBytes_AsString(value), PyBytes_Size(value))
+    if entry:
+        exact.count += 1
+        add_bytes(&exact.items, PyBytes_AsString(entry), PyBytes_Size(entry))
+    return 0
+
+
+cdef struct Listed:
+    Named exact, unsent, before_exact
+
+
+cdef inline void forget_listed(Listed *listed) noexcept:
+    listed.exact.count = listed.exact.items.used = 0
+    listed.unsent.count = listed.unsent.items.used = 0
+    listed.before_exact.count = listed.before_exact.items.used = 0
+
+
+cdef inline void free_listed(Listed *listed) noexcept:
+    free(listed.exact.items.start)
+    free(listed.unsent.items.start)
+    free(listed.before_exact.items.start)
+
+
+cdef int add_named(Buffer *buffer, Named *named) except -1:
+    """Append such a list; null where there is none."""
+    if named == NULL or not named.count:
+        return add_byte(buffer, 0)
+    add_byte(buffer, 2)
+    add_long(buffer, 2 * named.count)
+    add_bytes(buffer, named.items.start, named.items.used)
+    return add_byte(buffer, 0)
 
 
 cdef int add_source(
@@ -85,11 +123,15 @@ cdef int add_source(
     Constants *constants,
     uint8_t op,
     bint is_key,
-    Unsent *unsent,
+    Listed *listed,
     uint64_t lsn,
     uint64_t ordinal,
+    bytes block,
 ) except -1:
-    """Append what stands behind the rows of an event; `is_key`: its old row is a key only."""
+    """Append what stands behind the rows of an event; `is_key`: its old row is a key only.
+
+    `block`: the event's number in its transaction, as Avro; None: it has none.
+    """
     cdef uint8_t digits[20]
     cdef size_t lsn_size = put_decimal_digits(digits, lsn) - digits
     add_span(buffer, &table.origin)
@@ -105,33 +147,32 @@ cdef int add_source(
     add_long(buffer, 2 * lsn)
     add_span(buffer, &constants.place)
     add_long(buffer, 2 * ordinal)
-    if unsent.count:
-        add_bytes(buffer, b"\x00\x02", 2)  # exact; unsent
-        add_long(buffer, 2 * unsent.count)
-        add_bytes(buffer, unsent.names.start, unsent.names.used)
-        add_bytes(buffer, b"\x00\x00", 2)  # their end; before_exact
-        if is_key:
-            add_bytes(buffer, table.key_only.start + 3, table.key_only.size - 3)
-        else:
-            add_byte(buffer, 0)
-    elif is_key:
+    add_named(buffer, &listed.exact)
+    add_named(buffer, &listed.unsent)
+    add_named(buffer, &listed.before_exact)
+    if is_key:
         add_span(buffer, &table.key_only)
     else:
-        add_bytes(buffer, b"\x00\x00\x00\x00", 4)  # exact, unsent, before_exact, before_columns
-    add_bytes(buffer, b"\x00\x02", 2)  # the event has no number; op
+        add_byte(buffer, 0)
+    if block is None:
+        add_byte(buffer, 0)
+    else:
+        add_bytes(buffer, PyBytes_AsString(block), PyBytes_Size(block))
+    add_byte(buffer, 2)
     add_byte(buffer, op)
     return add_span(buffer, &constants.tail)
 
 
 # ---------------------------------------------------------------- rows that Python decoded
 cdef bint add_cells(
-    Buffer *buffer, PlannedTable table, cells, bint is_key, Unsent *unsent
+    Buffer *buffer, PlannedTable table, cells, bint is_key, Named *unsent, Named *exact
 ) except -1:
     """Append a row as Avro; False: it is unusual.
 
-    `is_key`: only columns of the old key are read.  `unsent`: NULL where all values are sent.
+    `is_key`: only columns of the old key are read.  `unsent`: NULL where all values are sent;
+    `exact`: NULL where none has a text of its own.
     """
-    cdef size_t at
+    cdef size_t at, before
     cdef Column *column
     if not isinstance(cells, list) or <size_t>len(<list>cells) != table.width:
         return False
@@ -146,10 +187,17 @@ cdef bint add_cells(
             add_byte(buffer, 0)
         elif cell is UNCHANGED and unsent != NULL:
             add_unsent(buffer, unsent, column)
-        elif not isinstance(cell, bytes) or not add_cell(
-            buffer, column, <const uint8_t *>PyBytes_AsString(cell), PyBytes_Size(cell)
-        ):
+        elif not isinstance(cell, bytes):
             return False
+        else:
+            before = buffer.used
+            if not add_cell(
+                buffer, column, <const uint8_t *>PyBytes_AsString(cell), PyBytes_Size(cell)
+            ):
+                if exact == NULL:
+                    return False
+                buffer.used = before
+                add_exact(buffer, exact, column, cell)
     return True
 
 
@@ -166,7 +214,7 @@ cdef class CellEncoder:
     cdef PlannedTable _table
     cdef object _slow
     cdef Buffer _row
-    cdef Unsent _unsent
+    cdef Listed _listed
     cdef object _known  # the transaction of the constants
     cdef tuple _kept  # keeps alive what they point to
     cdef Constants _constants
@@ -176,7 +224,7 @@ cdef class CellEncoder:
 
     def __dealloc__(self):
         free(self._row.start)
-        free(self._unsent.names.start)
+        free_listed(&self._listed)
 
     def encode(self, op, old_kind, before, after, tx, lsn, ordinal):
         """Return the value of a row."""
@@ -192,17 +240,18 @@ cdef class CellEncoder:
         """Write a row into the buffer; False: it is unusual."""
         cdef Buffer *row = &self._row
         cdef PlannedTable table = self._table
-        cdef Unsent *unsent = &self._unsent
+        cdef Listed *listed = &self._listed
         cdef bint is_key = False
         cdef uint64_t position = lsn
         letter = _OPS.get(op)
-        if letter is None or before is None and after is None or tx.counted is not None:
+        if letter is None or before is None and after is None:
             return False
         if position >> 63:
             return False
         if tx is not self._known:
             self._know(tx)
-        row.used = unsent.count = unsent.names.used = 0
+        row.used = 0
+        forget_listed(listed)
         add_span(row, &table.head)
         if before is None:
             add_byte(row, 0)
@@ -211,17 +260,26 @@ cdef class CellEncoder:
             if is_key and not table.key_only.size:
                 return False
             add_byte(row, 2)
-            if not add_cells(row, table, before, is_key, NULL):
+            if not add_cells(row, table, before, is_key, NULL, &listed.before_exact):
                 return False
         if after is None:
             add_byte(row, 0)
         else:
             add_byte(row, 2)
-            # A whole old row has what was not sent in the new one: Python puts it there.
+            if before is not None and not is_key and UNCHANGED in after:
+                after = filled(before, after)
             may_be_unsent = op == "u" and (before is None or is_key)
-            if not add_cells(row, table, after, False, unsent if may_be_unsent else NULL):
+            if not add_cells(
+                row,
+                table,
+                after,
+                False,
+                &listed.unsent if may_be_unsent else NULL,
+                &listed.exact,
+            ):
                 return False
-        add_source(row, table, &self._constants, letter, is_key, unsent, position, ordinal)
+        block = None if tx.counted is None else tx.counted.block(table.plan.id)
+        add_source(row, table, &self._constants, letter, is_key, listed, position, ordinal, block)
         return True
 
     cdef int _know(self, tx) except -1:

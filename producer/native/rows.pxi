@@ -65,7 +65,7 @@ cdef struct Change:
 
 # ---------------------------------------------------------------- the value
 cdef bint add_row(
-    Buffer *buffer, PlannedTable table, Cell *cells, bint is_key, Unsent *unsent
+    Buffer *buffer, PlannedTable table, Cell *cells, bint is_key, Named *unsent
 ) except -1:
     """Append a row as Avro, as `add_cells` does."""
     cdef size_t at
@@ -90,7 +90,7 @@ cdef bint add_row(
 
 cdef bint add_change(
     Buffer *buffer,
-    Unsent *unsent,
+    Listed *listed,
     PlannedTable table,
     Constants *constants,
     Change *change,
@@ -101,7 +101,7 @@ cdef bint add_change(
     cdef bint is_key = change.old_kind == c"K", may_be_unsent
     if is_key and not table.key_only.size:
         return False
-    unsent.count = unsent.names.used = 0
+    forget_listed(listed)
     add_span(buffer, &table.head)
     if not change.old_kind:
         add_byte(buffer, 0)
@@ -115,9 +115,9 @@ cdef bint add_change(
         add_byte(buffer, 2)
         # A whole old row has what was not sent in the new one: Python puts it there.
         may_be_unsent = change.op == c"u" and change.old_kind != c"O"
-        if not add_row(buffer, table, change.new, False, unsent if may_be_unsent else NULL):
+        if not add_row(buffer, table, change.new, False, &listed.unsent if may_be_unsent else NULL):
             return False
-    add_source(buffer, table, constants, change.op, is_key, unsent, lsn, ordinal)
+    add_source(buffer, table, constants, change.op, is_key, listed, lsn, ordinal, None)
     return True
 
 

@@ -50,7 +50,7 @@ cdef struct Piece:  # offsets of one transaction in one range
 
 
 cdef int64_t as_long(uint64_t number) except? -1:
-    """What Avro calls a long; raise OverflowError, as `row_code.long` does."""
+    """What Avro calls a long; raise OverflowError, as `avro.long` does."""
     if number > <uint64_t>INT64_MAX:
         raise OverflowError
     return <int64_t>number

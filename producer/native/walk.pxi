@@ -236,7 +236,7 @@ cdef class Walker:
     cdef CountAt *count_at  # by number of a place
     cdef size_t count_room
     cdef Buffer row, key, texts
-    cdef Unsent unsent
+    cdef Listed listed
     cdef Cell *old_cells
     cdef Cell *new_cells
     cdef size_t old_room, new_room
@@ -262,7 +262,7 @@ cdef class Walker:
         free(self.row.start)
         free(self.key.start)
         free(self.texts.start)
-        free(self.unsent.names.start)
+        free_listed(&self.listed)
         free(self.old_cells)
         free(self.new_cells)
         free(self.count_at)
@@ -512,7 +512,7 @@ cdef class Walker:
             self.has_constants = True
         self.row.used = 0
         if not add_change(
-            &self.row, &self.unsent, table, &self.constants, change, lsn, tx.ordinal
+            &self.row, &self.listed, table, &self.constants, change, lsn, tx.ordinal
         ):
             return False
         if self.row.used > self.max_row_bytes:

@@ -22,8 +22,7 @@ from schemas.encodings import from_exact
 from schemas.envelope import SOURCE_NAME, column_name, without_null
 from schemas.tables import UNCHANGED
 from schemas.types import AvroType, dumper
-from spark_consumers.decode.row_code import FALLBACK_ERRORS, is_ours, parts_function
-from spark_consumers.decode.rows import Rows, make_rows, pack_plan
+from spark_consumers.decode.rows import Rows, is_ours, make_rows, pack_plan, physical
 from spark_consumers.model import Cell, Change
 
 _FRAME: Final = struct.Struct(">bI")
@@ -43,62 +42,30 @@ def split(value: bytes) -> tuple[int, memoryview]:
 class RowDecoder:
     """Reads all values of one writer's schema; make one per schema id and keep it.
 
-    Generated code reads what our producer writes; what it refuses is read, or
-    refused, by fastavro.
+    fastavro reads, or refuses, what `Rows` of the native module leave.
     """
 
-    __slots__ = ("_fields", "_native", "_parts", "_schema", "_value", "columns")
+    __slots__ = ("_fields", "_native", "_schema", "_value", "columns")
 
     def __init__(self, writer_schema: dict[str, Any], *, native: bool = True) -> None:
         """`native`: rows are packed where this process can."""
-        self._native = native
-        self._schema = fastavro.parse_schema(_physical(writer_schema))
+        self._native = native and is_ours(writer_schema)
+        self._schema = fastavro.parse_schema(physical(writer_schema))
         fields = self._value = value_fields(writer_schema)
         self.columns = tuple(real_name(field) for field in fields)
         self._fields = tuple(
             (field["name"], dumper(without_null(field["type"]))) for field in fields
         )
-        self._parts = parts_function(fields) if is_ours(writer_schema) else None
 
     def rows(self, schema_id: int) -> Rows:
         """Make empty rows for values that are framed with this id of the schema."""
-        if self._parts is None or not self._native:
+        if not self._native:
             return make_rows(None)
         return make_rows(pack_plan(schema_id, self.columns, self._value))
 
     def decode(self, payload: bytes | memoryview) -> Change:
         """Read one value, without its frame; raise ValueError, LookupError or EOFError."""
-        data = bytes(payload)
-        if self._parts is None:
-            return self.decode_slowly(data)
-        try:
-            (old, new, op, seq, ordinal, exact, unsent, before_exact, before_columns) = self._parts(
-                data
-            )
-        except FALLBACK_ERRORS:
-            return self.decode_slowly(data)
-        if exact or unsent or before_exact or before_columns is not None:
-            if old is not None:
-                self._correct(old, before_exact, self._absent(before_columns))
-            if new is not None:
-                self._correct(new, exact, unsent)
-        return Change(seq, ordinal, op, self.columns, old, new)
-
-    def raw(self, payload: bytes | memoryview) -> dict[str, Any]:
-        """Read one value as its Avro record, without the conversions of the table of types."""
-        record: Any = fastavro.schemaless_reader(io.BytesIO(payload), self._schema, None)
-        return dict(record)
-
-    @staticmethod
-    def types(writer_schema: dict[str, Any]) -> list[tuple[str, AvroType]]:
-        """Field and type of each column, in the order of `columns`."""
-        return [
-            (field["name"], without_null(field["type"])) for field in value_fields(writer_schema)
-        ]
-
-    def decode_slowly(self, data: bytes) -> Change:
-        """Read one value with fastavro."""
-        stream = io.BytesIO(data)
+        stream = io.BytesIO(payload)
         record: Any = fastavro.schemaless_reader(stream, self._schema, None)
         if stream.read(1):
             raise ValueError("value does not fill its record")
@@ -113,6 +80,18 @@ class RowDecoder:
         if source["seq"] is None or source["ordinal"] is None:
             raise ValueError("record has no position: it was not written by gauss-cdc")
         return Change(source["seq"], source["ordinal"], record["op"], self.columns, old, new)
+
+    def raw(self, payload: bytes | memoryview) -> dict[str, Any]:
+        """Read one value as its Avro record, without the conversions of the table of types."""
+        record: Any = fastavro.schemaless_reader(io.BytesIO(payload), self._schema, None)
+        return dict(record)
+
+    @staticmethod
+    def types(writer_schema: dict[str, Any]) -> list[tuple[str, AvroType]]:
+        """Field and type of each column, in the order of `columns`."""
+        return [
+            (field["name"], without_null(field["type"])) for field in value_fields(writer_schema)
+        ]
 
     def _absent(self, sent: Collection[str] | None) -> list[str]:
         return [] if sent is None else [name for name in self.columns if name not in sent]
@@ -154,10 +133,3 @@ def real_name(field: Mapping[str, Any]) -> str:
     parameters = avro.get("connect.parameters", {}) if isinstance(avro, dict) else {}
     name: str = parameters.get(SOURCE_NAME) or column_name(field["name"])
     return name
-
-
-def _physical(schema: Any) -> Any:
-    """Return the schema without logical types: the table of types does its own conversions."""
-    if isinstance(schema, dict):
-        return {k: _physical(v) for k, v in schema.items() if k not in ("logicalType", "default")}
-    return [_physical(branch) for branch in schema] if isinstance(schema, list) else schema

@@ -6,21 +6,29 @@ built, they hold COPY text, and make changes only for those who ask for them.
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from schemas.envelope import without_null
+import fastavro
+
+from schemas.envelope import envelope_schema, without_null
+from schemas.tables import TableId, TableSchema
 from schemas.types import AvroType, shape_of
 from spark_consumers import native
-from spark_consumers.decode.row_code import FALLBACK_ERRORS, Read, reader
 from spark_consumers.model import Change
 
 if TYPE_CHECKING:
     from spark_consumers.native._native import PackedRows
 
+Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]  # (data, at) -> (value, after)
+
+_EMPTY: Final = TableSchema(TableId("", ""), ())
+# What bytes raise that are no value of their type.
+_REFUSALS: Final = (ValueError, LookupError, OverflowError, EOFError, struct.error)
 COMMIT_ORDER: Final = attrgetter("seq", "ordinal")
 _FRAME: Final = struct.Struct(">bI")
 _MOST_DIGITS: Final = 30  # behind the point, that native code writes
@@ -74,7 +82,12 @@ class PackPlan:
     frame: bytes  # what a value begins with
     columns: tuple[str, ...]  # real names
     cells: tuple[CellPlan, ...]
-    refusals: tuple[type[Exception], ...] = FALLBACK_ERRORS
+    refusals: tuple[type[Exception], ...] = _REFUSALS
+
+
+def is_ours(envelope: dict[str, Any]) -> bool:
+    """Say whether everything but the row is as this release writes it."""
+    return bool(envelope["fields"][2:] == envelope_schema("", _EMPTY)["fields"][2:])
 
 
 def pack_plan(
@@ -94,7 +107,7 @@ def make_rows(plan: PackPlan | None) -> Rows:
 
 def _cell(union: Any, named: dict[str, Read]) -> CellPlan:
     avro = without_null(union)
-    shape, read = shape_of(avro), reader(avro, named)
+    shape, read = shape_of(avro), _reader(avro, named)
     scale = _scale(avro)
     kind = avro["type"] if isinstance(avro, dict) else avro
     knows = kind in _READS.get(shape.opcode, ()) and 0 <= scale <= _MOST_DIGITS
@@ -103,8 +116,32 @@ def _cell(union: Any, named: dict[str, Read]) -> CellPlan:
     )
 
 
+def _reader(avro: Any, named: dict[str, Read]) -> Read:
+    """Return a reader of a type; one that a column before defined is named only."""
+    if isinstance(avro, str) and avro in named:
+        return named[avro]
+    schema = fastavro.parse_schema(physical(avro))
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        stream = io.BytesIO(data)
+        stream.seek(at)
+        value = fastavro.schemaless_reader(stream, schema, None)
+        return value, stream.tell()
+
+    if isinstance(avro, dict) and avro["type"] == "record":
+        named[f"{avro['namespace']}.{avro['name']}"] = read
+    return read
+
+
 def _scale(avro: AvroType) -> int:
     """The scale of a decimal, as `schemas.types.numeric` finds it; 0 for others."""
     if not isinstance(avro, dict):
         return 0
     return int(avro.get("scale", avro.get("connect.parameters", {}).get("scale", 0)))
+
+
+def physical(schema: Any) -> Any:
+    """Return the schema without logical types: the table of types does its own conversions."""
+    if isinstance(schema, dict):
+        return {k: physical(v) for k, v in schema.items() if k not in ("logicalType", "default")}
+    return [physical(branch) for branch in schema] if isinstance(schema, list) else schema

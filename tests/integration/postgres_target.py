@@ -1,9 +1,11 @@
 """A target database with one applier of one feed, for tests of the sink."""
 
+import io
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import fastavro
 import psycopg2
 import pytest
 
@@ -12,7 +14,6 @@ from producer.sources.dial import parse_dsn
 from producer.sources.session_settings import POSTGRES as SESSION_SETTINGS
 from schemas.control import LoadPhase
 from spark_consumers.compact import by_columns
-from spark_consumers.decode.row_code import number
 from spark_consumers.decode.rows import CellPlan, PackPlan
 from spark_consumers.job import Applier
 from spark_consumers.model import Change, Rows, Segment
@@ -84,13 +85,20 @@ class Target:
         return rows
 
 
+def _read_long(data: bytes, at: int) -> tuple[int, int]:
+    stream = io.BytesIO(data)
+    stream.seek(at)
+    value: int = fastavro.schemaless_reader(stream, "long", None)
+    return value, stream.tell()
+
+
 def packed(changes: Sequence[Change]) -> Sequence[Change]:
     """Changes as COPY text, where they are of one schema and the native part was built."""
     runs = list(by_columns(changes))
     if len(runs) != 1:
         return changes
     ((columns, _),) = runs
-    cell = CellPlan("", nullable=True, scale=0, read=number, dump=str)
+    cell = CellPlan("", nullable=True, scale=0, read=_read_long, dump=str)
     rows = packed_rows(PackPlan(b"", columns, (cell,) * len(columns)))
     for change in changes:
         if rows is not None:

@@ -15,7 +15,7 @@ from producer.errors import CdcError, Fenced, RowTooLarge
 from producer.kafka.delivery import Answer, Delivery
 from producer.kafka.writer import MakeWriter
 from spark_consumers.kafka.cluster import Cluster
-from tests.writers import EVERY_WRITER
+from tests.writers import WRITERS
 
 CUT = (b"bank", b"cut")
 
@@ -68,7 +68,7 @@ def deliver(delivery: Delivery, rows: list[Record]) -> None:
     answer(delivery)
 
 
-@pytest.mark.parametrize("make", EVERY_WRITER)
+@pytest.mark.parametrize("make", WRITERS)
 @pytest.mark.parametrize("exactly_once", [True, False])
 @pytest.mark.parametrize("before", ["nothing", "rows sent", "rows acknowledged", "a cut"])
 def test_a_writer_that_is_fenced_says_so(
@@ -102,7 +102,7 @@ def test_a_writer_that_is_fenced_says_so(
     assert caught.value.exit_code == 31
 
 
-@pytest.mark.parametrize("make", EVERY_WRITER)
+@pytest.mark.parametrize("make", WRITERS)
 def test_aborted_rows_are_read_by_nobody_and_the_writer_goes_on(
     kafka: str, topics: str, make: MakeWriter
 ) -> None:
@@ -129,7 +129,7 @@ def test_aborted_rows_are_read_by_nobody_and_the_writer_goes_on(
     assert found.value() == b"committed"
 
 
-@pytest.mark.parametrize("make", EVERY_WRITER)
+@pytest.mark.parametrize("make", WRITERS)
 def test_a_record_that_the_broker_refuses_as_too_large_is_named_so(
     kafka: str, topic_prefix: str, make: MakeWriter
 ) -> None:
@@ -145,7 +145,7 @@ def test_a_record_that_the_broker_refuses_as_too_large_is_named_so(
             answer(delivery)
 
 
-@pytest.mark.parametrize("make", EVERY_WRITER)
+@pytest.mark.parametrize("make", WRITERS)
 @pytest.mark.parametrize("is_called", [False, True])
 def test_a_writer_that_is_left_leaves_nothing_undecided(
     kafka: str, topics: str, make: MakeWriter, *, is_called: bool

@@ -654,7 +654,7 @@ MUTATIONS: Final = (
         "commit-timeout-is-success",
         "a commit that timed out is asked for again",
         _DELIVERY_FILE,
-        "            watch.see(0)\n            yield\n        self._in_transaction = False\n",
+        "            patience.see(0)\n        self._in_transaction = False\n",
         "            break\n        self._in_transaction = False\n",
         _DELIVERY,
     ),

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import fastavro
 
-from producer.core.records.row_code import long, text
+from producer.core.records.avro import long, text
 from schemas.control import FORMAT_VERSION, CommitEntry, Commits, PackedEntries, entry_from_avro
 from schemas.load import CUT, avsc
 

@@ -1,9 +1,7 @@
 """Encodes a row change as the bytes of its Kafka value: Confluent framing and Avro.
 
-One encoder per table version.  What is constant in a table version, and what
-is constant in a transaction, is made once; a row costs one generated function
-(`row_code`) and one join, a row with unsent or exact values a slower one.
-`reference` defines the bytes, and encodes, or refuses, all other rows.
+One encoder per table version.  `reference` defines the bytes; the native module writes the usual
+rows by a plan of what is constant in a table version.
 
 Confluent's wire format: 0x00, the schema's registry id in four big-endian
 bytes, Avro binary.
@@ -12,37 +10,34 @@ bytes, Avro binary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any, Final
 
 from producer.core.changes import Cell, Cells
+from producer.core.records.avro import long, names, text
 from producer.core.records.reference import (
     CompileNative,
+    Encode,
     NullInRequired,
     RowEncoder,
     TransactionConstants,
-    filled,
+    identity,
     plans_of,
     reference,
 )
-from producer.core.records.reference import identity as old_key
-from producer.core.records.row_code import (
-    FALLBACK_ERRORS,
-    SHORT,
+from producer.core.records.row_plan import (
     FieldPlan,
-    counted,
-    long,
-    names,
-    row_function,
-    slow_row_function,
-    text,
-    varint,
+    KeyColumn,
+    RowPlan,
+    column_plans,
+    key_column,
+    writer,
 )
-from producer.core.records.row_plan import KeyColumn, RowPlan, column_plans, key_column
-from producer.errors import DecodeError, Unsupported
+from producer.errors import Unsupported
 from schemas.encodings import of_cells
 from schemas.envelope import EnvelopeOptions
-from schemas.tables import UNCHANGED, Column, TableSchema
+from schemas.tables import Column, TableSchema
 from schemas.types import NotRepresentable, type_of
 
 __all__ = [
@@ -59,7 +54,7 @@ __all__ = [
 ]
 
 _PLAIN: Final = b"\x00\x00\x00\x00"  # exact, unsent, before_exact, before_columns
-_OPS: Final = {op: b"\x00" + text(op.encode()) for op in "crudt"}  # transaction: null; op
+_READ: Final = b"\x00" + text(b"r")  # transaction: null; op
 
 
 def compile_encoder(
@@ -72,66 +67,62 @@ def compile_encoder(
     encoding: str = "utf-8",
     native: CompileNative | None = None,
 ) -> RowEncoder:
-    """Return the fast encoder of a table version; raise Unsupported for an unknown type.
+    """Return the encoder of a table version; raise Unsupported for an unknown type.
 
-    `native` replaces the generated code, where texts are UTF-8.
+    `native` compiles what writes the usual rows; None: the reference writes all.
     """
     options = options or EnvelopeOptions()
     encoding = of_cells(encoding)
-    plans = plans_of(table, options)
-    slow = reference(
-        table,
-        prefix=prefix,
-        schema_id=schema_id,
-        database=database,
-        options=options,
-        encoding=encoding,
-    ).encode
-    identity = old_key(table)
-    row = row_function(plans, encoding=encoding)
-    slow_rows = slow_row_function(plans, encoding=encoding)
-    row_key = row_function(plans, encoding=encoding, only=identity)
-    sent = [name for name in table.names() if name in identity]
-    key_columns = b"\x02" + names(sent)
-    key_only = b"\x00\x00\x00" + key_columns
-    header = b"\x00" + schema_id.to_bytes(4, "big")
-    nothing, only_after = header + b"\x00\x00", header + b"\x00\x02"
-    some_before = header + b"\x02"
-    origin = b"".join(text(part.encode()) for part in (options.version, options.connector, prefix))
-    db = text(database.encode()) + b"\x02"
-    table_name = text(table.id.schema.encode()) + text(table.id.name.encode())
-    width = len(plans)
-    own_name = str(table.id)
 
-    def slow_path(
-        old_kind: str, before: Cells | None, after: Cells | None
-    ) -> tuple[bytes, bytes, bytes, bytes]:
-        """Head, old row, new row and optional fields of a change with unsent or exact values."""
-        head, old, new = nothing[:5], b"\x00", b"\x00"
-        exact = unsent = before_exact = before_columns = b"\x00"
-        if before is not None:
-            if old_kind == "K":
-                if not sent:
-                    raise ValueError
-                old, before_columns = b"\x02" + row_key(before), key_columns
-            else:
-                old, count, _, number, entries = slow_rows(before)
-                if count:
-                    raise ValueError  # the reference encodes an old row with missing cells
-                old, before_exact = b"\x02" + old, counted(number, entries)
-                if after is not None:
-                    after = filled(before, after)
-        if after is not None:
-            new, count, items, number, entries = slow_rows(after)
-            new = b"\x02" + new
-            exact, unsent = counted(number, entries), counted(count, items)
-        return head, old, new, exact + unsent + before_exact + before_columns
+    def slow(encoding: str) -> RowEncoder:
+        return reference(
+            table,
+            prefix=prefix,
+            schema_id=schema_id,
+            database=database,
+            options=options,
+            encoding=encoding,
+        )
 
-    known: TransactionConstants | None = None
-    before_lsn = sequence = after_sequence = place = tail = b""
-    sequence_size = 0
+    every = slow(encoding)
+    plan = _row_plan(table, prefix, schema_id, database, options)
+    if encoding == "utf-8":
+        usual = native(plan, every.encode) if native else every.encode
+        return replace(every, encode=usual, plan=plan)
+    if native is None:
+        return every
+    usual = native(plan, slow("utf-8").encode)
+    return replace(every, encode=_in_utf8(usual, every.encode, encoding))
 
-    def encode(  # noqa: PLR0917  called once per row: keywords cost
+
+def _row_plan(
+    table: TableSchema, prefix: str, schema_id: int, database: str, options: EnvelopeOptions
+) -> RowPlan:
+    old_key = identity(table)
+    sent = [name for name in table.names() if name in old_key]
+    origin = (options.version, options.connector, prefix)
+    return RowPlan(
+        b"\x00" + schema_id.to_bytes(4, "big"),
+        b"".join(text(part.encode()) for part in origin),
+        text(database.encode()) + b"\x02",
+        text(table.id.schema.encode()) + text(table.id.name.encode()),
+        b"\x02" + names(sent) if sent else b"",
+        column_plans(plans_of(table, options), old_key),
+        str(table.id),
+    )
+
+
+def _in_utf8(encode: Encode, slow: Encode, encoding: str) -> Encode:
+    """Encode rows of another encoding by an encoder of UTF-8; `slow` has those that are no text."""
+
+    def recoded(cells: Cells | None) -> Cells | None:
+        if cells is None:
+            return None
+        return [
+            cell.decode(encoding).encode() if isinstance(cell, bytes) else cell for cell in cells
+        ]
+
+    def encode_recoded(  # noqa: PLR0917  called once per row: keywords cost
         op: str,
         old_kind: str,
         before: Cells | None,
@@ -140,69 +131,13 @@ def compile_encoder(
         lsn: int,
         ordinal: int,
     ) -> bytes:
-        nonlocal known, before_lsn, sequence, after_sequence, place, tail, sequence_size
-        if tx is not known:
-            before_lsn = origin + tx.head + db
-            sequence = tx.sequence
-            sequence_size = 2 * (len(sequence) + 2)
-            after_sequence = b'"]' + tx.times + table_name + tx.txid
-            place = tx.place
-            tail = tx.tail
-            known = tx
-        optional = _PLAIN
         try:
-            if op == "u" and after is not None and UNCHANGED in after:
-                head, old, new, optional = slow_path(old_kind, before, after)
-            elif before is None:
-                old = b""
-                if after is None:
-                    head, new = nothing, b""
-                else:
-                    head, new = only_after, row(after)
-            else:
-                head = some_before
-                if old_kind != "K":
-                    old = row(before)
-                elif sent:
-                    old, optional = row_key(before), key_only
-                else:
-                    raise ValueError  # the reference looks at the cells
-                new = b"\x00" if after is None else b"\x02" + row(after)
-        except FALLBACK_ERRORS:
-            try:
-                head, old, new, optional = slow_path(old_kind, before, after)
-            except FALLBACK_ERRORS:
-                if _length(before, width) and _length(after, width):
-                    return slow(op, old_kind, before, after, tx, lsn, ordinal)
-                raise DecodeError(
-                    "row has another number of cells than its table", table=table.id, want=width
-                ) from None
-        own = b"%d" % lsn
-        return b"".join(
-            (
-                head,
-                old,
-                new,
-                before_lsn,
-                SHORT[sequence_size + 2 * len(own)],
-                sequence,
-                own,
-                after_sequence,
-                varint(lsn + lsn),
-                place,
-                varint(ordinal + ordinal),
-                optional,
-                _OPS[op] if tx.counted is None else tx.counted.block(own_name) + _OPS[op][1:],
-                tail,
-            )
-        )
+            old, new = recoded(before), recoded(after)
+        except UnicodeDecodeError:
+            return slow(op, old_kind, before, after, tx, lsn, ordinal)
+        return encode(op, old_kind, old, new, tx, lsn, ordinal)
 
-    plan = RowPlan(
-        header, origin, db, table_name, key_only if sent else b"", column_plans(plans, identity)
-    )
-    if encoding != "utf-8":
-        return RowEncoder(table, schema_id, encode)
-    return RowEncoder(table, schema_id, native(plan, encode) if native else encode, plan)
+    return encode_recoded
 
 
 def frame_of_read(plan: RowPlan, constants: TransactionConstants) -> tuple[bytes, bytes, bytes]:
@@ -222,7 +157,7 @@ def frame_of_read(plan: RowPlan, constants: TransactionConstants) -> tuple[bytes
         long(lsn),
         constants.place,
     )
-    return plan.head + b"\x00\x02", b"".join(middle), _PLAIN + _OPS["r"] + constants.tail
+    return plan.head + b"\x00\x02", b"".join(middle), _PLAIN + _READ + constants.tail
 
 
 def compile_key_encoder(
@@ -243,23 +178,17 @@ def compile_key_encoder(
     pick = compile_key_texts(table)
     by_name = {plan.column.name: plan for plan in plans_of(table, options or EnvelopeOptions())}
     plans = [_required(by_name[name]) for name in table.key]
+    writers = [(plan, writer(plan.avro)) for plan in plans]
     encoding = of_cells(encoding)
-    row = row_function(plans, encoding=encoding)
     header = b"\x00" + schema_id.to_bytes(4, "big")
 
     def encode(cells: Cells) -> bytes:
         key = pick(cells)
-        for name, cell in zip(table.key, key, strict=True):
-            if cell is None or cell is UNCHANGED:
-                raise NullInRequired(name, str(table.id))
-        try:
-            data: bytes = row(key)
-        except FALLBACK_ERRORS:
-            data = b"".join(
-                _key_value(plan, cell, encoding, table)
-                for plan, cell in zip(plans, key, strict=True)
-            )
-        return header + data
+        parts = [
+            _key_value(plan, write, cell, encoding, table)
+            for (plan, write), cell in zip(writers, key, strict=True)
+        ]
+        return header + b"".join(parts)
 
     return encode
 
@@ -354,11 +283,17 @@ def _pick(table: TableSchema) -> Callable[[Cells], Sequence[Cell]]:
     return itemgetter(*at)
 
 
-def _key_value(plan: FieldPlan, cell: Cell, encoding: str, table: TableSchema) -> bytes:
+def _key_value(
+    plan: FieldPlan,
+    write: Callable[[Any], bytes],
+    cell: Cell,
+    encoding: str,
+    table: TableSchema,
+) -> bytes:
     if not isinstance(cell, bytes):
         raise NullInRequired(plan.column.name, str(table.id))
     try:
-        return plan.write(_alone(plan, cell.decode(encoding)))
+        return write(_alone(plan, cell.decode(encoding)))
     except (ValueError, LookupError, OverflowError):
         raise Unsupported(
             "key value has no Avro form",
@@ -380,7 +315,3 @@ def _alone(plan: FieldPlan, text: str) -> Any:
 
 def _required(plan: FieldPlan) -> FieldPlan:
     return FieldPlan(plan.column, plan.field, plan.type, plan.avro, False, None, None)  # noqa: FBT003
-
-
-def _length(cells: Cells | None, width: int) -> bool:
-    return cells is None or len(cells) == width

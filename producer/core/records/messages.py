@@ -50,7 +50,7 @@ class MessageWriter:
                 "ts_ms": committed // 1000,
                 "snapshot": "false",
                 "db": self.database,
-                "sequence": f'["{tx.commit_lsn}","{lsn}"]',
+                "sequence": f'["{tx.commit_lsn:d}","{lsn:d}"]',
                 "ts_us": committed,
                 "ts_ns": committed * 1000,
                 "schema": "",

@@ -1,7 +1,7 @@
 """Defines the bytes of a row: a dict, written by fastavro.
 
-The tests compare `encode` with these bytes; it falls back to this code for rows
-that its generated code refuses.
+The native module writes the same, and leaves to this code what is rare: values that Avro
+cannot hold, texts that are none.  Without that module every row is written here.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, TypeAlias
 import fastavro
 
 from producer.core.changes import Cell, Cells
-from producer.core.records.row_code import FieldPlan, in_text, long, text
-from producer.core.records.row_plan import RowPlan
+from producer.core.records.avro import long, text
+from producer.core.records.row_plan import FieldPlan, RowPlan, in_text
 from producer.core.records.transaction_topic import Counted
-from producer.errors import CdcError, Unsupported
+from producer.errors import CdcError, DecodeError, Unsupported
 from schemas.encodings import of_cells
 from schemas.envelope import UNAVAILABLE, EnvelopeOptions, envelope_schema, field_name
 from schemas.tables import UNCHANGED, Column, TableSchema
@@ -136,6 +136,10 @@ def reference(
         lsn: int,
         ordinal: int,
     ) -> bytes:
+        if any(cells is not None and len(cells) != len(plans) for cells in (before, after)):
+            raise DecodeError(
+                "row has another number of cells than its table", table=table.id, want=len(plans)
+            )
         exact: dict[str, str] = {}
         unsent: list[str] = []
         before_exact: dict[str, str] = {}
@@ -169,7 +173,7 @@ def reference(
                 "ts_ms": committed // 1000,
                 "snapshot": tx.snapshot,
                 "db": database,
-                "sequence": f'["{tx.commit_lsn}","{lsn}"]',
+                "sequence": f'["{tx.commit_lsn:d}","{lsn:d}"]',
                 "ts_us": committed,
                 "ts_ns": committed * 1000,
                 "schema": table.id.schema,

@@ -1,16 +1,55 @@
-"""How rows of a table version are written, as data: for the native walker.
+"""How rows of a table version are written, as data: for the native module.
 
-`encode.py` compiles the same into a Python function.  Both write the bytes of `reference`.
+What it writes are the bytes of `reference`: tests/producer/native/test_encode.py.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
-from producer.core.records.row_code import FieldPlan, text, writer
+import fastavro
+
+from producer.core.records.avro import text
+from schemas.encodings import exact_bytes
+from schemas.tables import Column
+from schemas.types import AvroType, NotRepresentable, SqlType
 from schemas.types.numeric import DECIMAL, VARIABLE
 from schemas.types.temporal import MICROS
+
+# What a cell raises that has no Avro form as it is.
+NO_FORM: Final = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
+
+
+def writer(avro: Any) -> Callable[[Any], bytes]:
+    """Return a writer of an Avro type."""
+    schema = fastavro.parse_schema(avro)
+
+    def write(value: Any) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, schema, value)
+        return out.getvalue()
+
+    return write
+
+
+@dataclass(frozen=True, slots=True)
+class FieldPlan:
+    """All that encoding needs of one column."""
+
+    column: Column
+    field: str  # its Avro name
+    type: SqlType
+    avro: AvroType
+    nullable: bool  # of the Avro field
+    placeholder: Any  # Avro value of an unsent value
+    absent: Any  # Avro value of a column that is not part of the old key
+
+    def write(self, value: Any) -> bytes:
+        """Return the bytes of an Avro value of this column."""
+        return writer(["null", self.avro] if self.nullable else self.avro)(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +62,7 @@ class ColumnPlan:
     variable       a record of scale and such a number
     timestamptz    digits of the fraction that are printed
     micros, millis   timestamp, µs or ms since 1970
-    python         `write`: cell -> Avro; raises one of row_code.FALLBACK_ERRORS
+    python         `write`: cell -> Avro; raises one of NO_FORM
     """
 
     opcode: str
@@ -33,7 +72,10 @@ class ColumnPlan:
     absent: bytes  # Avro, union included, where it is not
     unsent: bytes  # the same, of an unchanged TOAST value
     name: bytes  # Avro
-    write: Callable[[bytes], bytes] | None = None  # of "python": Avro of T
+    write: Callable[[bytes], bytes] | None  # of "python": Avro of T
+    # What of a cell that has no Avro form as it is stands in its place, union included, and its
+    # entry in the map of exact texts; b"": it has a form after all.
+    exact: Callable[[bytes], tuple[bytes, bytes]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +86,9 @@ class RowPlan:
     origin: bytes  # source: version, connector, name
     database: bytes  # source.db, and that a sequence follows
     table: bytes  # source: schema, table
-    key_only: bytes  # exact … before_columns of an event whose old row is a key; b"": none has one
+    key_only: bytes  # before_columns of an event whose old row is a key; b"": none has one
     columns: tuple[ColumnPlan, ...]
+    id: str  # of the table: schema.table
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +124,7 @@ def key_column(at: int, plan: FieldPlan, spelling: str) -> KeyColumn:
             unsent=b"",
             name=b"",
             write=None if opcode else _by_python(plan),
+            exact=None,
         ),
         spelling,
     )
@@ -102,12 +146,39 @@ def _column(plan: FieldPlan, *, in_old_key: bool) -> ColumnPlan:
         plan.write(plan.placeholder),
         text(plan.column.name.encode()),
         None if opcode else _by_python(plan),
+        _exact(plan),
     )
 
 
 def _by_python(plan: FieldPlan) -> Callable[[bytes], bytes]:
     load, write = plan.type.loader(plan.column), writer(plan.avro)
     return lambda cell: write(load(cell.decode()))
+
+
+def _exact(plan: FieldPlan) -> Callable[[bytes], tuple[bytes, bytes]]:
+    name = text(plan.column.name.encode())
+    load = plan.type.loader(plan.column)
+    write = writer(["null", plan.avro] if plan.nullable else plan.avro)
+
+    def exact(cell: bytes) -> tuple[bytes, bytes]:
+        source, said = in_text(cell, "utf-8")
+        try:
+            value = load(source)
+        except NotRepresentable as exc:
+            value, said = plan.absent if exc.nearest is None else exc.nearest, said or source
+        except (ValueError, LookupError, OverflowError):
+            value, said = plan.absent, said or source
+        return write(value), b"" if said is None else name + text(said.encode())
+
+    return exact
+
+
+def in_text(cell: bytes, encoding: str) -> tuple[str, str | None]:
+    """Return a cell's text, and its exact form if its bytes are not text."""
+    try:
+        return cell.decode(encoding), None
+    except UnicodeDecodeError:
+        return cell.decode(encoding, "replace"), exact_bytes(cell)
 
 
 def _opcode(plan: FieldPlan) -> tuple[str, tuple[int, ...]]:

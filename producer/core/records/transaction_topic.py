@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 import fastavro
 
+from producer.core.records.avro import long, text
 from producer.core.records.framing import framed
-from producer.core.records.row_code import long, text
 from schemas.envelope import transaction_key_schema, transaction_schema
 
 _KEY = fastavro.parse_schema(transaction_key_schema())

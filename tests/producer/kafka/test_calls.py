@@ -1,53 +1,47 @@
-"""Calls in a thread and in steps: one answer each, and an error is an answer."""
+"""Calls in a thread: one answer each, an error of ours is one, and another ends the run."""
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
 from producer.core.events import PartDurable
 from producer.errors import BrokerDown
-from producer.kafka import calls
-from producer.kafka.calls import Call, Calls, InSteps, InThread
+from producer.kafka.calls import CallThread
 
 
-@pytest.fixture(params=["thread", "steps"])
-def one(request: pytest.FixtureRequest) -> Iterator[Calls]:
-    readable, writable = os.pipe()
-    os.write(writable, b"!")
-    made: Calls = InThread() if request.param == "thread" else InSteps(lambda: (readable,))
+@pytest.fixture
+def one() -> Iterator[CallThread]:
+    made = CallThread()
     yield made
-    made.close(10)
-    os.close(readable)
-    os.close(writable)
+    assert made.close(10)
 
 
-def call(steps: int, error: BrokerDown | None = None) -> Call[PartDurable]:
-    for _ in range(steps):
-        yield
-    if error is not None:
-        raise error
-    return PartDurable()
+def failing(error: Exception) -> PartDurable:
+    raise error
 
 
-@pytest.mark.parametrize("steps", [0, 1, 3])
-def test_a_call_is_under_way_until_its_answer_is_taken(one: Calls, steps: int) -> None:
-    for error in (None, BrokerDown("gone")):
-        one.begin(call(steps, error))
+def test_a_call_is_under_way_until_its_answer_is_taken(one: CallThread) -> None:
+    error = BrokerDown("gone")
+    for call, answer in ((PartDurable, PartDurable()), (lambda: failing(error), error)):
+        one.begin(call)
         assert one.is_busy
 
         while not (answers := one.answers()):
             assert one.is_busy
-            calls.wait(one, 10)
+            one.wait(10)
 
-        assert answers == [error or PartDurable()]
+        assert answers == [answer]
         assert not one.is_busy
         assert one.answers() == []
 
 
-def test_a_call_in_steps_goes_on_with_each_look_at_its_answer() -> None:
-    one = InSteps(lambda: ())
-    one.begin(call(2))
+def test_a_fault_in_a_call_is_raised_in_the_loop_and_calls_go_on(one: CallThread) -> None:
+    one.begin(lambda: failing(RuntimeError("a fault")))
+    one.wait(10)
 
-    assert one.answers() == []
+    with pytest.raises(RuntimeError, match="a fault"):
+        one.answers()
+
+    one.begin(PartDurable)
+    one.wait(10)
     assert one.answers() == [PartDurable()]

@@ -66,9 +66,9 @@ def test_each_choice_loses_nothing(options: TypeOptions, sample: Sample) -> None
         payload = split(value)[1]
 
         assert value == slow.encode(*change)
-        for decoded in (decoder.decode(payload), decoder.decode_slowly(bytes(payload))):
-            assert decoded.after is not None
-            assert is_same(sample, str(decoded.after[0]), text), (decoded.after, text)
+        after = decoder.decode(payload).after
+        assert after is not None
+        assert is_same(sample, str(after[0]), text), (after, text)
         stream = io.BytesIO(payload)
         theirs = fastavro.schemaless_reader(stream, parsed, None)
         assert not stream.read()

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.core.records.row_code import counted, long, names, varint, writer
-from schemas.types import dumper, type_of
-from tests.schemas.types.values import SAMPLES, Sample
+from producer.core.records.avro import long, names, varint
 
 
 def written(schema: Any, value: Any) -> bytes:
@@ -35,22 +33,6 @@ def test_what_is_not_a_long(number: int) -> None:
         long(number)
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.type_name)
-@pytest.mark.parametrize("nullable", [True, False])
-def test_the_writer_of_any_type_is_fastavros(sample: Sample, nullable: bool) -> None:
-    column = sample.column()
-    entry = type_of(column)
-    avro = ["null", entry.avro(column)] if nullable else entry.avro(column)
-    for value in [entry.zero_of(column), *([None] if nullable else [])]:
-        assert writer(avro)(value) == written(avro, value)
-    assert dumper(entry.avro(column))(entry.zero_of(column)) is not None
-
-
 @given(st.lists(st.text(max_size=5), max_size=3))
 def test_names_are_an_array(items: list[str]) -> None:
     assert names(items) == written({"type": "array", "items": "string"}, items)
-
-
-def test_nothing_counted_is_null() -> None:
-    assert counted(0, b"") == b"\x00"
-    assert counted(1, b"\x02a") == written(["null", {"type": "array", "items": "string"}], ["a"])

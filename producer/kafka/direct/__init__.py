@@ -1,1 +1,0 @@
-"""A producer of Kafka with record batches and connections of our own: `[kafka] producer`."""
