@@ -130,9 +130,6 @@ class KafkaSection(Section):
     replication: int = Field(-1, ge=-1)
     """Replication factor of new topics; -1 = the broker's default."""
 
-    min_insync_replicas: int | None = Field(None, ge=1)
-    """min.insync.replicas of new topics; unset = the broker's default."""
-
     retention: Duration = timedelta(days=7)
     """How long data topics keep rows; cuts are kept for 30 days and never shorter than this."""
 
@@ -286,9 +283,6 @@ class SparkSection(Section):
 
     checkpoint: Public = "state"
     """Checkpoint folder of the streaming query. The target's ledger decides, not the checkpoint."""
-
-    linger: Duration = timedelta(0)
-    """Does nothing any more: `apply` never waits for a micro-batch. Leave it out."""
 
     backlog: Literal["auto", "driver", "executors"] = "auto"
     """Who takes what waits, loads included: the `driver`, in segments of up to 50,000 rows, or
@@ -471,6 +465,17 @@ def revealed(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+# Settings of older releases, and what to write instead.
+_REMOVED: Final = {
+    "kafka.producer": "leave it out: librdkafka writes, with TLS and logins",
+    "kafka.min-insync-replicas": "leave it out: min.insync.replicas is set at the broker, or at "
+    "a topic by kafka-configs",
+    "load.order": "leave it out: tables are loaded by name; `exclude` some, and include them later",
+    "source.hold-bytes": "leave it out: 64 MiB of a transaction wait in memory, the rest in a file",
+    "source.spill-folder": "leave it out: such files are below TMPDIR",
+    "source.sql-mode": "leave it out: functions are read by peek, which loses nothing",
+    "spark.linger": "leave it out: it did nothing",
+}
 _WRITE = {
     "tuple_type": 'write a list, as ["..."]',
     "dict_type": "write a section in brackets, with keys below it",
@@ -483,7 +488,7 @@ def _explain(path: Path, text: str, error: Any) -> str:
     where = [str(part) for part in error["loc"]]
     reason = error["msg"].removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
-        reason = _unknown(where)
+        reason = _REMOVED.get(".".join(where)) or _unknown(where)
     elif error["type"] == "missing":
         reason = "required, but missing"
     else:

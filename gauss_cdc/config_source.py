@@ -17,10 +17,7 @@ from producer.sources.postgres import options as pgoutput_options
 from producer.wire.commands import SLOT_NAME
 
 _ADDRESS: Final = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/@]+):([0-9]{1,5})")
-_NOT_POSTGRES: Final = (
-    *("ha-port", "interface", "sql-mode"),
-    *("allow-internal-options", "unknown-message", "hold-bytes", "spill-folder"),
-)
+_NOT_POSTGRES: Final = (*("ha-port", "interface", "allow-internal-options", "unknown-message"),)
 
 
 def _as_text(options: object) -> object:
@@ -31,15 +28,6 @@ def _as_text(options: object) -> object:
         name: str(value).lower() if isinstance(value, bool | int) else value
         for name, value in options.items()
     }
-
-
-def _refuse_get(mode: object) -> object:
-    if mode == "get":
-        raise ValueError(
-            "reading with get moves the slot before a row is durable: a crash loses rows. "
-            'Write "at-most-once" if that is intended, else "peek"'
-        )
-    return mode
 
 
 class SourceSection(Section):
@@ -81,16 +69,13 @@ class SourceSection(Section):
     interface: Literal["stream", "sql"] = "stream"
     """openGauss, GaussDB: `sql` reads by SQL functions, where streaming is not permitted."""
 
-    sql_mode: Annotated[Literal["peek", "at-most-once"], BeforeValidator(_refuse_get)] = "peek"
-    """With interface = "sql": `peek` reads, and moves the slot when rows are durable;
-    `at-most-once` moves it while reading (30 to 50 % faster) and a crash loses rows."""
-
     options: Annotated[dict[str, str], BeforeValidator(_as_text)] = Field(default_factory=dict)
     """The plugin's own options, see the tables of decoding options: those that we set,
     or that would change the content of the target, are refused."""
 
     allow_internal_options: bool = False
-    """openGauss, GaussDB: accept options that the servers of a cluster send each other."""
+    """openGauss, GaussDB: accept options that the servers of a cluster send each other: one data
+    node of a distributed GaussDB is read by them."""
 
     status_interval: Duration = timedelta(seconds=2)
     """Longest time between two status messages, also on an idle stream. PostgreSQL gives a `run` up
@@ -105,13 +90,6 @@ class SourceSection(Section):
     stream goes on, less often where gaps come again and again; `ask` says so, and waits for
     `gauss-cdc snapshot --table T`; `off` marks them only. Where a table cannot be read again by
     itself, `auto` is `ask`."""
-
-    hold_bytes: int = Field(64 << 20, ge=1 << 16)
-    """openGauss, GaussDB: memory for one transaction that must wait for its COMMIT; a larger one
-    waits in a file."""
-
-    spill_folder: Path | None = None
-    """openGauss, GaussDB: the folder of such files; unset = the system's temporary folder."""
 
     password: SecretStr = SecretStr("")
     """Read from GAUSS_CDC_SOURCE_PASSWORD; never printed."""
@@ -171,8 +149,6 @@ class SourceSection(Section):
             return
         if "failover_slot" in self.model_fields_set:
             yield ("failover-slot",), 'only with kind = "postgres"'
-        if self.interface == "stream" and "sql_mode" in self.model_fields_set:
-            yield ("sql-mode",), 'only with interface = "sql"'
         if self.interface == "sql" and self.role == "standby":
             yield ("role",), "SQL functions move slots, which only a primary does"
         for refused in problems(self.options, self.terms):

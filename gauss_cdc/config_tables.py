@@ -64,15 +64,6 @@ class LoadSection(Section):
     """Rows of a chunk. Each is one Kafka transaction, and what `apply` can take at a time; it
     stages more than 20,000 by executors. One of 16 MiB is closed in any case."""
 
-    order: Literal["name", "smallest"] | Patterns = "name"
-    """PostgreSQL: which tables of a first load come first: by `name`, the `smallest`, or as a list
-    of patterns has them, tables that match none last."""
-
-    @field_validator("order", mode="after")
-    @classmethod
-    def _order(cls, order: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        return order if isinstance(order, str) else _checked(order)
-
     def postgres_only(self) -> list[str]:
         """Return keys that are set and mean something for PostgreSQL only."""
-        return [key for key in ("workers", "order") if key in self.model_fields_set]
+        return [key for key in ("workers",) if key in self.model_fields_set]

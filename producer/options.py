@@ -33,12 +33,11 @@ class Options:
     plugin: str = "pgoutput"
     plugin_options: Mapping[str, str] = field(default_factory=dict)
     failover_slot: Literal["auto", "on", "off"] = "auto"  # of PostgreSQL: standbys have it, too
-    # From here to spill_folder: openGauss and GaussDB only.
+    # From here to unknown_message: openGauss and GaussDB only.
     hosts: tuple[str, ...] = ()  # all nodes, as host:port; (): the one of `source`
     role: Role = "primary"  # which of them is read
     ha_port: int | None = None  # for replication; None: the port of `source`
     interface: Interface = "stream"
-    sql_mode: Literal["peek", "at-most-once"] = "peek"  # how SQL functions are used
     allow_internal: bool = False  # decoding options that servers use among themselves
     unknown_message: Literal["stop", "quarantine"] = "stop"
     without_identity: Literal["stop", "skip-and-record"] = (
@@ -47,8 +46,6 @@ class Options:
     unfit_row: Literal["stop", "quarantine"] = (
         "stop"  # too large, or with a value that has no representation
     )
-    hold_bytes: int = 64 << 20  # of a transaction in memory, where it is buffered until its COMMIT
-    spill_folder: str | None = None  # for the rest; None: the system's temporary folder
     types: TypeOptions = field(default_factory=TypeOptions)
     exactly_once: bool = True
     messages: bool = False  # logical messages, too
@@ -64,7 +61,6 @@ class Options:
     status_seconds: float = 2.0
     kafka_silence_seconds: float = 30.0  # then the source is released
     load_workers: int = 1  # sessions that read a load, PostgreSQL only
-    load_order: Literal["name", "smallest"] | tuple[str, ...] = "name"  # or patterns
     tuning: Tuning = field(default_factory=Tuning)
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"  # schemas, for the registry
     ddl_text: bool = False  # statements, definitions and defaults stand in <prefix>.ddl as text

@@ -42,7 +42,6 @@ class TopicSettings:
 
     partitions: int = 1
     replication: int = -1  # the broker's default
-    min_insync_replicas: int | None = None  # None: the broker's default
     data_retention_ms: int = 7 * DAY_MS
     cuts_retention_ms: int = 30 * DAY_MS
     max_message_bytes: int = 9 << 20
@@ -211,8 +210,6 @@ class TopicAdmin:
         new = []
         for name, (partitions, asked) in missing.items():
             config = {"cleanup.policy": "delete", **asked}
-            if settings.min_insync_replicas is not None:
-                config["min.insync.replicas"] = str(settings.min_insync_replicas)
             new.append(NewTopic(name, partitions, settings.replication, config=config))
         try:
             futures = self._admin.create_topics(

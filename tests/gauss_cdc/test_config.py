@@ -434,20 +434,16 @@ def test_a_choice_that_debezium_has_not_is_refused(file: Path) -> None:
 def test_how_tables_are_loaded_reaches_the_producer(file: Path) -> None:
     assert producer_options(load(file)).load_workers == 1
 
-    file.write_text(
-        SMALL + '[load]\nworkers = 5\nchunk-rows = 100\norder = ["public.first", "*.second"]\n'
-    )
+    file.write_text(SMALL + "[load]\nworkers = 5\nchunk-rows = 100\n")
     options = producer_options(load(file))
     assert (options.load_workers, options.tuning.chunk_rows) == (5, 100)
-    assert options.load_order == ("public.first", "*.second")
 
 
 @pytest.mark.parametrize(
     ("section", "said"),
     [
         ("workers = 0", "load.workers"),
-        ('order = ["nodot"]', "'nodot': write schema.table"),
-        ('order = "largest"', "load.order"),
+        ('order = "smallest"', "load.order: leave it out"),
     ],
 )
 def test_a_load_that_cannot_be_is_refused(file: Path, section: str, said: str) -> None:

@@ -14,7 +14,7 @@ from gauss_cdc.sandbox.services import Addresses
 from producer.errors import HistoryDiffers, SlotAhead, SlotMissing, SlotTaken, SourceError
 from producer.sources.gauss import functions as gauss_functions
 from producer.sources.gauss.connection import GaussConnection
-from producer.sources.gauss.functions import FunctionStream, ReadingMode
+from producer.sources.gauss.functions import FunctionStream
 from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
 from producer.sources.session_settings import POSTGRES as SESSION_SETTINGS
 from producer.wire.replication import WalMessage
@@ -251,18 +251,6 @@ def test_large_rows_are_fetched_in_small_numbers(postgres_url: str, open_stream:
 
     assert sizes[0] <= 16
     assert max(sizes[1:]) <= 4  # 1 MB each
-
-
-def test_get_is_refused_unless_asked_for(postgres_url: str, open_stream: Open) -> None:
-    with pytest.raises(SourceError, match="before anything is durable"):
-        open_stream(mode=ReadingMode.GET)
-    insert(postgres_url, 1)
-
-    given = until(open_stream(mode=ReadingMode.GET, may_lose=True), row(1))
-
-    insert(postgres_url, 2)
-    assert rows_in(given) == [row(1)]
-    assert rows_in(until(open_stream(), row(2))) == [row(2)]  # the slot has moved by itself
 
 
 def test_nothing_to_read_waits_and_can_be_woken(open_stream: Open) -> None:

@@ -224,19 +224,6 @@ def test_a_stop_leaves_no_session_behind(postgres_url: str) -> None:
     assert poll(lambda: ask(postgres_url, others) == [(1,)], 60)
 
 
-def test_tables_are_loaded_in_the_order_asked_for(postgres_url: str) -> None:
-    execute(postgres_url, TABLES + BIG)
-    names = tables(["big", "a_empty", "e_parts", "b_keyless"])
-    with closing(catalog.connect(parse_dsn(postgres_url))) as connection:
-        by_name = parts.ordered(connection, names, "name")
-        by_size = parts.ordered(connection, names, "smallest")
-        by_pattern = parts.ordered(connection, names, ("public.e_parts", "*.b_keyless"))
-
-    assert [table.name for table in by_name] == ["a_empty", "b_keyless", "big", "e_parts"]
-    assert [table.name for table in by_size] == ["a_empty", "b_keyless", "e_parts", "big"]
-    assert [table.name for table in by_pattern] == ["e_parts", "b_keyless", "a_empty", "big"]
-
-
 SWAPPED = """
 ALTER SCHEMA public RENAME TO moved;
 CREATE SCHEMA public; CREATE SEQUENCE public.calls;

@@ -273,8 +273,8 @@ class Reading(StreamReader):
     def __init__(self, decoding: Decoding, source: Source, native: Choice) -> None:
         hold = source.world.rng.choice(HOLD_BYTES)
         exclude = decoding.options.exclude if "x" not in source.captured else ()
-        options = replace(decoding.options, native=native, hold_bytes=hold, exclude=exclude)
-        super().__init__(options, decoding.decided, "utf-8", Answers(source))
+        options = replace(decoding.options, native=native, exclude=exclude)
+        super().__init__(options, decoding.decided, "utf-8", Answers(source), hold_bytes=hold)
 
 
 class Answers(NamedTuple):

@@ -27,10 +27,9 @@ import logging
 import select
 import time
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
-from producer.errors import DecodeError, HistoryDiffers, SourceError
+from producer.errors import DecodeError, HistoryDiffers
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.slots import SlotReading
 from producer.sources.session import Asks
@@ -64,13 +63,6 @@ class PollingSession(Asks, Protocol):
         """Close the connection; never fails."""
 
 
-class ReadingMode(StrEnum):
-    """How changes are read."""
-
-    PEEK = "peek"  # then advance: nothing is lost
-    GET = "get"  # at most once
-
-
 class _Row(NamedTuple):
     """A row of a function; location and transaction identify the rows that end one."""
 
@@ -95,8 +87,6 @@ class FunctionStream:
         slot: str,
         options: Options = (),
         *,
-        mode: ReadingMode = ReadingMode.PEEK,
-        may_lose: bool = False,
         binary: bool | None = None,
         rows_a_call: int = ROWS_A_CALL,
         poll_seconds: float = 1.0,
@@ -106,21 +96,14 @@ class FunctionStream:
 
         `binary` uses the functions that give bytea; None does so where a text would be
         converted.  `patience_seconds` is the time for returned changes to be confirmed, before
-        the next call.  Raises SourceError for `get` without `may_lose`, SlotMissing,
-        SlotInvalid, SlotOrphaned.
+        the next call.  Raises SlotMissing, SlotInvalid, SlotOrphaned.
         """
-        if mode is ReadingMode.GET and not may_lose:
-            raise SourceError(
-                "pg_logical_slot_get_changes moves the slot before anything is durable",
-                hint="use peek, or say that changes may be lost when the producer stops",
-                slot=slot,
-            )
-        self._session, self._slot, self._mode = session, slot, mode
+        self._session, self._slot = session, slot
         if binary is None:
             rows = session.query("SELECT current_setting('server_encoding')")
             binary = rows[0][0] not in _UNCONVERTED
         self._binary = binary
-        self._call = _call(mode, slot, options, rows=rows_a_call, binary=binary)
+        self._call = _call(slot, options, rows=rows_a_call, binary=binary)
         self._poll_seconds, self._patience_seconds = poll_seconds, patience_seconds
         self._fetch_rows = _FIRST_ROWS
         self._rows_a_call = rows_a_call
@@ -190,16 +173,15 @@ class FunctionStream:
 
     def _due_at(self) -> float:
         """When to call again."""
-        if self._mode is ReadingMode.PEEK and self._last and self._moved < self._last.location:
+        if self._last and self._moved < self._last.location:
             return self._asked_at + self._patience_seconds
         return self._asked_at if self._had_rows else self._asked_at + self._poll_seconds
 
     def _ask(self) -> None:
         """Begin a call; its rows stay with the server."""
-        if self._mode is ReadingMode.PEEK:
-            gauss_slots.check_not_moved(self._look(), self._moved)
-            is_ahead = self._last is not None and self._last.location > self._moved
-            self._given_until = self._last if is_ahead else None
+        gauss_slots.check_not_moved(self._look(), self._moved)
+        is_ahead = self._last is not None and self._last.location > self._moved
+        self._given_until = self._last if is_ahead else None
         self._session.query("BEGIN")
         self._session.query(f"DECLARE {_CURSOR} NO SCROLL CURSOR FOR {self._call}")
         self._is_open, self._had_rows, self._asked_at = True, False, time.monotonic()
@@ -240,7 +222,7 @@ class FunctionStream:
 
     def _advance(self) -> None:
         """Let the server forget what is confirmed."""
-        if self._mode is ReadingMode.GET or self._flush <= self._moved:
+        if self._flush <= self._moved:
             return
         self._moved = gauss_slots.advance(self._session, self._slot, self._flush)
         _log.debug("slot moved slot=%s to=%s", self._slot, self._moved)
@@ -284,13 +266,13 @@ def area_changes(
     session.query("COMMIT")
 
 
-def _call(mode: ReadingMode, slot: str, options: Options, *, rows: int, binary: bool) -> str:
+def _call(slot: str, options: Options, *, rows: int, binary: bool) -> str:
     """SQL of one call; columns have other names on PostgreSQL, so they are named here."""
     kind = "_binary" if binary else ""
     arguments = ", ".join([constant(slot), "NULL", f"{rows:d}", *_written(options)])
     return (
         "SELECT location, xid, data FROM"  # noqa: S608  quoted
-        f" pg_catalog.pg_logical_slot_{mode.value}{kind}_changes({arguments})"
+        f" pg_catalog.pg_logical_slot_peek{kind}_changes({arguments})"
         " AS changes (location, xid, data)"
     )
 

@@ -40,7 +40,7 @@ from producer.sources.gauss import snapshot as gauss_snapshot
 from producer.sources.gauss.catalog_writers import CatalogWriters
 from producer.sources.gauss.connection import GaussConnection, Unexplained
 from producer.sources.gauss.csn_order import OneBehind
-from producer.sources.gauss.functions import FunctionStream, ReadingMode
+from producer.sources.gauss.functions import FunctionStream
 from producer.sources.gauss.lock import SlotLock
 from producer.sources.gauss.new_slot import NewSlot
 from producer.sources.gauss.options import (
@@ -377,14 +377,7 @@ class GaussSource:
         found = gauss_slots.find(self.asking, options.slot)
         if found is not None and found.is_active:
             return False
-        is_lossy = options.sql_mode == "at-most-once"
-        self._functions = FunctionStream(
-            self._session(),
-            options.slot,
-            self.decided.options,
-            mode=ReadingMode.GET if is_lossy else ReadingMode.PEEK,
-            may_lose=is_lossy,
-        )
+        self._functions = FunctionStream(self._session(), options.slot, self.decided.options)
         return True
 
     @contextmanager

@@ -11,6 +11,7 @@ from producer.options import Options
 from producer.sources import patterns
 from producer.sources.decoders import NAMING
 from producer.sources.gauss import gaps
+from producer.sources.gauss.buffer import HOLD_BYTES
 from producer.sources.gauss.held import Held
 from producer.sources.gauss.options import Decoding, Effective
 from producer.sources.gauss.resolver import RelationResolver
@@ -42,11 +43,20 @@ class StreamReader:
     """The stream of one source; it begins with `start`."""
 
     def __init__(
-        self, options: Options, decided: Effective, encoding: str, server: TableQueries
+        self,
+        options: Options,
+        decided: Effective,
+        encoding: str,
+        server: TableQueries,
+        *,
+        hold_bytes: int = HOLD_BYTES,
     ) -> None:
-        """`encoding` is the database's: a stream is never converted."""
+        """`encoding` is the database's: a stream is never converted.
+
+        `hold_bytes`: of a transaction in memory until its COMMIT; the rest waits in a file.
+        """
         self._options, self._decided, self._encoding = options, decided, encoding
-        self._server = server
+        self._server, self._hold_bytes = server, hold_bytes
         self._stream: GaussStream | None = None
 
     @property
@@ -95,8 +105,8 @@ class StreamReader:
         self._stream = GaussStream(
             NAMING[form.plugin, form.style](form),
             relations,
-            spill=lambda: SpillFile(options.spill_folder),
-            hold_bytes=options.hold_bytes,
+            spill=SpillFile,
+            hold_bytes=self._hold_bytes,
             by_csn=self.by_csn,
             resume=resume,
             newest_csn=csn,
@@ -119,7 +129,7 @@ class StreamReader:
             is_batch=form.batch,
             by_csn=self.by_csn,
             newest_csn=csn,
-            hold_bytes=self._options.hold_bytes,
+            hold_bytes=self._hold_bytes,
         )
 
     def messages(

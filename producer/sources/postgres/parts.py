@@ -21,7 +21,6 @@ from typing import Final, Literal
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.sources import patterns
 from producer.sources.postgres.catalog import asking
 from schemas.quoting import constant, identifier, qualified
 from schemas.tables import TableId, TableSchema
@@ -89,29 +88,6 @@ class _Relation:
     is_heap: bool
     size: int  # bytes
     is_readable: bool
-
-
-def ordered(
-    connection: Connection,
-    tables: Sequence[TableId],
-    order: Literal["name", "smallest"] | tuple[str, ...],
-) -> list[TableId]:
-    """Put tables into the order in which they are loaded.
-
-    With patterns, a table is where the first one that matches it stands; others come last.
-    """
-    if order == "name":
-        return sorted(tables)
-    if order == "smallest":
-        files = _files(connection, tables)
-        return sorted(tables, key=lambda table: (sum(f.size for f in files[table]), table))
-    assert isinstance(order, tuple)
-    chosen = [patterns.chooser((pattern,), ()) for pattern in order]
-    place = {
-        table: next((n for n, wants in enumerate(chosen) if wants(table)), len(chosen))
-        for table in tables
-    }
-    return sorted(tables, key=lambda table: (place[table], table))
 
 
 def divided(

@@ -34,7 +34,6 @@ from producer.sources.decoders import DECODERS
 from producer.sources.postgres import (
     catalog,
     catalog_look,
-    parts,
     publications,
     running,
     snapshot,
@@ -319,7 +318,7 @@ class PostgresSource:
         """List the tables under the slot's snapshot."""
         with snapshot.imported(self._options.source, made.snapshot) as connection:
             tables = captured_tables(connection, self._options)
-            self.tables = parts.ordered(connection, tables, self._options.load_order)
+            self.tables = sorted(tables)
         self._on_tables(self.tables)
         return tuple(str(table) for table in self.tables)
 
