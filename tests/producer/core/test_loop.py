@@ -864,3 +864,10 @@ def test_a_table_that_the_stream_brings_itself_is_not_read() -> None:
         {"public.a": "END", "public.b": "PENDING"},
         {"public.a": "END"},
     ]
+
+
+def test_the_source_is_told_what_is_durable() -> None:
+    run = Run().passes(1).reads(described(), *ROW).passes(1).passes(1).go()
+
+    assert run.source.durable == run.written
+    assert any(isinstance(cut, Commits) for cut in run.written)
