@@ -290,6 +290,7 @@ class Loop:
         if not rereads.has_point:
             if self._pending is None and (gone := rereads.make_point(self._relations.known)):
                 engine.mark_loads({str(gone): None})
+            self._step_all([])  # the point's table may have a topic since
             return False
         rereads.reach(self._at)
         if not rereads.is_standing:

@@ -10,6 +10,7 @@ import fastavro
 import pytest
 
 from schemas.control import (
+    _DEEPEST_TYPE,
     CommitEntry,
     Commits,
     Cut,
@@ -29,6 +30,7 @@ from schemas.control import (
     State,
     TableLoad,
     Topic,
+    _user_type,
     change_from_avro,
     change_to_avro,
     cut_from_avro,
@@ -168,3 +170,13 @@ def test_a_type_made_of_hundreds_of_others_is_refused() -> None:
 
     with pytest.raises(ValueError, match="more than 100"):
         change_from_avro(change_to_avro(change))
+
+
+def test_types_are_read_to_a_depth() -> None:
+    raw: dict[str, Any] | None = None
+    for _ in range(_DEEPEST_TYPE + 1):
+        raw = {"kind": "d", "name": "t", "labels": [], "of": raw}
+
+    assert _user_type(raw) is not None
+    with pytest.raises(ValueError, match="levels deep"):
+        _user_type({"kind": "d", "name": "t", "labels": [], "of": raw})

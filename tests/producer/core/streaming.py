@@ -165,6 +165,7 @@ class Source:
     script: deque[Received | Callable[[], object]] = field(default_factory=deque)
     timeouts: list[float] = field(default_factory=list)
     statuses: list[int] = field(default_factory=list)
+    durable: list[Cut] = field(default_factory=list)
     looks: deque[Look | Unchanged] = field(default_factory=deque)
     befores: list[Before | None] = field(default_factory=list)  # with what looks were compared
     places: deque[Place | CdcError | None] = field(default_factory=deque)
@@ -261,7 +262,7 @@ class Source:
         self.asked.pop(table, None)
 
     def delivered(self, cuts: Sequence[Cut]) -> None:
-        """Nobody waits for them."""
+        self.durable += cuts
 
     def adopt(self, table: TableSchema) -> None:
         self.did.append(("adopted", str(table.id)))

@@ -1,5 +1,7 @@
 """What the DDL topic holds without the texts of statements."""
 
+from dataclasses import replace
+
 from producer.core.disclosed import redacted, without_text
 from schemas.control import Moved, Origin, SchemaChange
 from schemas.tables import Column, TableId, TableSchema
@@ -72,3 +74,9 @@ def test_a_shape_without_values_is_published_as_it_is() -> None:
 def test_a_long_part_of_a_statement_is_cut() -> None:
     assert redacted("a" * 120) == "a" * 120
     assert redacted("a" * 121) == "a" * 120 + "…"
+
+
+def test_no_default_is_published_where_every_column_has_one() -> None:
+    full = TableSchema(T, tuple(replace(c, default="'hush'") for c in BEFORE.columns), ("id",))
+
+    assert "hush" not in repr(without_text(change(full, full)))

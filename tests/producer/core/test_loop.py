@@ -14,7 +14,7 @@ from producer.core.tally import PlainTally
 from producer.core.unfit import WHY
 from producer.core.walk import Lent, Walk
 from producer.errors import BrokerDown, ConnectionLost, DecodeError, SourceBusy, TakenOver
-from schemas.control import GAP, Commits, Head, Hole, Origin, Start, State
+from schemas.control import GAP, Commits, Head, Heartbeat, Hole, Origin, Start, State, TableLoad
 from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
 from tests.producer.core.streaming import (
@@ -804,6 +804,19 @@ def test_the_topic_of_a_new_table_is_known_before_a_record_names_it() -> None:
     assert "bank.public.b" in state.topics
 
 
+def test_the_topic_of_a_new_table_is_known_also_where_nothing_can_be_read() -> None:
+    run = Run(loads=NOTED, captured=[A, B], tuning=Tuning(buffer_bytes=-1))
+    run.source.places.append(Place(500, shape(B, 2), [b"1", b"Alice"]))
+    run.kafka.on_wait = lambda: run.passed(1)
+    run.has_left = lambda: any(isinstance(cut, TableLoad) for cut in run.written)
+    run.go()
+
+    kinds = [type(cut).__name__ for cut in run.written if not isinstance(cut, Heartbeat)]
+    assert kinds[:4] == ["State", "TableLoad", "TableLoad", "TableLoad"]
+    state = next(cut for cut in run.written if isinstance(cut, State))
+    assert "bank.public.b" in state.topics
+
+
 def test_a_table_that_is_gone_at_its_point_is_not_waited_for_any_more() -> None:
     run = Run(loads=NOTED).passes(1)
     run.source.places.append(Place(700, None))
@@ -851,3 +864,10 @@ def test_a_table_that_the_stream_brings_itself_is_not_read() -> None:
         {"public.a": "END", "public.b": "PENDING"},
         {"public.a": "END"},
     ]
+
+
+def test_the_source_is_told_what_is_durable() -> None:
+    run = Run().passes(1).reads(described(), *ROW).passes(1).passes(1).go()
+
+    assert run.source.durable == run.written
+    assert any(isinstance(cut, Commits) for cut in run.written)

@@ -464,3 +464,22 @@ def test_a_text_of_bounded_length_that_stays_as_it_was_keeps_its_values() -> Non
     assert difference(table(KEY, short), table(KEY, short, NOTE)).lossy is None
     assert difference(table(KEY, shorter), table(KEY, short)).lossy is None
     assert difference(table(KEY, short), table(KEY, shorter)).lossy is not None
+
+
+def test_a_column_of_the_same_number_was_renamed_and_a_new_number_was_added() -> None:
+    key, owner = replace(KEY, number=1), replace(OWNER, number=2)
+    other = replace(owner, name="other")
+
+    renamed = difference(table(key, owner), table(key, other))
+    assert (dict(renamed.renamed), renamed.lossy) == ({"owner": "other"}, None)
+
+    code = replace(KEY, name="code", nullable=True, number=3)
+    added = difference(table(key, owner), table(key, code))
+    assert (dict(added.renamed), added.lossy) == ({}, None)
+
+    for unsure in (
+        difference(table(key, owner), table(key, replace(code, number=0))),
+        difference(table(KEY, owner), table(KEY, code)),
+    ):
+        assert unsure.lossy is not None
+        assert unsure.lossy.startswith("a column was renamed, or dropped and another added")

@@ -187,3 +187,12 @@ def test_the_walker_takes_nothing_before_all_that_was_sent_again_was_compared(st
         transactions.take_back(walk)
 
     assert not transactions.take()
+
+
+def test_begin_and_end_say_of_which_epoch_they_are_as_rows_do() -> None:
+    begin, row, end = records(Play(frames=FRAMES).transaction(insert(1)))
+
+    told = {name: value for name, value in row[4] if name not in {"position", "lsn"}}
+    assert told
+    assert told.items() <= dict(begin[4]).items()
+    assert begin[4] == end[4]
