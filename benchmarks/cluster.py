@@ -145,7 +145,9 @@ class _Scene:
         self._source, self._target = at.database(), at.database()
         ask(self._source, _SCHEMA)
         for secret, text in SECRETS.items():
-            (at.folder / f"{secret}.secret").write_text(text)
+            file = at.folder / f"{secret}.secret"
+            file.write_text(text)
+            file.chmod(0o600)
         name = unique("cluster")
         self._logs = cluster.log(f"{name}-1"), cluster.log(f"{name}-2")
         self.first, self._second = (self._configuration(name, log) for log in self._logs)

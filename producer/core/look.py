@@ -180,6 +180,8 @@ class Told:
         """Take a described statement."""
         for change in statement.changes:
             self.stated |= {table.id for table in (change.before, change.after) if table}
+            if change.moved is not None:  # of a partition: its root, too
+                self.stated.add(change.moved.table)
         for leaf, before, after in statement.files:
             self.files.setdefault(leaf, []).append((before, after))
 

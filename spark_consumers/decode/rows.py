@@ -94,7 +94,7 @@ def pack_plan(
     schema_id: int, columns: tuple[str, ...], fields: Sequence[dict[str, Any]]
 ) -> PackPlan:
     """Plan the fields of a Value record."""
-    named: dict[str, Read] = {}
+    named: dict[str, Any] = {}  # defined by a column before
     cells = tuple(_cell(field["type"], named) for field in fields)
     return PackPlan(_FRAME.pack(0, schema_id), columns, cells)
 
@@ -105,7 +105,7 @@ def make_rows(plan: PackPlan | None) -> Rows:
     return PlainRows() if packed is None else packed
 
 
-def _cell(union: Any, named: dict[str, Read]) -> CellPlan:
+def _cell(union: Any, named: dict[str, Any]) -> CellPlan:
     avro = without_null(union)
     shape, read = shape_of(avro), _reader(avro, named)
     scale = _scale(avro)
@@ -116,11 +116,9 @@ def _cell(union: Any, named: dict[str, Read]) -> CellPlan:
     )
 
 
-def _reader(avro: Any, named: dict[str, Read]) -> Read:
-    """Return a reader of a type; one that a column before defined is named only."""
-    if isinstance(avro, str) and avro in named:
-        return named[avro]
-    schema = fastavro.parse_schema(physical(avro))
+def _reader(avro: Any, named: dict[str, Any]) -> Read:
+    """Return a reader of a type; `named` gets the ones that it defines."""
+    schema = fastavro.parse_schema(_defined(physical(avro), named))
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         stream = io.BytesIO(data)
@@ -128,9 +126,20 @@ def _reader(avro: Any, named: dict[str, Read]) -> Read:
         value = fastavro.schemaless_reader(stream, schema, None)
         return value, stream.tell()
 
-    if isinstance(avro, dict) and avro["type"] == "record":
-        named[f"{avro['namespace']}.{avro['name']}"] = read
     return read
+
+
+def _defined(avro: Any, named: dict[str, Any]) -> Any:
+    """Put definitions in the place of names; an array's items may be a name, or define one."""
+    if isinstance(avro, str):
+        return named.get(avro, avro)
+    if isinstance(avro, list):
+        return [_defined(branch, named) for branch in avro]
+    if avro["type"] == "array":
+        return {**avro, "items": _defined(avro["items"], named)}
+    if avro["type"] == "record":
+        named[f"{avro['namespace']}.{avro['name']}"] = avro
+    return avro
 
 
 def _scale(avro: AvroType) -> int:

@@ -128,6 +128,7 @@ def config(front: Front, tmp_path: Folder, kind: str) -> Config:
         f'//{USER}@127.0.0.1:{front.emulator.port}/{front.database}?sslmode=disable"\n'
     )
     (tmp_path / "password").write_text(PASSWORD)
+    (tmp_path / "password").chmod(0o600)
     return load(file)
 
 

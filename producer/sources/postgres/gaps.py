@@ -34,6 +34,7 @@ GAPS: Final = (
     ),
     Gap("a column dropped and made again, of the same name and type", "", "suspected"),
     Gap("rename of a table, SET SCHEMA", "", "suspected"),
+    Gap("SET SCHEMA out of a schema that is published whole", "suspected", "suspected"),
     Gap("CREATE TABLE AS, SELECT INTO into a schema that is published whole", "", "suspected"),
     Gap("CREATE TABLE AS into a published list of tables (before 15)", "seen", "suspected"),
     Gap("a table becomes captured later: its older rows", "seen", "suspected"),
