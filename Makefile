@@ -5,7 +5,8 @@
 # make mutate  rules of the protocol taken out one by one: which test notices; then 600 generated
 #              edits, or EDITS=producer/core/engine.py, EDITS='--sample 0': the share (20 minutes)
 # make native  build the native modules anew, after a change of theirs
-# make fuzz    any bytes into the native modules, under AddressSanitizer; SECONDS=60 for each
+# make fuzz    any bytes into the native modules, and clients of Kafka that end in any way, under
+#              AddressSanitizer; SECONDS=60 for each, ROUNDS=300
 # make moments random statements of owners and administrators, and what they hide; SEQUENCES=60
 #              SEED=1: finds are printed with their seed
 # make chaos   the demo under KILLS=50 kills of run, apply and broker; ARGS='--workload tpcb',
@@ -19,6 +20,7 @@ ARGS   ?=
 SOURCE ?= postgres
 WORKERS ?= 4
 SECONDS ?= 60
+ROUNDS ?= 300
 SEQUENCES ?= 60
 SEED ?= 1
 # A filter may leave no test, which pytest calls 5.
@@ -69,7 +71,8 @@ fuzz: $(STAMP)
 	@LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	    ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 	    sh -c 'for half in producer spark_consumers; do \
-	        $(BIN)/python -m tests.$$half.native.any_bytes $(SECONDS) || exit; done'; \
+	        $(BIN)/python -m tests.$$half.native.any_bytes $(SECONDS) || exit; done; \
+	        $(BIN)/python -m tests.producer.native.any_ends $(ROUNDS)'; \
 	    status=$$?; $(BUILD) --force; exit $$status
 
 moments: $(STAMP)

@@ -9,6 +9,7 @@
 from libc.stdint cimport intptr_t
 from libc.stdlib cimport calloc, malloc
 from posix.dlfcn cimport RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dlsym
+from posix.unistd cimport getpid
 
 cdef enum:
     FIRST_VERSION = 0x02000000  # inclusive: 2.0.0
@@ -219,15 +220,22 @@ cdef void pass_error(void *client, int code, const char *reason, void *opaque) n
         return
     if is_fatal:
         code, reason = rd_kafka.fatal_error(client, text, TEXT_SIZE), text
-    (<NativeProducer>reports.owner).on_error(kafka_error(code, reason, is_fatal))
+    try:
+        (<NativeProducer>reports.owner).on_error(kafka_error(code, reason, is_fatal))
+    except BaseException as raised:
+        (<NativeProducer>reports.owner).raised = raised
 
 
 cdef void pass_log(const void *client, int level, const char *facility, const char *text) noexcept with gil:
     """Pass on a line of librdkafka's log."""
     cdef Reports *reports = <Reports *>rd_kafka.opaque(client)
-    if reports != NULL and reports.owner != NULL:
+    if reports == NULL or reports.owner == NULL:
+        return
+    try:
         words = [each.decode("utf-8", "replace") for each in (facility, rd_kafka.name(client), text)]
         (<NativeProducer>reports.owner).on_log(level, "%s [%s] %s" % tuple(words))
+    except BaseException as raised:
+        (<NativeProducer>reports.owner).raised = raised
 
 
 # ---------------------------------------------------------------- errors
@@ -336,6 +344,8 @@ cdef class NativeProducer:
     cdef Target *targets  # by number of the place
     cdef size_t target_room
     cdef bint is_in_call
+    cdef object raised  # by a callback of the call under way, which raises it
+    cdef int process  # whose threads the client has: a child that was forked has none of them
 
     def __cinit__(self, list settings, Places places, on_error, on_log):
         """`settings`: (name, value) of librdkafka; raises LibraryRefused."""
@@ -344,6 +354,7 @@ cdef class NativeProducer:
         if rd_kafka.new_ == NULL:
             raise LibraryRefused("librdkafka was not looked for")
         self.places, self.on_error, self.on_log = places, on_error, on_log
+        self.process = getpid()
         self.reports = <Reports *>calloc(1, sizeof(Reports))
         if self.reports == NULL:
             raise MemoryError
@@ -386,6 +397,8 @@ cdef class NativeProducer:
         if client == NULL:
             return
         self.client, self.reports.owner = NULL, NULL
+        if self.process != getpid():
+            return
         with nogil:
             for at in range(self.target_room):
                 if self.targets[at].topic != NULL:
@@ -400,6 +413,16 @@ cdef class NativeProducer:
             raise RuntimeError("two threads call one producer")
         self.is_in_call = True
         return 0
+
+    cdef int _leave(self, void *error) except -1:
+        """End a call; raise what a callback raised, or the error that the call returned."""
+        self.is_in_call = False
+        if self.raised is None:
+            return raise_error(error)
+        if error != NULL:
+            rd_kafka.error_destroy(error)
+        raised, self.raised = self.raised, None
+        raise raised
 
     # ------------------------------------------------------------ for any thread
     @property
@@ -439,8 +462,7 @@ cdef class NativeProducer:
         self._enter()
         with nogil:
             error = rd_kafka.begin_transaction(self.client)
-        self.is_in_call = False
-        raise_error(error)
+        self._leave(error)
 
     def commit(self, int milliseconds):
         """Commit; raises a retriable KafkaException where there is no answer yet."""
@@ -456,15 +478,14 @@ cdef class NativeProducer:
         self._enter()
         with nogil:
             error = call(self.client, milliseconds)
-        self.is_in_call = False
-        return raise_error(error)
+        return self._leave(error)
 
     def poll(self, int milliseconds):
         """Collect acknowledgements; wait so long for the first one."""
         self._enter()
         with nogil:
             rd_kafka.poll(self.client, milliseconds)
-        self.is_in_call = False
+        self._leave(NULL)
 
     def flush(self, int milliseconds):
         """Collect acknowledgements until none is missing; return how many are."""
@@ -473,7 +494,7 @@ cdef class NativeProducer:
         with nogil:
             rd_kafka.flush(self.client, milliseconds)
             left = rd_kafka.outq_len(self.client)
-        self.is_in_call = False
+        self._leave(NULL)
         return left
 
     def take(self):

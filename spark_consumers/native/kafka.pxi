@@ -7,8 +7,10 @@
 # Each partition has a queue of its own, which librdkafka fills in the background as long as the
 # partition is started: reading on costs no request, and two partitions never wait for each other.
 
+from cython cimport no_gc
 from libc.stdlib cimport calloc
 from posix.dlfcn cimport RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dlsym
+from posix.unistd cimport getpid
 
 cdef enum:
     FIRST_VERSION = 0x02000000  # inclusive: 2.0.0
@@ -121,6 +123,7 @@ cdef struct Partition:
     size_t span, span_count, span_room
 
 
+@no_gc  # its dictionaries hold texts and numbers; the collector would empty them before `_end`
 cdef class RangeConsumer:
     """A consumer that reads exact offsets of partitions into rows; see `kafka.native_fetch`.
 
@@ -134,12 +137,13 @@ cdef class RangeConsumer:
     cdef Partition *partitions
     cdef size_t room
     cdef bint is_in_call
+    cdef int process  # whose threads the client has: a child that was forked has none of them
 
     def __cinit__(self, list settings):
         """`settings`: (name, value) of librdkafka; raises LibraryRefused."""
         cdef char why[512]
         cdef void *conf
-        self.topics, self.numbers = {}, {}
+        self.topics, self.numbers, self.process = {}, {}, getpid()
         if rd_kafka.new_ == NULL:
             raise LibraryRefused("librdkafka was not looked for")
         conf = rd_kafka.conf_new()
@@ -169,7 +173,7 @@ cdef class RangeConsumer:
         cdef void *client = self.client
         cdef void *topic
         self.client = NULL
-        if client == NULL:
+        if client == NULL or self.process != getpid():
             return
         for at in range(<size_t>len(self.numbers)):
             self._stop(&self.partitions[at])

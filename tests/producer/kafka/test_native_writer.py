@@ -5,6 +5,7 @@ Under AddressSanitizer: build and preload as `make fuzz` does, and run
 """
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -127,6 +128,23 @@ def test_records_that_were_given_up_are_no_success(nobody: str, writer: WriterCl
     made.close()
 
 
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, ValueError])
+def test_what_a_callback_raises_its_call_raises(
+    nobody: str, writer: WriterClass, raised: type[BaseException]
+) -> None:
+    class Raising(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise raised(record.getMessage())
+
+    LOGGED["logger"].addHandler(handler := Raising())
+    made = writer({"bootstrap.servers": nobody, **LOGGED})
+
+    with pytest.raises(raised, match="Connection refused"):
+        made.poll(30)
+    LOGGED["logger"].removeHandler(handler)
+    made.close()
+
+
 # ---------------------------------------------------------------- the native one
 def found() -> NativeParts:
     made = parts("auto")
@@ -230,6 +248,23 @@ def test_log_lines_go_to_the_logger_and_no_call_is_made_inside_another(
 
     assert "Connection refused" in caplog.text
     assert set(refused) == {"two threads call one producer"}
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_child_that_was_forked_drops_a_writer_without_its_threads(
+    nobody: str, *, is_closed: bool
+) -> None:
+    made = Native({"bootstrap.servers": nobody})
+    made.send(ROWS, 0)
+    child = os.fork()
+    if not child:
+        if is_closed:
+            made.close()
+        made.__dict__.clear()
+        os._exit(0)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    made.close()
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,14 @@ Under AddressSanitizer: build and preload as `make fuzz` does, and run
 `pytest -s tests/spark_consumers/kafka/test_ranges.py`.
 """
 
+import gc
 import logging
+import os
 import random
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -188,6 +191,28 @@ def test_a_thread_that_reads_lets_others_work(log: Log) -> None:
         consumer.know([topic], 1)
     with pytest.raises(IndexError):
         consumer.record(number)
+
+
+def threads() -> set[str]:
+    return {task.name for task in Path("/proc/self/task").iterdir()}
+
+
+@pytest.mark.parametrize("is_child", [False, True])
+def test_the_collector_ends_a_reader_of_this_process(*, is_child: bool) -> None:
+    before = threads()
+    cycle: list[Any] = [range_consumer([("log_level", "0")], library=LIBRARY)]
+    cycle.append(cycle)
+    made = threads() - before
+    child = os.fork() if is_child else 0
+    del cycle
+    gc.collect()
+    if child:
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    elif is_child:
+        os._exit(0)
+
+    assert made
+    assert not made & threads()
 
 
 @pytest.mark.parametrize(
