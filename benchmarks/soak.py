@@ -108,7 +108,7 @@ def soak(at: Rig, given: argparse.Namespace) -> list[Look]:
             seen += new
             if given.out is not None:
                 with given.out.open("a", encoding="utf-8") as out:
-                    out.writelines("\t".join(map(str, astuple(each))) + "\n" for each in new)
+                    out.write("".join("\t".join(map(str, astuple(x))) + "\n" for x in new))
             for child in (run, apply):
                 if child.poll() is not None:
                     raise SystemExit(f"{child.args!r} ended with {child.returncode}")
