@@ -466,7 +466,7 @@ def revealed(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # Settings of older releases, and what to write instead.
-_REMOVED: Final = {
+REMOVED: Final = {
     "kafka.producer": "leave it out: librdkafka writes, with TLS and logins",
     "kafka.min-insync-replicas": "leave it out: min.insync.replicas is set at the broker, or at "
     "a topic by kafka-configs",
@@ -488,7 +488,7 @@ def _explain(path: Path, text: str, error: Any) -> str:
     where = [str(part) for part in error["loc"]]
     reason = error["msg"].removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
-        reason = _REMOVED.get(".".join(where)) or _unknown(where)
+        reason = REMOVED.get(".".join(where)) or _unknown(where)
     elif error["type"] == "missing":
         reason = "required, but missing"
     else:

@@ -154,7 +154,7 @@ class TransactionBuffer:
         self._undecoded_size += len(found.payload) + _ROW_COST
         if self._undecoded_size > self._hold_bytes:  # a COMMIT may never come
             raise DecodeError(
-                "a transaction has more undecodable bytes than source.hold-bytes",
+                "a transaction has more undecodable bytes than are kept in memory",
                 messages=len(self._undecoded),
                 position=Lsn(position),
                 hint="the source is damaged, or writes an unknown format: "

@@ -62,7 +62,7 @@ class Held(Sized, Protocol):
         """Hold messages from `at` on; return the first that is left to Python.
 
         Nothing of that message is held.  One more is left where the open transaction is larger
-        than source.hold-bytes.
+        than `hold_bytes`.
         """
 
     def drop(self) -> None:
@@ -70,7 +70,7 @@ class Held(Sized, Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Say whether the open transaction is larger than source.hold-bytes."""
+        """Say whether the open transaction is larger than `hold_bytes`."""
 
     def give_up(self, most: int) -> list[tuple[int, bytes]]:
         """Return the next records of the open transaction, its BEGIN first.

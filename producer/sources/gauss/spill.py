@@ -56,5 +56,5 @@ class SpillFile:
             "a transaction that is buffered until its COMMIT cannot be written to disk",
             folder=self._folder or tempfile.gettempdir(),
             reason=error.strerror,
-            hint="free disk space, or set source.spill-folder to a larger disk",
+            hint="free disk space, or set TMPDIR to a folder on a larger disk",
         )

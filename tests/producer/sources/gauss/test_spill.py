@@ -27,7 +27,7 @@ def test_the_file_has_no_name_and_is_gone_with_the_process(tmp_path: Path) -> No
 
 
 def test_a_folder_that_cannot_be_written_is_named_with_the_setting(tmp_path: Path) -> None:
-    with pytest.raises(DiskFull, match="spill-folder"):
+    with pytest.raises(DiskFull, match="TMPDIR"):
         SpillFile(str(tmp_path / "missing"))
 
 
