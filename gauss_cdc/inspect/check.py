@@ -17,7 +17,7 @@ from producer.outlook import check_start
 from producer.preflight import check_kafka, check_source
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss.checks import check_gauss_source
-from producer.sources.gauss.connection import GaussConnection
+from producer.sources.gauss.point import open_replication
 from producer.sources.postgres import catalog
 from producer.sources.postgres.captured import captured_tables
 from producer.sources.postgres.snapshot import stream_shapes
@@ -74,12 +74,7 @@ def _replication(options: Options) -> Iterator[Finding]:
     """Log in once more, as `run` does: another port, another line of pg_hba.conf."""
     if options.interface == "sql":
         return
-    with GaussConnection.open(
-        options.source,
-        hosts=options.hosts,
-        role=options.role,
-        replication_port=options.ha_port or 0,
-    ) as wire:
+    with open_replication(options) as wire:
         found = wire.identify()
         at = f"{wire.arguments.host}:{wire.arguments.port}"
     yield Finding(

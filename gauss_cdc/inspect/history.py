@@ -16,7 +16,7 @@ from producer.errors import SourceSwitched
 from producer.options import Options
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss import readings as gauss_readings
-from producer.sources.gauss.connection import GaussConnection
+from producer.sources.gauss.point import open_replication
 from producer.sources.postgres import catalog, primary
 from producer.sources.postgres.connection import ReplicationConnection
 from schemas.control import Identity
@@ -47,12 +47,7 @@ def gauss_now(options: Options, session: wiring.CatalogSession) -> ServerNow:
     if options.interface == "sql":
         system_id, timeline = gauss_catalog.system(session)
     else:
-        with GaussConnection.open(
-            options.source,
-            hosts=options.hosts,
-            role=options.role,
-            replication_port=options.ha_port or 0,
-        ) as wire:
+        with open_replication(options) as wire:
             said = wire.identify()
         system_id, timeline = said.system_id, said.timeline
     return ServerNow(system_id, timeline, end, options.role != "primary")

@@ -28,6 +28,7 @@ from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.decoders.messages import TxBegin, TxCommit
 from producer.sources.gauss.functions import area_changes
 from producer.sources.gauss.options import effective
+from producer.sources.gauss.point import open_replication
 from producer.sources.gauss.source import open_session
 from producer.sources.postgres import catalog
 from producer.sources.postgres import options as pgoutput_options
@@ -332,7 +333,7 @@ def _gauss(options: Options, plan: RecordingPlan) -> Iterator[_BegunStream]:
         found = gauss_slots.find(asking, options.slot)
         if found is None:
             _may_create(options, plan)
-            with _replication(options) as maker:
+            with open_replication(options) as maker:
                 maker.create_slot(options.slot, options.plugin)
             stack.callback(_drop, asking, options.slot)
             found = gauss_slots.find(asking, options.slot)
@@ -343,7 +344,7 @@ def _gauss(options: Options, plan: RecordingPlan) -> Iterator[_BegunStream]:
         sent = {**dict(decided.options), **plan.more}
         confirmed = None if found is None else found.confirmed
         header, form = _described(options, plan, asking, sent, plugin=plugin, confirmed=confirmed)
-        wire = stack.enter_context(_replication(options))
+        wire = stack.enter_context(open_replication(options))
         wire.start(options.slot, sent)
         yield _BegunStream(wire, header, form)
 
@@ -377,15 +378,6 @@ def _described(
         is_parallel=bool(form.style),
     )
     return header, form
-
-
-def _replication(options: Options) -> GaussConnection:
-    return GaussConnection.open(
-        options.source,
-        hosts=options.hosts,
-        role=options.role,
-        replication_port=options.ha_port or 0,
-    )
 
 
 def _drop(asking: GaussConnection, slot: str) -> None:

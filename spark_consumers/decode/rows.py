@@ -118,9 +118,13 @@ def _cell(union: Any, named: dict[str, Any]) -> CellPlan:
 
 def _reader(avro: Any, named: dict[str, Any]) -> Read:
     """Return a reader of a type; `named` gets the ones that it defines."""
-    schema = fastavro.parse_schema(_defined(physical(avro), named))
+    defined = _defined(physical(avro), named)
+    schema: Any = None  # parsed once it is needed: most cells are read natively
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
+        nonlocal schema
+        if schema is None:
+            schema = fastavro.parse_schema(defined)
         stream = io.BytesIO(data)
         stream.seek(at)
         value = fastavro.schemaless_reader(stream, schema, None)

@@ -5,6 +5,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import psycopg2
 import pytest
@@ -63,9 +64,12 @@ def locked(target: Target, statement: str) -> Iterator[None]:
 
 
 @contextmanager
-def waiting_step(target: Target) -> Iterator[threading.Thread]:
+def waiting_step(
+    target: Target, step: Callable[[], object] | None = None
+) -> Iterator[threading.Thread]:
     """A step that holds the ledger's lock, and waits for somebody's."""
-    thread = threading.Thread(target=target.apply, args=(update(ACCOUNT, "1", "A", ...),))
+    usual = partial(target.apply, update(ACCOUNT, "1", "A", ...))
+    thread = threading.Thread(target=step or usual)
     with locked(target, "LOCK TABLE account IN ACCESS EXCLUSIVE MODE"):
         thread.start()
         until(
@@ -175,20 +179,13 @@ def test_one_that_is_frozen_in_a_step_is_replaced_and_leaves_when_it_wakes(
         except ApplyError as error:
             failed.append(error)
 
-    thread = threading.Thread(target=end_up)
-    with locked(target, "LOCK TABLE account IN ACCESS EXCLUSIVE MODE"):
-        thread.start()
-        until(
-            lambda: bool(target.query("SELECT 1 FROM pg_locks WHERE NOT granted")),
-            "a step that waits", pause,
-        )  # fmt: skip
+    with waiting_step(target, end_up):
         freeze(first)
         assert second.start() is None
         fall_silent(target)
 
         assert started(second).fence == 2
 
-    thread.join(60)
     assert re.search(
         r"another applier took over this target: this one was silent for \d+ s",
         str(failed[0]),

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from producer.core.catalog_facts import Facts, Leaf
 from producer.core.changes import Message
 from producer.core.copy_lines import CopyLines
-from producer.core.events import Limits, TopicsChanged
+from producer.core.events import TopicsChanged
 from producer.core.history import OneHistory
 from producer.core.look import Before, Cause, Look, Seen, Unchanged
-from producer.core.ports import Point, Stored, Tuning
+from producer.core.ports import Point, Stored
 from producer.core.records.encode import key_columns
 from producer.core.records.messages import MessageWriter
 from producer.core.records.row_plan import KeyPlan
@@ -739,22 +739,3 @@ class SimPublisher:
 
     def transactions(self) -> None:
         """No BEGIN and END."""
-
-
-class SimOptions(NamedTuple):
-    """A configuration."""
-
-    limits: Limits
-    tuning: Tuning
-    prefix: str = "bank"
-    topics: Topics = TOPICS
-    publication: str = "p"
-    max_row_bytes: int = 1000
-    unknown_message: str = "quarantine"
-    unfit_row: str = "quarantine"
-    incompatible: str = "stop"
-    repair: str = "auto"
-    look_seconds: float = 3.0
-    status_seconds: float = 10.0
-    kafka_silence_seconds: float = 20.0
-    accept_gap: bool = False

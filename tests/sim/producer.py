@@ -19,6 +19,7 @@ from producer.core.takeover import TakeoverRequest
 from producer.kafka import client
 from schemas.control import Identity
 from schemas.tables import TableId
+from tests.producer.core.streaming import Options
 from tests.sim.broker import Broker
 from tests.sim.delivery import SimDelivery
 from tests.sim.native import Use, native_of
@@ -33,7 +34,6 @@ from tests.sim.ports import (
     SimClock,
     SimCodec,
     SimGaussSource,
-    SimOptions,
     SimPublisher,
     SimQuarantine,
     SimReader,
@@ -189,7 +189,7 @@ def _run_once(around: Around, process: Process) -> None:
         resumes=opened.rereads,
         newest_epoch=round(world.now),
     )
-    options: Any = SimOptions(plan.limits, plan.tuning, accept_gap=plan.accept_gap)
+    options: Any = Options(plan.limits, plan.tuning, accept_gap=plan.accept_gap)
     turn.Turn(
         options=options,
         source=opened,

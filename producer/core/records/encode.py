@@ -85,12 +85,13 @@ def compile_encoder(
         )
 
     every = slow(encoding)
+    if native is None and encoding != "utf-8":
+        return every
     plan = _row_plan(table, prefix, schema_id, database, options)
     if encoding == "utf-8":
         usual = native(plan, every.encode) if native else every.encode
         return replace(every, encode=usual, plan=plan)
-    if native is None:
-        return every
+    assert native is not None
     usual = native(plan, slow("utf-8").encode)
     return replace(every, encode=_in_utf8(usual, every.encode, encoding))
 

@@ -18,13 +18,13 @@ import fastavro
 
 from producer.core.changes import Cell, Cells
 from producer.core.records.avro import long, text
-from producer.core.records.row_plan import FieldPlan, RowPlan, in_text
+from producer.core.records.row_plan import FieldPlan, RowPlan, avro_value
 from producer.core.records.transaction_topic import Counted
 from producer.errors import CdcError, DecodeError, Unsupported
 from schemas.encodings import of_cells
 from schemas.envelope import UNAVAILABLE, EnvelopeOptions, envelope_schema, field_name
 from schemas.tables import UNCHANGED, Column, TableSchema
-from schemas.types import NotRepresentable, SqlType, UnknownType, type_of
+from schemas.types import SqlType, UnknownType, type_of
 from schemas.types.binary import ENCODED
 from schemas.types.extensions import HSTORE
 
@@ -117,15 +117,10 @@ def reference(
         if cell is UNCHANGED:
             unsent.append(plan.column.name)
             return plan.placeholder
-        source, raw = in_text(cell, encoding)
-        if raw is not None:
-            exact[plan.column.name] = raw
-        try:
-            return plan.type.load(source, plan.column)
-        except (ValueError, LookupError, OverflowError) as exc:
-            exact.setdefault(plan.column.name, source)
-            nearest = exc.nearest if isinstance(exc, NotRepresentable) else None
-            return plan.absent if nearest is None else nearest
+        found, said = avro_value(plan, cell, encoding)
+        if said is not None:
+            exact[plan.column.name] = said
+        return found
 
     def encode(  # noqa: PLR0917  called once per row: keywords cost
         op: str,

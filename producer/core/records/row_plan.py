@@ -47,10 +47,6 @@ class FieldPlan:
     placeholder: Any  # Avro value of an unsent value
     absent: Any  # Avro value of a column that is not part of the old key
 
-    def write(self, value: Any) -> bytes:
-        """Return the bytes of an Avro value of this column."""
-        return writer(["null", self.avro] if self.nullable else self.avro)(value)
-
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlan:
@@ -137,16 +133,23 @@ def column_plans(plans: Sequence[FieldPlan], old_key: frozenset[str]) -> tuple[C
 
 def _column(plan: FieldPlan, *, in_old_key: bool) -> ColumnPlan:
     opcode, numbers = _opcode(plan)
+    name = text(plan.column.name.encode())
+    write = writer(["null", plan.avro] if plan.nullable else plan.avro)
+
+    def exact(cell: bytes) -> tuple[bytes, bytes]:
+        value, said = avro_value(plan, cell, "utf-8")
+        return write(value), b"" if said is None else name + text(said.encode())
+
     return ColumnPlan(
         opcode or "python",
         numbers,
         plan.nullable,
         in_old_key,
-        plan.write(plan.absent),
-        plan.write(plan.placeholder),
-        text(plan.column.name.encode()),
+        write(plan.absent),
+        write(plan.placeholder),
+        name,
         None if opcode else _by_python(plan),
-        _exact(plan),
+        exact,
     )
 
 
@@ -155,30 +158,17 @@ def _by_python(plan: FieldPlan) -> Callable[[bytes], bytes]:
     return lambda cell: write(load(cell.decode()))
 
 
-def _exact(plan: FieldPlan) -> Callable[[bytes], tuple[bytes, bytes]]:
-    name = text(plan.column.name.encode())
-    load = plan.type.loader(plan.column)
-    write = writer(["null", plan.avro] if plan.nullable else plan.avro)
-
-    def exact(cell: bytes) -> tuple[bytes, bytes]:
-        source, said = in_text(cell, "utf-8")
-        try:
-            value = load(source)
-        except NotRepresentable as exc:
-            value, said = plan.absent if exc.nearest is None else exc.nearest, said or source
-        except (ValueError, LookupError, OverflowError):
-            value, said = plan.absent, said or source
-        return write(value), b"" if said is None else name + text(said.encode())
-
-    return exact
-
-
-def in_text(cell: bytes, encoding: str) -> tuple[str, str | None]:
-    """Return a cell's text, and its exact form if its bytes are not text."""
+def avro_value(plan: FieldPlan, cell: bytes, encoding: str) -> tuple[Any, str | None]:
+    """Return the Avro value of a cell, or the nearest one, and its exact text where it differs."""
     try:
-        return cell.decode(encoding), None
+        source, said = cell.decode(encoding), None
     except UnicodeDecodeError:
-        return cell.decode(encoding, "replace"), exact_bytes(cell)
+        source, said = cell.decode(encoding, "replace"), exact_bytes(cell)
+    try:
+        return plan.type.load(source, plan.column), said
+    except (ValueError, LookupError, OverflowError) as exc:
+        nearest = exc.nearest if isinstance(exc, NotRepresentable) else None
+        return plan.absent if nearest is None else nearest, source if said is None else said
 
 
 def _opcode(plan: FieldPlan) -> tuple[str, tuple[int, ...]]:

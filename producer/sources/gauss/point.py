@@ -293,10 +293,7 @@ def exporting_slot(
     name = f"{options.slot[: _NAME_BYTES - len(what) - 1]}_{what}"
     with suppress(SlotMissing):
         gauss_slots.drop(asking, name)
-    with GaussConnection.open(
-        options.source, hosts=options.hosts, role=options.role,
-        replication_port=options.ha_port or 0,
-    ) as maker:  # fmt: skip
+    with open_replication(options) as maker:
         of_one_server(asking, maker)
         making = Making(
             lambda: maker.create_slot(name, options.plugin),
@@ -325,3 +322,13 @@ def _drop(asking: Asks, name: str, note: Callable[[str], None]) -> None:
             f"slot {name} remains and keeps log ({error.what}): the next one drops it, or "
             f"SELECT pg_drop_replication_slot({constant(name)})"
         )
+
+
+def open_replication(options: Options) -> GaussConnection:
+    """Open a session for replication with whichever server has the role."""
+    return GaussConnection.open(
+        options.source,
+        hosts=options.hosts,
+        role=options.role,
+        replication_port=options.ha_port or 0,
+    )

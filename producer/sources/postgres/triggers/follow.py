@@ -268,10 +268,8 @@ class Follower:
                     continue
                 yield ShapeChange(None, part.table, message.tag, *_gap(part.table.id, problem))
                 yield ShapeChange(root, root, message.tag, *_gap(root.id, problem))
-            elif where is not None:
-                yield ShapeChange(root, root, message.tag, moved=Moved("delete", root.id, where))
             else:
-                yield ShapeChange(root, root, message.tag, *_gap(root.id, problem))
+                yield _without(root, message.tag, where, problem)
 
     def _attached(self, message: TriggerMessage) -> Iterator[ShapeChange]:
         made = {c.oid for c in message.commands if c.tag == "CREATE TABLE"}
@@ -300,14 +298,7 @@ class Follower:
             elif gone.kind == "index":
                 yield from self._dropped_index(gone, message)
             elif gone.is_original and self._is_wanted(_place(gone, gone.schema or gone.name)):
-                yield ShapeChange(
-                    None,
-                    None,
-                    message.tag,
-                    kind=gone.kind,
-                    identity=gone.identity,
-                    canonical=f"DROP {gone.kind.upper()} IF EXISTS {gone.identity}",
-                )
+                yield _dropped(gone, message.tag)
 
     def _dropped_table(
         self, gone: DroppedObject, message: TriggerMessage, all_of: set[int]
@@ -320,11 +311,7 @@ class Follower:
             del self.known[table.id]
             yield ShapeChange(table, None, message.tag)
         elif gone.root and gone.root not in all_of and (root := self.at(gone.root)) is not None:
-            where, problem = _where(gone.bound)
-            if where is not None:
-                yield ShapeChange(root, root, message.tag, moved=Moved("delete", root.id, where))
-            else:
-                yield ShapeChange(root, root, message.tag, *_gap(root.id, problem))
+            yield _without(root, message.tag, *_where(gone.bound))
 
     def _dropped_index(self, gone: DroppedObject, message: TriggerMessage) -> Iterator[ShapeChange]:
         for table in list(self.known.values()):
@@ -335,14 +322,7 @@ class Follower:
                 yield ShapeChange(table, after, message.tag)
                 return
         if self._is_wanted(_place(gone, gone.schema)):
-            yield ShapeChange(
-                None,
-                None,
-                message.tag,
-                kind=gone.kind,
-                identity=gone.identity,
-                canonical=f"DROP INDEX IF EXISTS {gone.identity}",
-            )
+            yield _dropped(gone, message.tag)
 
     def _is_captured(self, shape: RecordedTable, message: TriggerMessage) -> bool:
         return (
@@ -478,6 +458,19 @@ class Follower:
 
     def _is_wanted(self, table: TableId) -> bool:
         return self.wanted(table) and table not in self.hidden
+
+
+def _without(root: TableSchema, tag: str, where: str | None, problem: str) -> ShapeChange:
+    """A partition took its rows along: those of a condition, or nobody knows which."""
+    if where is None:
+        return ShapeChange(root, root, tag, *_gap(root.id, problem))
+    return ShapeChange(root, root, tag, moved=Moved("delete", root.id, where))
+
+
+def _dropped(gone: DroppedObject, tag: str) -> ShapeChange:
+    """An object that holds no rows is gone."""
+    canonical = f"DROP {gone.kind.upper()} IF EXISTS {gone.identity}"
+    return ShapeChange(None, None, tag, kind=gone.kind, identity=gone.identity, canonical=canonical)
 
 
 def _place(told: Command | DroppedObject, schema: str | None) -> TableId:
