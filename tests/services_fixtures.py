@@ -205,7 +205,7 @@ def _lakes(warehouse: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def spark(addresses: Addresses) -> Iterator["SparkSession"]:
-    """The one Spark session of the run, with Delta and Iceberg (catalog `lake`)."""
+    """The one Spark session of the run, with Delta, Iceberg and S3."""
     from pyspark.sql import SparkSession
 
     warehouse = Path(tempfile.mkdtemp(prefix="gauss-cdc-test-"))
@@ -220,7 +220,7 @@ def spark(addresses: Addresses) -> Iterator["SparkSession"]:
         "spark.eventLog.compress": "false",
         "spark.eventLog.rolling.enabled": "false",
     }
-    lakes = (path for files in jars.fetch(["delta", "iceberg"]).values() for path in files)
+    lakes = (path for files in jars.fetch(["delta", "iceberg", "s3"]).values() for path in files)
     confs["spark.jars"] = ",".join([confs["spark.jars"], *map(str, lakes)])
     session = (
         SparkSession.builder.master("local[2]").appName("tests").config(map=confs).getOrCreate()

@@ -50,7 +50,13 @@ class Path:
     """A source and a target database with everything between them."""
 
     def __init__(
-        self, addresses: Addresses, prefix: str, source: str, target: str, **changes: Any
+        self,
+        addresses: Addresses,
+        prefix: str,
+        source: str,
+        target: str,
+        sink: PostgresSink | None = None,
+        **changes: Any,
     ) -> None:
         self.source, self.target, self.prefix = source, target, prefix
         self.progress = Progress()
@@ -76,7 +82,7 @@ class Path:
         self.schema_of = registry_at(addresses.registry_url)
         self.cuts = CutReader(client, prefix, self.schema_of)
         self.rows = RangeReader(client, prefix, self.schema_of)
-        self.sink = PostgresSink(target, prefix)
+        self.sink = sink or PostgresSink(target, prefix)
         self.applier = job.Applier(self.cuts, self.rows, self.sink)
 
     def __enter__(self) -> Self:

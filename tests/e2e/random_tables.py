@@ -162,6 +162,7 @@ class Case:
     options: TypeOptions = field(default_factory=TypeOptions)
     target_has_types: bool = False
     changes: dict[str, Any] = field(default_factory=dict)  # of the producer's options
+    target: str = "postgres"  # as what the sink takes the server
 
 
 def _table(rng: random.Random, number: int) -> Table:
@@ -281,4 +282,5 @@ def make(seed: int, *, tables: int = 6, transactions: int = 60) -> Case:
         options,
         rng.random() < 0.5,
         changes,
+        rng.choice(("postgres", "opengauss")),
     )

@@ -20,6 +20,7 @@ import pytest
 from gauss_cdc.sandbox.services import Addresses
 from tests.e2e.path import Path, ask
 from tests.e2e.random_tables import MADE, Case, Table, make
+from tests.integration.postgres_target import sink_of
 from tests.services_fixtures import drop_database
 
 SECONDS = float(os.environ.get("GAUSS_CDC_PROPERTY_SECONDS", "30"))
@@ -118,7 +119,8 @@ class Trial:
         prefix = f"{self._prefix}_{self.runs}"
         changes = {"types": case.options, **case.changes}
         try:
-            with Path(self._addresses, prefix, source, target, **changes) as path:
+            sink = sink_of(target, prefix, case.target)
+            with Path(self._addresses, prefix, source, target, sink, **changes) as path:
                 path.start()
                 half = len(case.after) // 2
                 for part in (case.after[:half], case.after[half:]):
@@ -200,6 +202,7 @@ def smaller(case: Case, fails: Callable[[Case], bool]) -> Case:
 def lines(case: Case) -> Iterator[str]:
     """A case as a person reads it."""
     yield f"options: {case.options}, {case.changes}; types at the target: {case.target_has_types}"
+    yield f"target: {case.target}"
     yield from (table.create for table in case.tables)
     for head, side in (("before the load", case.before), ("after it", case.after)):
         yield f"-- {head}"

@@ -42,6 +42,14 @@ ACCOUNT = table("account", "id integer, name text, note text")
 only_postgresql = pytest.mark.parametrize("kind", ["postgres"], indirect=True)
 
 
+def sink_of(url: str, source: str, kind: str, **options: object) -> PostgresSink:
+    """A sink of either kind, at PostgreSQL."""
+    if kind == "postgres":
+        return PostgresSink(url, source, **options)
+    arguments = partial(connect, parse_dsn(url), settings=SESSION_SETTINGS)
+    return PostgresSink(arguments, source, product=AS_OPENGAUSS, **options)
+
+
 class Target:
     """A target database with one applier of one feed."""
 
@@ -59,11 +67,7 @@ class Target:
         return Rows({table: packed(found) for table, found in rows.changes.items()}, rows.ddl)
 
     def new_sink(self, url: str | None = None, **options: object) -> PostgresSink:
-        url = url or self.url
-        if self.kind == "postgres":
-            return PostgresSink(url, self.feed.source, **options)
-        arguments = partial(connect, parse_dsn(url), settings=SESSION_SETTINGS)
-        return PostgresSink(arguments, self.feed.source, product=AS_OPENGAUSS, **options)
+        return sink_of(url or self.url, self.feed.source, self.kind, **options)
 
     def drain(self):
         return self.applier.drain()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,6 +20,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyarrow.fs import FileSelector, S3FileSystem
 
 from schemas.control import Hole, LoadPhase
 from schemas.envelope import EnvelopeOptions, envelope_schema
@@ -30,11 +33,13 @@ from spark_consumers.model import Change, Ledger, Rows, Segment
 from spark_consumers.segments import segments
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.kinds import SINKS
+from spark_consumers.sinks.lakes import places
 from spark_consumers.sinks.lakes.changes import kinds, net
 from spark_consumers.sinks.lakes.core import Apply, Begin, Stamp, TableVersion, Watermark
 from spark_consumers.sinks.lakes.delta import DeltaTables
 from spark_consumers.sinks.lakes.iceberg import IcebergTables
 from spark_consumers.sinks.lakes.lease import OBJECTION, SILENCE, FileLease, SparkFile
+from spark_consumers.sinks.lakes.looking import _Folder
 from spark_consumers.sinks.lakes.marks import TableMarks, read_mark, table_of
 from spark_consumers.sinks.lakes.sink import LakeSink
 from spark_consumers.sinks.lakes.writing import Fitting
@@ -114,8 +119,7 @@ class Lake:
     feed: Feed
     mode: str
     kind: str
-    dsn: str  # for readers
-    folder: str
+    dsn: str
     dies: list[str] = field(default_factory=list)  # steps in which the next attempts end
     clock: float = 1_000_000.0  # what watermarks say; an applier comes each 100 seconds
 
@@ -170,9 +174,11 @@ class Lake:
         rows = self.tables.read(named.place, named.version).select(*columns or ("id", "v", "t"))
         return sorted(tuple(row) for row in rows.collect())
 
-    def files(self, table: TableSchema) -> set[Path]:
+    def files(self, table: TableSchema, kind: str = ".parquet") -> set[str]:
         """Files with rows of a table."""
-        return {*Path(self.folder, "public", table.id.name).rglob("*.parquet")}
+        folder = _Folder(f"{self.dsn}/public/{table.id.name}")
+        chosen = FileSelector(folder._path, recursive=True)
+        return {f.path for f in folder._system.get_file_info(chosen) if kind in f.base_name}
 
     def forgets(self, keep: float, table: TableSchema, commit: str) -> None:
         """Only what the last `keep` seconds promise stays: files go, and commits say so."""
@@ -251,37 +257,52 @@ FEW_ROWS = {
 }
 
 
+@pytest.fixture
+def bucket(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty bucket of an S3 server; Spark and the environment know the server."""
+    with warnings.catch_warnings(action="ignore"):
+        from moto.server import ThreadedMotoServer
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    url = "http://{}:{}".format(*server.get_host_and_port())
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    for setting, variable, value in (
+        ("endpoint", "ENDPOINT_URL", url),
+        ("endpoint.region", "REGION", "us-east-1"),
+        ("access.key", "ACCESS_KEY_ID", "anybody"),
+        ("secret.key", "SECRET_ACCESS_KEY", "anything"),
+    ):
+        hadoop.set(f"fs.s3a.{setting}", value)
+        monkeypatch.setenv(f"AWS_{variable}", value)
+    hadoop.set("fs.s3a.path.style.access", "true")
+    name = f"lake-{uuid.uuid4().hex}"
+    S3FileSystem(endpoint_override=url, allow_bucket_creation=True).create_dir(name)
+    yield f"s3a://{name}"
+    server.stop()
+
+
 @pytest.fixture(params=["iceberg"])
 def make_lake(
     request: pytest.FixtureRequest, spark: SparkSession, topic_prefix: str, tmp_path: Path
-) -> Iterator[Callable[[str], Lake]]:
+) -> Callable[[str], Lake]:
+    """Lakes in a folder, or in a bucket; the session is theirs."""
+    kind, _, place = request.param.partition(" ")
+    dsn = f"{request.getfixturevalue('bucket')}/lake" if place else str(tmp_path)
+    session = spark.newSession()
+    settings = FEW_ROWS | places.iceberg_catalog(dsn) if kind == "iceberg" else {}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+
     def make(mode: str) -> Lake:
         tables: DeltaTables | IcebergTables
-        feed = Feed(topic_prefix)
-        if request.param == "iceberg":
-            tables = IcebergTables(lambda: spark, "lake", mode)
+        if kind == "iceberg":
+            tables = IcebergTables(lambda: session, places.catalog(dsn), mode)
         else:
-            tables = DeltaTables(
-                lambda: spark,
-                lambda table: TableId("delta", f"{tmp_path}/{table.schema}/{table.name}"),
-                topic_prefix,
-                mode,
-            )
-        warehouse = spark.conf.get("spark.sql.catalog.lake.warehouse")
-        assert warehouse is not None
-        place = ("lake", warehouse) if request.param == "iceberg" else (str(tmp_path),) * 2
-        return Lake(spark, tables, feed, mode, request.param, *place)  # type: ignore[arg-type]
+            where = partial(places.delta_place, dsn)
+            tables = DeltaTables(lambda: session, where, topic_prefix, mode)
+        return Lake(session, tables, Feed(topic_prefix), mode, kind, dsn)
 
-    few_rows = FEW_ROWS if request.param == "iceberg" else {}
-    before = {name: str(spark.conf.get(name)) for name in few_rows}
-    for name, value in few_rows.items():
-        spark.conf.set(name, value)
-    yield make
-    for name, value in before.items():
-        spark.conf.set(name, value)
-    if request.param == "iceberg":
-        for name in ("a", "b", "b__2"):
-            spark.sql(f"DROP TABLE IF EXISTS lake.public.{name} PURGE")
+    return make
 
 
 @pytest.mark.parametrize("make_lake", ["iceberg", "delta"], indirect=True)
@@ -327,6 +348,7 @@ def test_a_second_applier_waits_and_replaces_one_that_is_silent(
     third.close()
 
 
+@pytest.mark.parametrize("make_lake", ["iceberg in a bucket"], indirect=True)
 def test_scd1_has_the_last_state_of_each_key_at_each_watermark(
     make_lake: Callable[[str], Lake],
 ) -> None:
@@ -415,7 +437,7 @@ def test_scd1_has_the_last_state_of_each_key_at_each_watermark(
     assert lake.rows(B) == [(1, "again", None), (2, "y", None)]
 
     # Who has no Spark sees the same ledger; and nothing that is promised goes.
-    inspector = SINKS[lake.kind].inspector(Setup(feed.source, dsn=lake.folder))
+    inspector = SINKS[lake.kind].inspector(Setup(feed.source, dsn=lake.dsn))
     assert inspector.ledger() == lake.marks().newest().ledger
     sink = lake.sink()
     sink.start()
@@ -451,7 +473,7 @@ def _knows_what_changes_are(lake: Lake) -> None:
 
 
 # One of its commits takes seconds: here is only what differs from Iceberg, the versions.
-@pytest.mark.parametrize("make_lake", ["delta"], indirect=True)
+@pytest.mark.parametrize("make_lake", ["delta", "delta in a bucket"], indirect=True)
 def test_delta_puts_a_table_back_that_a_dead_attempt_wrote(
     make_lake: Callable[[str], Lake],
 ) -> None:
@@ -473,18 +495,21 @@ def test_delta_puts_a_table_back_that_a_dead_attempt_wrote(
 
     assert lake.rows(A) == [(1, "z", "long")]
     # A small table's file is written anew, with half of the jobs.
-    assert not [*Path(lake.folder, "public", "a").rglob("deletion_vector*")]
+    assert not lake.files(A, "deletion_vector")
     # Each statement of a schema change is a version; texts go with their column.
     other = replace(A, columns=(A.columns[0], replace(A.columns[1], name="w"), A.columns[2]))
     feed.commits([insert(A, "3", r"\xff", "t"), replace(alter(A, other), renamed={"v": "w"})])
     lake.dies.append("rows applied")
     with pytest.raises(KilledError):
         lake.apply()
+    sink = lake.sink()
+    sink.start()
+    sink.maintain()  # the table is put back here, and goes on from what this names
     lake.apply()
     assert lake.rows(other, "id", "w", "_exact") == [(1, "z", None), (3, None, {"w": r"\xff"})]
     assert loaded is not None
     assert lake.at(loaded, A) == [(1, "x", "long"), (2, "x", "long")]
-    inspector = SINKS["delta"].inspector(Setup(feed.source, dsn=lake.folder))
+    inspector = SINKS["delta"].inspector(Setup(feed.source, dsn=lake.dsn))
     newest = lake.marks().newest()
     assert newest is not None
     assert inspector.ledger() == newest.ledger

@@ -1,14 +1,17 @@
 """A lake in memory, behind the rules of `sinks/lakes/core.py`.
 
-The worst of what real lakes do: a write goes to whatever version is the newest, and only says
-afterwards whether that was the one its writer had looked at; anything may happen between two
-calls; an answer may be lost.  Only the append of a watermark is conditional.
+The worst of what real lakes do.  Of one kind, a write goes to whatever version is the newest, and
+only says afterwards whether that was the one its writer had looked at, and a schema change may be
+half done; of the other, data is written first, and the head moves there if it is where it was, or
+back to an older version.  Anything may happen between two calls; an answer may be lost.  Of the
+watermarks' writes each one is conditional.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from schemas.control import SchemaChange
@@ -24,7 +27,7 @@ from tests.sim.lease import SimKeeper, file_keeper
 from tests.sim.target import SOURCE, Database, Target, TargetTable, _alter, _apply_changes, _row
 from tests.sim.world import Actor, World
 
-_KEPT = 20_000_000  # µs of the world for which watermarks are promised
+_KEPT = 2_000_000  # µs of the world for which watermarks are promised
 
 
 @dataclass
@@ -99,13 +102,11 @@ class LakeServer:
         return Database(mark.ledger, out)
 
 
-def kept_of(marks: Sequence[Watermark], world: World) -> list[Watermark]:
-    """Watermarks that are promised at this moment."""
+def promised(marks: Sequence[Watermark], world: World) -> Sequence[Watermark]:
+    """Watermarks that were the newest one at some time since."""
     since = int(world.now * 1e6) - _KEPT
-    older = [mark.number for mark in marks if mark.written_at < since]
-    newer = [mark.number for mark in marks if mark.written_at >= since]
-    first = core.promised(max(older, default=None), min(newer, default=None))
-    return [mark for mark in marks if mark.number >= first]
+    first = next((at for at, mark in enumerate(marks) if mark.written_at >= since), len(marks))
+    return marks[max(0, first - 1) :]
 
 
 class LakeTarget(Target):
@@ -114,6 +115,7 @@ class LakeTarget(Target):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.server = LakeServer()
+        self.moves_heads = world.chance(0.5)
 
     def sink(self, actor: Actor) -> LakeSimSink:
         """A sink of a process."""
@@ -133,7 +135,21 @@ class LakeTarget(Target):
             raise Superseded("another applier wrote a watermark")
         marks.append(replace(mark, written_at=int(self.world.now * 1e6)))
         self.commit(self.server.at(marks[-1]))
-        older = self.world.rng.choice(kept_of(marks, self.world))
+        self.look()
+
+    def keep(self, before: Watermark | None, first: int) -> None:
+        """Write those from a number on that were there."""
+        marks = self.server.marks
+        if before is not marks[-1]:
+            raise Superseded("another applier wrote a watermark")
+        if any(mark.number < first for mark in promised(marks, self.world)):
+            self.world.fail("read_at", "a watermark that is promised goes")
+        last = before.number if before is not None else 0
+        marks[:] = [mark for mark in marks if first <= mark.number <= last]
+
+    def look(self) -> None:
+        """A reader comes: whatever watermark it finds names versions that are there."""
+        older = self.world.rng.choice(self.server.marks)
         try:
             database = self.server.at(older)
         except StopIteration:
@@ -200,47 +216,56 @@ class LakeSimSink:
         one = core.LakeTransaction(self._tables, self._marks, staged, needs_key=False)
         upto = rules.step(one, segment, fence=self._fence)
         if self._target.world.chance(0.3):
-            self._expire()
+            with suppress(Superseded):  # as the product's sink does
+                now = int(self._target.world.now * 1e6)
+                tables, marks = self._tables, self._marks
+                core.maintain(tables, tables, marks, now=now, keep=_KEPT / 1e6)
         return upto
 
     def close(self) -> None:
         if self.keeper is not None:
             self.keeper.close()
 
-    def _expire(self) -> None:
-        """Remove what no promised watermark names; who does it may have been overtaken."""
-        target = self._target
-        first = core.oldest(kept_of(target.server.marks, target.world))
-        self._actor.park("expires old versions")
-        for table, versions in target.server.tables.items():
-            limit = first.get(table, 0)
-            versions[:] = [v for v in versions if v.version.id >= limit or v is versions[-1]]
-
 
 @dataclass
 class SimMarks:
-    """`core.Marks`: the one conditional write of a lake."""
+    """`core.KeptMarks`: the conditional writes of a lake."""
 
     sink: LakeSimSink
     target: LakeTarget
     actor: Actor
+    seen: Watermark | None = None
 
     def newest(self) -> Watermark | None:
         self.actor.park("reads the watermark")
         self.sink.seen = self.target.version
         marks = self.target.server.marks
-        return marks[-1] if marks else None
+        self.seen = marks[-1] if marks else None
+        return self.seen
 
     def append(self, before: Watermark | None, mark: Watermark) -> None:
         self.actor.park(f"writes watermark {mark.number}")
         self.target.publish(before, mark)
         self.sink.seen = self.target.version
+        self.seen = self.target.server.marks[-1]
         _lose_answer(self.target, self.actor)
+
+    def around(self, since: int) -> tuple[int | None, int | None]:
+        self.actor.park("looks at the times of watermarks")
+        marks = self.target.server.marks
+        older = [mark.number for mark in marks if mark.written_at < since]
+        newer = [mark.number for mark in marks if mark.written_at >= since]
+        return max(older, default=None), min(newer, default=None)
+
+    def keep(self, first: int) -> Iterable[Watermark]:
+        self.actor.park(f"removes watermarks before {first}")
+        self.target.keep(self.seen, first)
+        return list(self.target.server.marks)
 
 
 @dataclass
 class SimTables:
-    """`core.TableVersions`: writes that say afterwards what they were written on."""
+    """`core.TableVersions` and `core.Care`."""
 
     target: LakeTarget
     actor: Actor
@@ -252,12 +277,14 @@ class SimTables:
 
     def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
         self.actor.park(f"puts {table} back to {content}")
+        versions = self.target.server.tables[table]
+        there = next((v for v in versions if v.version.id == content), None)
+        assert there is not None, f"version {content} of {table} is gone"
+        if self.target.moves_heads:
+            return self._move(table, head, there)
         if content == head.id:  # Delta makes no version then
             raise Superseded("nothing was put back")
-        versions = self.target.server.tables[table]
-        there = next((v.table for v in versions if v.version.id == content), None)
-        assert there is not None, f"version {content} of {table} is gone"
-        return self._add(table, head, copy.deepcopy(there), Stamp(same_as=content))
+        return self._add(table, head, copy.deepcopy(there.table), Stamp(same_as=content))
 
     def write(
         self, table: TableId, head: TableVersion | None, work: Work, stamp: Stamp
@@ -284,20 +311,53 @@ class SimTables:
                         replace(change.after, id=table),
                     )
                     _alter(tables, replace(change, before=before, after=after))
+                    if not self.target.moves_heads:  # a statement of several
+                        head = self._add(table, head, TargetTable(("half",)), Stamp())
         except ApplyError:
             if (newest.version if newest else None) == head:
                 raise  # else a lake would have written nonsense
         return self._add(table, head, tables[table], stamp)
 
+    def compact(self, table: TableId, head: TableVersion, keep: float) -> TableVersion:
+        del keep
+        self.actor.park(f"compacts {table}")
+        if self.target.world.chance(0.5):
+            return head
+        newest = self.target.server.tables[table][-1]
+        return self._add(table, head, copy.deepcopy(newest.table), Stamp())
+
+    def expire(self, table: TableId, oldest: int, keep: float) -> None:
+        """Who does it may have been overtaken."""
+        del keep
+        self.actor.park(f"expires versions of {table}")
+        versions = self.target.server.tables[table]
+        versions[:] = [v for v in versions if v.version.id >= oldest or v is versions[-1]]
+        self.target.look()
+
     def _add(
         self, table: TableId, head: TableVersion | None, rows: TargetTable, stamp: Stamp
     ) -> TableVersion:
         versions = self.target.server.tables.setdefault(table, [])
+        number = max((v.version.id for v in versions), default=0) + 1
         follows = (versions[-1].version if versions else None) == head
-        last = versions[-1].version.id if versions else 0
-        versions.append(Stored(TableVersion(last + 1, stamp, follows), rows))
+        new = Stored(TableVersion(number, stamp, follows), rows)
+        if self.target.moves_heads and head is not None:
+            new.version = replace(new.version, follows=True)
+            versions.insert(0, new)
+            return self._move(table, head, new)
+        versions.append(new)
         _lose_answer(self.target, self.actor)
-        return versions[-1].version
+        return new.version
+
+    def _move(self, table: TableId, head: TableVersion, new: Stored) -> TableVersion:
+        """Make a version that is there the head."""
+        self.actor.park(f"moves the head of {table} to {new.version.id}")
+        versions = self.target.server.tables[table]
+        if versions[-1].version != head:
+            raise Superseded("another writer was faster")
+        versions[:] = [*(v for v in versions if v is not new), new]
+        _lose_answer(self.target, self.actor)
+        return new.version
 
 
 def _is_there(change: SchemaChange) -> bool:

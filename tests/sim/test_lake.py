@@ -19,7 +19,7 @@ from spark_consumers.model import Ledger
 from spark_consumers.segments import segments
 from spark_consumers.sinks.lakes import core
 from tests.sim import target
-from tests.sim.lake import LakeTarget
+from tests.sim.lake import LakeTarget, SimMarks, SimTables
 from tests.sim.mutations import edit, noticed, replaced
 from tests.sim.target import Database, TargetTable
 from tests.sim.world import Actor, Move, Violation, World
@@ -189,6 +189,11 @@ def _names_newest(self: core.LakeTransaction, before: Ledger, upto: Ledger) -> N
     _MOVE(self, before, upto)
 
 
+def _leaves_all(self: SimMarks, first: int) -> list[core.Watermark]:
+    """Name versions that may go, and leave the watermarks that name them."""
+    return [mark for mark in self.target.server.marks if mark.number >= first]
+
+
 _MOVE = core.LakeTransaction.move_ledger
 WITHOUT = {
     "a table goes on from the version that the watermark names": edit(
@@ -226,6 +231,22 @@ WITHOUT = {
     ),
     "nothing goes that a promised watermark names": edit(
         core, "oldest", ("out.setdefault(table.place,", "out.__setitem__(table.place,")
+    ),
+    "the last watermark before the promise is promised": edit(
+        core, "promised", ("(last, first, 1 << 62)", "(first or last, 1 << 62)")
+    ),
+    "watermarks go before the versions that only they name": replaced(SimMarks, keep=_leaves_all),
+    "of two who remove watermarks one fails": edit(
+        LakeTarget, "keep", ("if before is not marks[-1]:", "if False:")
+    ),
+    "and as the one that it repeats where nothing was compacted": edit(
+        core, "maintain", ("version.content", "version.id")
+    ),
+    "a head that nobody names is put back before it is compacted": edit(
+        core, "maintain", ("if head.content != one.version:", "if False:")
+    ),
+    "a head moves to what was written only from where its writer saw it": edit(
+        SimTables, "_move", ("if versions[-1].version != head:", "if False:")
     ),
 }
 

@@ -428,7 +428,7 @@ def maintain(tables: TableVersions, care: Care, marks: KeptMarks, *, now: int, k
         if head.content != one.version:
             head = _followed(tables.put_back(one.place, head, one.version), one.place)
         version = _followed(care.compact(one.place, head, keep), one.place)
-        named[name] = replace(one, version=version.id)
+        named[name] = replace(one, version=version.content)  # nothing may have been compacted
     marks.append(mark, replace(following(mark, mark.ledger, named), cared_at=now))
     first = oldest(marks.keep(promised(*marks.around(now - int(keep * 1e6)))))
     for one in named.values():
