@@ -105,11 +105,9 @@ class CutsLog:
         self, start: WriterState, confirmed: int, topics: Mapping[TableId, str]
     ) -> Iterator[DeliveredPart]:
         """Read what was delivered of the commits from `confirmed` on, up to our START."""
-        assert self._reader is not None
-        begin, _ = self._reader.bounds()
         return delivered(
             lambda low, high: self._blocking(self._read, low, high),
-            begin,
+            lambda: self.bounds()[0],
             start.state_from,
             head=start.head,
             loads=start.loads,

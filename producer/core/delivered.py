@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from producer.core.redelivery import Delivered, DeliveredPart, differs
-from producer.errors import CutsBroken
+from producer.errors import CutsBroken, GroupUnusable
 from schemas.accept import CutReplay, Records, backwards
 from schemas.control import GAP, Commits, Cut, Head, LoadPhase, Start, State, TableLoad
 from schemas.errors import LOAD_AGAIN
@@ -36,7 +36,7 @@ class _Range:
 
 def delivered(
     read: Callable[[int, int], Records],
-    start: int,
+    start: Callable[[], int],
     end: int,
     *,
     head: Head,
@@ -47,10 +47,12 @@ def delivered(
 ) -> Iterator[DeliveredPart]:
     """Read what was delivered of the commits from `confirmed` on, lazily.
 
-    `read(low, high)` returns the committed records of cuts in [low, high).  `start` is the log's
-    start, `end` the offset of a START with `head` and `loads`, up to which the records are read.
+    `read(low, high)` returns the committed records of cuts in [low, high).  `start` returns the
+    log's start, `end` is the offset of a START with `head` and `loads`, up to which is read.
+    Raises GroupUnusable where retention takes records before they are compared: the next start
+    begins behind them, and says so.
     """
-    found = _look_back(read, start, end, head=head, loads=loads, confirmed=confirmed)
+    found = _look_back(read, start(), end, head=head, loads=loads, confirmed=confirmed)
     first = found.head or head
     if not found.is_whole:
         note(
@@ -58,7 +60,8 @@ def delivered(
             f" {Lsn(first.resume)} or later is compared with what was delivered"
         )
     exact = _ExactTables(found, loads, topics)
-    return _parts(read, range(found.offset + 1, end), first, found.ends, exact)
+    reader = _Reader(read, start, range(found.offset + 1, end), upto=head.n)
+    return _parts(reader, first, found.ends, exact)
 
 
 def _look_back(
@@ -102,28 +105,40 @@ def _note(found: _Range, loads: Mapping[str, str], at_the_end: Mapping[str, str]
 
 
 def _parts(
-    read: Callable[[int, int], Records],
-    offsets: range,
-    first: Head,
-    ends: Mapping[int, int],
-    exact: _ExactTables,
+    reader: _Reader, first: Head, ends: Mapping[int, int], exact: _ExactTables
 ) -> Iterator[DeliveredPart]:
-    """Go forward through the records behind the first one, by the acceptance function."""
-    replay = CutReplay.behind(first)
+    """Go forward through the records behind the first one."""
     yield DeliveredPart(min(first.resume, ends.get(first.epoch, first.resume)), (), ())
-    for low in offsets[::_WINDOW]:
-        for offset, record in read(low, min(low + _WINDOW, offsets.stop)):
-            seq = replay.seq
-            if (cut := replay.follow(offset, record)) is None:
-                continue
-            upto = ends.get(cut.head.epoch, 1 << 64)
-            commits = exact.commits(cut, seq, upto) if isinstance(cut, Commits) else ()
-            yield DeliveredPart(min(cut.head.resume, upto), commits, exact.topics)
-            exact.follow(cut)
-    if replay.suspect is not None:
-        raise CutsBroken(
-            f"the records of cuts do not follow each other: {replay.suspect}", hint=LOAD_AGAIN
-        )
+    for seq, cut in reader.behind(first):
+        upto = ends.get(cut.head.epoch, 1 << 64)
+        commits = exact.commits(cut, seq, upto) if isinstance(cut, Commits) else ()
+        yield DeliveredPart(min(cut.head.resume, upto), commits, exact.topics)
+        exact.follow(cut)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads records of cuts up to a START, by the acceptance function."""
+
+    read: Callable[[int, int], Records]
+    start: Callable[[], int]
+    offsets: range
+    upto: int  # `n` of the START
+
+    def behind(self, first: Head) -> Iterator[tuple[int, Cut]]:
+        """Yield each record that counts, with the `seq` before it."""
+        replay, offsets = CutReplay.behind(first), self.offsets
+        for low in offsets[::_WINDOW]:
+            for offset, record in self.read(low, min(low + _WINDOW, offsets.stop)):
+                seq = replay.seq
+                if (cut := replay.follow(offset, record)) is not None:
+                    yield seq, cut
+        if replay.suspect is None and replay.n >= self.upto - 1:
+            return
+        if self.start() > offsets.start:
+            raise GroupUnusable("retention removed records of cuts before they were compared")
+        why = replay.suspect or f"after n {replay.n} comes {self.upto}"
+        raise CutsBroken(f"the records of cuts do not follow each other: {why}", hint=LOAD_AGAIN)
 
 
 class _ExactTables:

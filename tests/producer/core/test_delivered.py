@@ -8,7 +8,7 @@ import pytest
 
 from producer.core.delivered import delivered
 from producer.core.redelivery import DeliveredPart
-from producer.errors import CutsBroken, HistoryDiffers
+from producer.errors import CutsBroken, GroupUnusable, HistoryDiffers
 from schemas.accept import Foreign, Record
 from schemas.control import (
     GAP,
@@ -114,8 +114,13 @@ class Log:
         low = max(low, self.first)
         return [(at, record) for at, record in self.records.items() if low <= at < high]
 
-    def behind(self, confirmed: int, *, first: int = 0) -> list[DeliveredPart]:
-        """Take over, and read; `first`: what is before was removed by retention."""
+    def behind(
+        self, confirmed: int, *, first: int = 0, meanwhile: int | None = None
+    ) -> list[DeliveredPart]:
+        """Take over, and read; what is before `first` was removed by retention.
+
+        What is before `meanwhile` is removed while the records are read.
+        """
         self.first = first
         self.starts()
         end = self.end - 2
@@ -123,7 +128,7 @@ class Log:
         assert isinstance(start, Start)
         parts = delivered(
             self._read,
-            first,
+            lambda: self.first,
             end,
             head=start.head,
             loads=start.loads,
@@ -131,6 +136,7 @@ class Log:
             topics=TOPICS,
             note=self.notes.append,
         )
+        self.first = first if meanwhile is None else meanwhile
         # What is exact holds until the next part is asked for.
         return [part._replace(exact=set(part.exact)) for part in parts]
 
@@ -222,6 +228,18 @@ def test_nothing_is_expected_where_retention_took_everything() -> None:
 
     assert (expected(parts), exact_at(parts, 117)) == ([], "")
     assert "0/76 or later" in log.notes[0]
+
+
+def test_where_retention_takes_records_before_they_are_compared_the_start_is_made_again() -> None:
+    log = Log().opens(100).commits(110).commits(120).commits(130)
+
+    with pytest.raises(GroupUnusable, match="retention removed records"):
+        log.behind(100, meanwhile=4)
+    with pytest.raises(GroupUnusable, match="retention removed records"):
+        log.behind(100, meanwhile=log.end)
+
+    assert expected(log.behind(100, first=4, meanwhile=6)) == [130]
+    assert expected(log.behind(100, first=4, meanwhile=4)) == [130]
 
 
 def test_records_that_do_not_follow_each_other_stop() -> None:
