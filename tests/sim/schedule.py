@@ -356,7 +356,12 @@ class Simulation:
             out.append(Move(0.05, "retention removes what nobody needs", self._expire))
         if faults.adds and self._has_run:
             out.append(Move(0.05, "[tables] gets another table", self._add_table))
-        if faults.joins and self._has_run and self.source.decoding is None:
+        if (
+            faults.joins
+            and "y" not in self.source.tables
+            and self._has_run
+            and self.source.decoding is None
+        ):
             out.append(Move(0.1, "a table is made", self._join))
         if faults.removals and self._may_remove():
             out.append(Move(1.0, "a table is dropped", self._remove))
@@ -439,9 +444,11 @@ class Simulation:
         return sorted(came if came and self.world.seed % 4 else there)
 
     def _may_remake(self) -> bool:
-        """Say whether y waits for its load, and nobody holds it."""
+        """Say whether y waits for its load, and nobody holds it, as a first load does."""
         oracle, source = self.oracle, self.source
         if not oracle.epoch or "y" not in source.published - source.held:
+            return False
+        if not all(p.has_streamed for p in self.producers if not p.ended):
             return False
         epoch = oracle.epochs[oracle.epoch]
         return epoch.loads.get("y") == PENDING and "y" not in epoch.begun
