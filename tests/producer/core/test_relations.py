@@ -440,13 +440,6 @@ def test_a_table_that_had_another_name_lacks_rows() -> None:
         assert [hole.why for hole in made.holes] == whys
 
 
-def test_columns_that_the_table_has_and_the_stream_does_not_send_are_withheld() -> None:
-    key, owner, gone = (replace(c, number=n) for n, c in enumerate((KEY, OWNER, NOTE), 1))
-
-    assert relations(table(key, owner, gone), table(key, owner)).withheld(said(KEY)) == ["owner"]
-    assert relations(table(key, owner), table(key, owner)).withheld(said(KEY, OWNER)) == []
-
-
 def test_a_column_that_was_made_again_is_told_by_its_number() -> None:
     key, owner = replace(KEY, number=1), replace(OWNER, number=2)
 
@@ -483,3 +476,44 @@ def test_a_column_of_the_same_number_was_renamed_and_a_new_number_was_added() ->
     ):
         assert unsure.lossy is not None
         assert unsure.lossy.startswith("a column was renamed, or dropped and another added")
+
+
+# ---------------------------------------------------------------- column lists
+N1, N2, N3 = (replace(c, number=n) for n, c in enumerate((KEY, OWNER, NOTE), 1))
+
+
+@pytest.mark.parametrize(
+    ("stream", "catalog", "withheld"),
+    [
+        pytest.param((KEY, OWNER), (N1, N2, N3), ["note"], id="still there: a list"),
+        pytest.param((KEY,), (N1, N2, N3), ["owner", "note"], id="a shorter list"),
+        pytest.param((KEY, OWNER), (N1, N2, replace(N3, name="memo")), ["note"], id="and renamed"),
+        pytest.param((KEY, OWNER), (N1, N2), [], id="dropped"),
+        pytest.param((KEY, OWNER), (N1, N2, replace(N3, number=4)), [], id="dropped, made again"),
+        pytest.param((KEY, NOTE, replace(OWNER, name="b")), (N1, replace(N2, name="b"), N3), [],
+                     id="renamed: it is sent"),
+        pytest.param((KEY, OWNER), None, [], id="the table is gone"),
+    ],
+)  # fmt: skip
+def test_a_column_that_is_there_and_not_sent_is_withheld(
+    stream: tuple[Column, ...], catalog: tuple[Column, ...] | None, withheld: list[str]
+) -> None:
+    reading = None if catalog is None else table(*catalog)
+
+    assert relations(table(N1, N2, N3), reading).withheld(said(*stream)) == withheld
+
+
+def test_nothing_is_withheld_of_a_table_without_numbers_or_that_is_not_known() -> None:
+    assert relations(table(KEY, OWNER, NOTE), table(KEY, OWNER, NOTE)).withheld(said(KEY)) == []
+    assert relations(None, table(N1, N2, N3)).withheld(said(KEY)) == []
+
+
+def test_the_catalog_is_not_read_where_all_columns_are_sent() -> None:
+    known = Relations(
+        {ID: table(N1, N2)},
+        read_catalog=lambda table: pytest.fail(f"{table} was read"),
+        wanted=lambda _: True,
+        new_tables_are_complete=True,
+    )
+
+    assert known.withheld(said(KEY, OWNER, NOTE)) == []

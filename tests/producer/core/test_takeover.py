@@ -32,7 +32,9 @@ from schemas.accept import CutReplay, Foreign, Record
 from schemas.control import (
     Head,
     Heartbeat,
+    Looked,
     Prev,
+    State,
     Topic,
 )
 from tests.producer.core.takeover_world import (
@@ -77,6 +79,25 @@ def test_confirmed_flush_is_read_when_the_slot_is_ours_and_before_the_tail_is_co
 
     taken_at = world.done.index("take")
     assert world.done[taken_at + 1 : taken_at + 3] == ["slot", "tail"]
+
+
+def test_start_says_what_the_catalog_was_when_it_was_compared_last() -> None:
+    """A restart compares with it: what changed meanwhile is a gap [H49]."""
+    older, newest = Looked(400, "1:2", {"16": "a"}), Looked(500, "1:3", {"16": "b"})
+    noted = replace(start(1), looked=older)
+    head = Head(2, 1, 1, "w1", 1, 500, -1)
+    stated = State(head, IDENTITY, "content", "cluster", TOPICS, noted.loads, looked=newest)
+    before = [(0, noted), (2, commits(2, 1, resume=500))]
+    worlds = [
+        (World(highs=dict.fromkeys(TOPICS, 0)), WANTED, Looked(900, "1:2", {"16": "a"})),
+        (World(records=[*before]), WANTED, older),
+        (World(records=[*before, (4, stated)]), WANTED, newest),
+        (World(records=[*before, (4, stated)], ends={1: 500}), other_identity(timeline=2), newest),
+    ]
+    for world, wanted, looked in worlds:
+        taken = go(world, wanted)
+
+        assert world.started[0].looked == taken.writer_state.looked == looked
 
 
 def test_steps_say_what_they_wait_for() -> None:
