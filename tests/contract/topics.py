@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import fastavro
@@ -51,9 +53,10 @@ class TopicSet:
     framed: bool = False  # with transaction metadata
     subjects: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     schemas: list[dict[str, Any]] = field(default_factory=list)
-    records: list[Record] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def records(self) -> list[Record]:
+        """All of them; made when they are asked for, and their schemas registered."""
         known = {table.id: table for table in tables().values()}
         assembler = Assembler(
             relations=Relations(
@@ -87,9 +90,8 @@ class TopicSet:
         messages = (
             (lsn, decode(bytes.fromhex(payload))) for lsn, payload in read("source")["messages"]
         )
-        for happened in assembler.feed(messages):
-            if isinstance(happened, RowsAssembled):
-                self.records += happened.records
+        batches = (b.records for b in assembler.feed(messages) if isinstance(b, RowsAssembled))
+        return list(chain.from_iterable(batches))
 
     def topic(self, table: str) -> Iterator[Kept]:
         """The records of one table."""
@@ -121,6 +123,7 @@ class TopicSet:
 
     def subject(self, table: str, side: Literal["key", "value"]) -> dict[str, Any] | None:
         """The newest schema, as a reader asks the registry for it by the topic's name."""
+        assert self.records
         name = Topics(PREFIX).table(tables()[table].id)
         found = self.subjects.get({"key": key_subject, "value": value_subject}[side](name))
         return None if found is None else found[-1]
