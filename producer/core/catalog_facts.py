@@ -155,6 +155,8 @@ def is_older(xid: int, horizon: int) -> bool:
 
     >>> is_older(7, 8), is_older(8, 8), is_older(0xFFFFFFF0, (5 << 32) + 10), is_older(2, 0)
     (True, False, True, True)
+    >>> is_older(3, 3), is_older(8 + (1 << 31), 8), is_older(7 + (1 << 31), 8)
+    (False, True, False)
     """
     return xid < _FIRST_XID or (xid - horizon) & 0xFFFF_FFFF >= _HALF
 

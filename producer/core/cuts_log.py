@@ -51,7 +51,8 @@ class CutsLog:
         self._delivery = delivery
         self._topics = topics
         self._clock, self._note, self._blocking = clock, note, blocking
-        self._replay, self._replayed_to = CutReplay.from_nobody(), -1
+        self._replay = CutReplay.from_nobody()
+        self._replayed_to: int | None = None
         self.begins = ""  # why an epoch begins, once its START is being written
         self.has_started = False  # a START of ours is durable
 
@@ -135,7 +136,7 @@ class CutsLog:
         they are not, there may be others, and the topic is read.
         """
         assert self._reader is not None
-        if self._replayed_to < 0:
+        if self._replayed_to is None:
             self._replayed_to = max(0, cuts[0].head.state_from)
         alarms, between = self._replay.alarms, []
         if offsets[0] != self._replayed_to:

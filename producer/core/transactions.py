@@ -91,7 +91,6 @@ class Transactions:
         self._ddl, self._gaps, self._fates = [], [], []
         self.constants = None
         self._is_framed = self._frames is not None and not is_ours
-        self._lsn = -1
 
     def open_own(self, position: int) -> None:
         """Open a transaction of our own at a place between two of the source's."""

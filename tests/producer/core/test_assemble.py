@@ -16,6 +16,7 @@ from producer.core.changes import (
     Lost,
     Message,
     OriginMessage,
+    SentAgain,
     Truncate,
     TypeMessage,
     Undecoded,
@@ -27,16 +28,19 @@ from producer.core.events import (
     SchemaUsed,
     TransactionEnded,
 )
-from producer.errors import DecodeError
+from producer.core.redelivery import DeliveredPart, Redelivery
+from producer.core.shape_change import StatementChanges
+from producer.errors import DecodeError, HistoryDiffers
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers.records import Trust
-from schemas.control import Hole
+from schemas.control import Hole, Origin
 from schemas.positions import CommitKey, Lsn
 from schemas.tables import Column, TableId
 from tests.producer.core.assembling import (
     ACCOUNT,
     ACCOUNTS,
     COLUMNS,
+    ID,
     OTHERS,
     RESUME,
     TOPIC,
@@ -231,6 +235,25 @@ def test_a_gap_of_a_table_that_is_not_captured_is_ignored() -> None:
 def test_undecodable_bytes_that_were_not_kept_stop_the_stream() -> None:
     with pytest.raises(DecodeError):
         Play().transaction(Undecoded(b"?", "unknown letter"))
+
+
+def test_rows_that_are_sent_again_and_were_not_delivered_stop_the_stream() -> None:
+    parts = [DeliveredPart(RESUME, (), {TOPIC})]
+    play = Play(redelivery=Redelivery(RESUME, confirmed=100, parts=parts, topics={ID: TOPIC}))
+
+    with pytest.raises(HistoryDiffers):
+        play.feed(begin(200), SentAgain((ID,)))
+
+
+@pytest.mark.parametrize(
+    "outside", [Lost("", "", "seen", "why"), StatementChanges((), Origin.TRIGGER)]
+)
+def test_what_follows_a_transaction_that_was_delivered_is_not_passed_over(outside: Any) -> None:
+    play = Play()
+    play.transaction(insert(1), start=RESUME - 100)
+
+    with pytest.raises(DecodeError, match="outside a transaction"):
+        play.feed(outside)
 
 
 # ---------------------------------------------------------------- the way of a row

@@ -15,13 +15,14 @@ from producer.core.events import (
 from producer.core.shape_change import ShapeChange, StatementChanges
 from schemas.control import Hole, Origin
 from schemas.positions import CommitKey
-from schemas.tables import Column
+from schemas.tables import Column, TableId, Unique
 from tests.producer.core.assembling import (
     ACCOUNT,
     ACCOUNTS,
     COLUMNS,
     DDL,
     ID,
+    OTHERS,
     TOPIC,
     Play,
     begin,
@@ -169,6 +170,30 @@ def test_rows_that_a_column_list_cuts_are_a_gap_and_not_delivered() -> None:
     why = f"a column list leaves out columns of its rows: {COLUMNS[1].name}"
     assert ended.holes == (Hole(str(ID), "seen", why),)
     assert records(play.transaction(Insert(ACCOUNTS, [b"2"]), start=2000)) == []
+
+
+def test_rows_behind_a_statement_are_of_its_shape_though_nothing_describes_it_again() -> None:
+    play = Play()
+    play.transaction(insert(1))
+    play.known[ID] = stated = replace(ACCOUNT, unique=(Unique("u", ("owner",)),))
+    statement = StatementChanges((ShapeChange(ACCOUNT, stated, "ALTER TABLE"),), Origin.DEPARSED)
+
+    _, row = records(play.transaction(statement, insert(2), start=2000))
+
+    assert play.published[1:] == [stated, stated]
+    assert row[3] is not None
+    assert row[3][:5] == b"\x00" + (3).to_bytes(4)
+
+
+def test_who_wants_a_table_is_asked_once_for_all_its_rows() -> None:
+    play, asked = Play(), list[TableId]()
+    other = ID._replace(name="other")
+    play.relations._wanted = asked.append  # type: ignore[assignment]
+    play.feed(described(*COLUMNS, relation=OTHERS, table=other))
+
+    play.transaction(insert(1, relation=OTHERS), insert(2, relation=OTHERS))
+
+    assert asked == [other]
 
 
 def test_a_statement_longer_than_a_row_may_be_is_left_out_and_its_shapes_are_kept() -> None:

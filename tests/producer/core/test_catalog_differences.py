@@ -131,6 +131,12 @@ def test_an_enum_of_a_composite_may_get_labels_too() -> None:
     assert isinstance(one, Altered)
 
 
+def test_a_type_that_was_made_again_is_another_column_and_no_matter_of_labels() -> None:
+    for made in (replace(MOOD, labels=("glad",), type_oid=7), replace(MOOD, kind="d", labels=())):
+        now = replace(TABLE.columns[1], user_type=made)
+        assert found(TABLE, look(seen(replace(TABLE, columns=(TABLE.columns[0], now))))) == []
+
+
 def test_findings_say_what_became_of_a_table() -> None:
     assert str(Dropped(A, TABLE)) == f"{A} was dropped"
     assert str(Altered(A, TABLE, TABLE, "another type")) == f"{A}: another type"

@@ -248,7 +248,7 @@ def test_a_look_that_waits_knows_of_a_table_what_was_read_since() -> None:
     watching.before = Before(1, "", {100: CatalogVersion("16:5"), 101: CatalogVersion()})
     doubt, other = Doubt(Cause.ENTRIES), replace(TABLE, id=B, oid=101)
     tables = [
-        seen(TABLE, is_published=False, partly="has a WHERE", doubts=(doubt,)),
+        seen(TABLE, is_published=False, partly="has a WHERE", shape=None, doubts=(doubt,)),
         seen(other, doubts=(doubt,)),
     ]
     known = {A: TABLE, B: other}

@@ -8,6 +8,7 @@ import pytest
 
 from producer.core.cuts_log import CutsLog
 from producer.core.ports import Stored
+from producer.core.promotion import Tail
 from producer.errors import CutsBroken, TakenOver
 from schemas.control import (
     CommitEntry,
@@ -138,6 +139,30 @@ def test_a_forged_record_that_retention_left_stops_us_all_the_same(first: int) -
 
     with pytest.raises(CutsBroken, match="under our name"):
         judged(*log, ours=7, first=first)
+
+
+def test_the_log_is_read_from_the_newest_state_on() -> None:
+    foreign = Heartbeat(head(9, instance="nobody"))
+    ours = replace(commits(2), head=replace(commits(2).head, state_from=2))
+
+    assert judged(foreign, None, start(1), None, ours, None, ours=4) == []
+
+
+def test_a_writer_from_whom_nothing_was_removed_took_over() -> None:
+    ours = replace(commits(2), head=replace(commits(2).head, state_from=2))
+
+    with pytest.raises(TakenOver):
+        judged(None, None, start(2, writer=2, instance="other"), ours, None, ours=3, first=2)
+
+
+def test_what_was_delivered_behind_a_position_is_looked_for_where_there_is_a_log() -> None:
+    topic = Topic([start(1), None, commits(2), None])
+    replay = log_of(topic, []).tail()
+    assert replay is not None
+
+    assert log_of(topic, []).tail_behind(505, replay) == Tail(frozenset())
+    assert not log_of(topic, []).tail_behind(300, replay).is_known, "further back than the log"
+    assert log_of(None, []).tail_behind(300, replay) == Tail()
 
 
 @dataclass

@@ -7,7 +7,9 @@ import pytest
 from producer.core.changes import Relation, RelationColumn
 from producer.core.inference import agrees, difference
 from producer.core.relations import Relations, ShapeChange, merge
+from producer.core.shape_change import StatementChanges
 from producer.errors import DecodeError, Unsupported
+from schemas.control import Origin
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 
 INT, BIGINT, TEXT, VARCHAR, NUMERIC = 23, 20, 25, 1043, 1700
@@ -517,3 +519,37 @@ def test_the_catalog_is_not_read_where_all_columns_are_sent() -> None:
     )
 
     assert known.withheld(said(KEY, OWNER, NOTE)) == []
+
+
+def test_the_catalog_is_not_asked_for_the_shape_of_a_statement_until_its_table_goes() -> None:
+    """A reading of now may be younger than the statement."""
+    read: list[TableId] = []
+    stream = Relations(
+        {ID: ACCOUNT},
+        read_catalog=read.append,  # type: ignore[arg-type]
+        wanted=lambda _: True,
+        new_tables_are_complete=True,
+    )
+    for change, reads in (
+        (ShapeChange(None, ACCOUNT, "CREATE TABLE"), 0),
+        (ShapeChange(ACCOUNT, None, "DROP TABLE"), 1),
+    ):
+        stream.apply(StatementChanges((change,), Origin.TRIGGER))
+        stream.resolve(said(KEY, OWNER))
+
+        assert len(read) == reads
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kinds"),
+    [
+        pytest.param((), (OWNER,), [], id="the first column"),
+        pytest.param((N1, N3), (N1, replace(N2, number=4), OWNER), ["suspected"], id="one unread"),
+    ],
+)
+def test_a_column_at_the_end_of_a_table_whose_last_one_stayed_was_added(
+    before: tuple[Column, ...], after: tuple[Column, ...], kinds: list[str]
+) -> None:
+    found = difference(replace(table(*before), key=()), replace(table(*after), key=()))
+
+    assert [gap.kind for gap in found.holes] == kinds

@@ -283,14 +283,33 @@ def test_accept_gap_loads_again_also_where_nothing_differs_here() -> None:
     assert "make" in world.done
 
 
-def test_accept_gap_goes_on_where_the_cuts_are_gone() -> None:
+@pytest.mark.parametrize(("newest", "before"), [(77, 77), (0, 1)])
+def test_accept_gap_goes_on_where_the_cuts_are_gone(newest: int, before: int) -> None:
     world = World(first=40)
 
-    go(world, replace(WANTED, accept_gap=True, newest_epoch=77))
+    go(world, replace(WANTED, accept_gap=True, newest_epoch=newest))
 
     (wrote,) = world.started
-    assert (wrote.head.n, wrote.head.epoch, wrote.prev) == (1, 78, Prev(77, 0, 0))
+    assert (wrote.head.n, wrote.head.epoch, wrote.prev) == (1, before + 1, Prev(before, 0, 0))
     assert wrote.continues is False
+
+
+def test_cuts_that_go_while_the_slot_is_waited_for_stop_before_anything_is_fenced() -> None:
+    world = running()
+    world.takes = [False]
+
+    with pytest.raises(CutsBroken, match="are gone"):
+        drive(take_over(world, world, WANTED), lambda _: world.records.clear())
+    assert "fence" not in world.done
+
+
+def test_no_slot_is_made_in_the_place_of_one_that_is_not_ours() -> None:
+    world = running()
+    world.the_slot = replace(SLOT, plugin="test_decoding")
+
+    with pytest.raises(SlotMismatch):
+        go(world, replace(WANTED, accept_switch=True))
+    assert "make" not in world.done
 
 
 @pytest.mark.parametrize(("newest", "epoch"), [(77, 6), (4, 5)])
