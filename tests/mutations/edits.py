@@ -389,12 +389,14 @@ def _calls(node: ast.Call) -> Iterator[Variant]:
     if name in _OTHERS:
         new = copy.deepcopy(node)
         new.func = (
-            ast.Attribute(node.func.value, _OTHERS[name]) if is_method else ast.Name(_OTHERS[name])
-        )  # type: ignore[attr-defined]
+            ast.Attribute(node.func.value, _OTHERS[name], ast.Load())  # type: ignore[attr-defined]
+            if is_method
+            else ast.Name(_OTHERS[name], ast.Load())
+        )
         new.keywords = [] if name == "sorted" else new.keywords
         yield new, f"{_OTHERS[name]} for {_text(node)}"
     if name == "append" and is_method:
-        first = ast.Attribute(node.func.value, "insert")  # type: ignore[attr-defined]
+        first = ast.Attribute(node.func.value, "insert", ast.Load())  # type: ignore[attr-defined]
         new = ast.Call(first, [ast.Constant(0), *node.args], [])
         yield new, f"first, not last: {_text(node)}"
     if name in _UNCALLED and is_method and not node.args:

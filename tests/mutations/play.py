@@ -30,7 +30,7 @@ from tests.mutations.edits import Edit
 
 ROOT: Final = Path(__file__).parents[2]
 AT_ONCE = 2
-_SILENCE: Final = 60  # seconds without a test's end
+_SILENCE: Final = 180  # seconds without a test's end
 _SLOWER: Final = 6  # times that a test may take what it took
 _MEMORY: Final = 3 << 30  # bytes more than there are
 
@@ -105,7 +105,10 @@ class PlayingOne:
         self._tests, self._seconds, self._say = tests, seconds, say
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run them in their order."""
+        """Run them in their order; a module that cannot be imported is noticed, too."""
+        if session.testsfailed:
+            self._say("failed to be imported\n")
+            os._exit(0)
         items = {item.nodeid: item for item in session.items}
         run([items[test] for test in self._tests if test in items], self._seconds, self._say)
         return True
@@ -171,8 +174,10 @@ def _fork(
     resource.setrlimit(resource.RLIMIT_AS, (used + _MEMORY, used + _MEMORY))
     try:
         play(edit, tests, lambda text: _write(writing, text))
-    except BaseException as error:  # noqa: BLE001  an edit may do anything
-        _write(writing, f"failed {type(error).__name__}\n")
+    except SystemExit:  # a conftest imports it
+        _write(writing, "failed to be imported\n")
+    except BaseException as error:  # noqa: BLE001  ours: what an edit does, a test says
+        _write(writing, f"broken {type(error).__name__}: {error}\n")
     os._exit(0)
 
 
@@ -184,6 +189,8 @@ def _ended(child: _Child) -> Played:
     _, status = os.waitpid(child.pid, 0)
     lines = child.said.splitlines()
     failed = [line.partition(" ")[2] for line in lines if line.startswith("failed ")]
+    if broken := [line for line in lines if line.startswith("broken ")]:
+        raise RuntimeError(f"{child.edit.name}: {broken[0]}")
     if failed:
         by = failed[0]
     elif os.WIFSIGNALED(status):

@@ -2,6 +2,8 @@
 
 import ast
 
+import pytest
+
 from tests.mutations.edits import edits
 from tests.mutations.generated import all_edits, equivalent
 
@@ -17,6 +19,8 @@ def f(self, low, position, resume, end_lsn, segment, upto, rows, at):
     rows = bisect_right(rows, at)
     marks = {**segment.inexact, **upto.inexact}
     self.note("said")
+    rest = [*sorted(marks), *rows.strip().partition("-")]
+    rest.append(any(rest))
     return True
 """
 
@@ -56,6 +60,16 @@ def test_an_edit_changes_the_tree() -> None:
     edit.apply()
 
     assert ast.unparse(tree) == "def f(a):\n    return a <= 1"
+
+
+@pytest.mark.parametrize("name", [edit.name for edit in edits("f.py", ast.parse(TEXT))])
+def test_an_edited_text_compiles(name: str) -> None:
+    """Or whoever plays it fails, and no test has noticed anything."""
+    tree = ast.parse(TEXT)
+
+    next(edit for edit in edits("f.py", tree) if edit.name == name).apply()
+
+    compile(ast.fix_missing_locations(tree), "f.py", "exec")
 
 
 def test_edits_that_are_excused_are_still_made() -> None:
