@@ -279,7 +279,6 @@ class Rereads:
             return table
         self.let_go()  # it is not captured now: renamed, or to be captured again
         self._not_before[table] = now + 10 * self._look_seconds
-        self._line_up()
         return None
 
     def _look(self) -> None:

@@ -64,7 +64,7 @@ def cut(text: str) -> list[Word]:
         kind, start, at = match.lastgroup, at, match.end()
         if kind == "comment":
             end = text.find("*/", at) if comments_end else -1
-            comments_end = end >= 0  # if one is not closed, none after it is
+            comments_end = end != -1  # if one is not closed, none after it is
             if comments_end:
                 at = end + 2
                 continue
@@ -181,7 +181,7 @@ class Words:
         """Take all up to one of these keywords outside of brackets, or the end."""
         start, depth = self._at, 0
         while self:
-            is_type = self._at > start and self._words[self._at - 1].text == "::"
+            is_type = self._words[self._at - 1].text == "::"
             if not depth and not is_type and self.look().upper in keywords and self._at > start:
                 break
             depth += self._bracket(self._at)

@@ -91,7 +91,6 @@ class Turn:
             writer_state, known = result.writer_state, restated
         else:
             writer_state, known = self._shapes(result)
-        self.changed.clear()
         if stream:
             self._loop(result, writer_state, known, progress).run()
 

@@ -122,8 +122,8 @@ class SqlType:
 def zero(avro: AvroType) -> Any:
     """Return the least value of an Avro type.
 
-    >>> zero("int"), zero({"type": "array", "items": "string"})
-    (0, [])
+    >>> zero("int"), zero("boolean"), zero({"type": "array", "items": "string"})
+    (0, False, [])
     """
     name = avro.get("connect.name", "") if isinstance(avro, dict) else ""
     if name == "org.apache.kafka.connect.data.Decimal":

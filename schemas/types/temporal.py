@@ -153,6 +153,8 @@ def zoned(text: str, digits: int = 6) -> str:
 
     >>> zoned("2024-05-01 12:00:00.5+00"), zoned("2024-05-01 12:00:00+02:30", 0)
     ('2024-05-01T12:00:00.500000Z', '2024-05-01T09:30:00Z')
+    >>> zoned("0001-01-01 12:00:00+02:30", 0), zoned("9999-12-31 12:00:00-02:30", 0)
+    ('0001-01-01T09:30:00Z', '9999-12-31T14:30:00Z')
     """
     if text[-3:] == "+00" and text[10:11] == " ":
         return f"{text[:10]}T{_padded(text[11:-3], digits)}Z"
@@ -195,7 +197,7 @@ def _zoned_time(text: str) -> str:
     if text.endswith("+00") and _TIME.fullmatch(text[:-3]):
         return text[:-3] + "Z"
     cut = max(text.rfind("+"), text.rfind("-"))
-    if cut < 0:
+    if cut == -1:
         raise NotRepresentable
     total = (micros_of_day(text[:cut]) - _offset(text[cut:])) % _DAY
     raise NotRepresentable(_time_text(total) + "Z")

@@ -110,16 +110,19 @@ def test_a_table_of_every_type_twice_is_avro_for_both_libraries(nullable: bool) 
 
 
 def test_other_alphabets_keep_their_real_name_as_well() -> None:
-    table = TableSchema(TableId("public", "账户"), (Column("金额", 23), Column("2nd", 1082)))
+    table = TableSchema(TableId("public", "账户"), (Column("金额", 23), Column("2nd", 1082), Column("点", 600)))
 
     schema = envelope_schema("bank", table)
 
     assert schema["namespace"] == "bank.public._u8d26_u6237"
-    amount, second = schema["fields"][0]["type"][1]["fields"]
+    amount, second, point = schema["fields"][0]["type"][1]["fields"]
     assert amount["name"] == "_u91d1_u989d"
     assert amount["type"][1]["connect.parameters"] == {"__debezium.source.column.name": "金额"}
     assert second["name"] == "_u0032nd"
     assert second["type"][1]["connect.name"] == "io.debezium.time.Date"
+    assert second["type"][1]["connect.parameters"] == {"__debezium.source.column.name": "2nd"}
+    # A record may stand a second time, by its name, and then has no place for it.
+    assert "__debezium.source.column.name" not in point["type"][1].get("connect.parameters", {})
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=20))

@@ -34,6 +34,17 @@ def test_any_spelling_becomes_one(text: str, same: str) -> None:
     assert written(text) == same
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["xid8", "inet", "macaddr8", "circle", "pg_lsn", "timetz", "bool", "varbit", "tsrange",
+     "daterange", "int8multirange", "tstzmultirange", "abstime", "hash32", "int1", "regclass",
+     "regrole", "regconfig", "aclitem"],
+)  # fmt: skip
+def test_names_of_the_servers_own_types_have_no_quotes(name: str) -> None:
+    assert written(name) == name
+    assert written(f'"{name}"') == f'"{name}"'
+
+
 def test_each_type_of_the_table_of_types_is_a_name() -> None:
     for entry in BY_OID.values():
         assert parse(entry.name).bare
@@ -42,7 +53,7 @@ def test_each_type_of_the_table_of_types_is_a_name() -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "int4 OWNER TO mallory", "int4; DROP TABLE t", "integer DEFAULT f()", "numeric(f())",
-     "numeric(10,2", "numeric(1.5)", "a.b.c", "integer[", "integer[1", "integer[x]", "numeric()",
+     "numeric(10,2", "numeric(10,-", "numeric(1.5)", "a.b.c", "integer[", "integer[1", "integer[x]", "numeric()",
      "integer[][][][][][][]", "interval day (3) to", "timestamp with time", "'a'", "(integer)",
      "integer -- so", "text COLLATE x", "x" * 3000],
 )  # fmt: skip

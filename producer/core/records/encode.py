@@ -264,7 +264,7 @@ def _spelling(column: Column) -> str:
 def _is_free(column: Column) -> bool:
     """Say whether the type leaves the spelling to the value: numeric(5,2) and char(3) do not."""
     said = column.user_type
-    return (column.type_mod if said is None else said.type_mod) < 0
+    return (column.type_mod if said is None else said.type_mod) == -1
 
 
 # Types by name -> the one spelling of a value that has several.

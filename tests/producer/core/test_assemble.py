@@ -11,6 +11,7 @@ import pytest
 
 from producer.core.changes import (
     Begin,
+    Cells,
     Insert,
     Logical,
     Lost,
@@ -35,7 +36,7 @@ from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers.records import Trust
 from schemas.control import Hole, Origin
 from schemas.positions import CommitKey, Lsn
-from schemas.tables import Column, TableId
+from schemas.tables import UNCHANGED, Column, TableId
 from tests.producer.core.assembling import (
     ACCOUNT,
     ACCOUNTS,
@@ -237,6 +238,27 @@ def test_undecodable_bytes_that_were_not_kept_stop_the_stream() -> None:
         Play().transaction(Undecoded(b"?", "unknown letter"))
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        Insert(ACCOUNTS, [b"1"]),
+        Insert(ACCOUNTS, [b"1", b"Alice", b"x"]),
+        Update(ACCOUNTS, "O", [b"1"], [b"1", b"Alice"]),
+    ],
+)
+def test_a_row_of_another_width_than_its_table_stops_the_stream(row: Message) -> None:
+    with pytest.raises(DecodeError, match="does not fit its relation"):
+        Play().transaction(row)
+
+
+def test_a_long_key_value_that_is_not_sent_again_is_that_of_the_old_row() -> None:
+    binding = replace(Play().publish(ACCOUNT), key_at=(0, 1))
+    old: Cells = [b"1", b"Alice"]
+
+    assert binding.moved(old, [UNCHANGED, b"Bob"]) == ([b"1", b"Bob"], old)
+    assert binding.moved(old, [b"1", UNCHANGED]) == (old, None)
+
+
 def test_rows_that_are_sent_again_and_were_not_delivered_stop_the_stream() -> None:
     parts = [DeliveredPart(RESUME, (), {TOPIC})]
     play = Play(redelivery=Redelivery(RESUME, confirmed=100, parts=parts, topics={ID: TOPIC}))
@@ -246,7 +268,7 @@ def test_rows_that_are_sent_again_and_were_not_delivered_stop_the_stream() -> No
 
 
 @pytest.mark.parametrize(
-    "outside", [Lost("", "", "seen", "why"), StatementChanges((), Origin.TRIGGER)]
+    "outside", [Lost("", "", "seen", "why"), StatementChanges((), Origin.TRIGGER), insert(2)]
 )
 def test_what_follows_a_transaction_that_was_delivered_is_not_passed_over(outside: Any) -> None:
     play = Play()

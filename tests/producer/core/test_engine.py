@@ -821,3 +821,15 @@ def test_a_drop_that_waits_does_not_take_the_note_of_a_table_that_came_after_it(
     play.acknowledge((*A0, 10)).durable(3, 4)
 
     assert dict(play.engine.loads) == {table: PENDING}
+
+
+def test_a_source_that_does_not_wait_is_told_no_idle_position_at_once() -> None:
+    """Also where rows come first, so that the turn begins without a heartbeat."""
+    play = Playbook()
+    play.engine = Engine(play.engine.lend(), Limits(), plain_tally())
+
+    play.feed(rows(1)).at(play.now).feed(ended(1, 1), InputDrained()).acknowledge((ACCOUNT, 0, 5))
+    play.durable(*range(len(play.cuts)))
+
+    play.feed(PositionReached(9_000)).at(play.now + 1).expect()
+    play.feed(PositionReached(9_000, is_urgent=True)).kinds(WriteCuts)

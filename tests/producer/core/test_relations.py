@@ -64,6 +64,13 @@ def test_a_row_of_a_relation_that_was_not_described_is_refused() -> None:
     assert known.look_up(16385) == said(KEY, OWNER)
 
 
+def test_a_source_may_begin_and_end_to_describe_statements() -> None:
+    stream = relations(ACCOUNT, ACCOUNT)
+    for is_on in (True, False):
+        stream.describe_statements(is_on=is_on)
+        assert stream.reports_ddl is is_on
+
+
 def test_wanted_is_asked_by_name() -> None:
     known = relations(None, None)
 

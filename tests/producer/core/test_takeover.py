@@ -303,6 +303,25 @@ def test_cuts_that_go_while_the_slot_is_waited_for_stop_before_anything_is_fence
     assert "fence" not in world.done
 
 
+def test_a_slot_that_is_given_up_while_it_is_waited_for_is_not_taken() -> None:
+    world = running()
+    world.takes = [False]
+
+    with pytest.raises(SlotInvalid):
+        drive(
+            take_over(world, world, WANTED),
+            lambda _: setattr(world, "the_slot", replace(SLOT, invalid="wal_removed")),
+        )
+
+
+def test_accept_switch_keeps_a_slot_that_has_what_comes_next() -> None:
+    world = running()
+
+    go(world, replace(WANTED, accept_switch=True))
+
+    assert "make" not in world.done
+
+
 def test_no_slot_is_made_in_the_place_of_one_that_is_not_ours() -> None:
     world = running()
     world.the_slot = replace(SLOT, plugin="test_decoding")

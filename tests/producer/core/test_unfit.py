@@ -8,6 +8,7 @@ from producer.core.changes import (
 from producer.core.events import (
     TransactionEnded,
 )
+from producer.core.records.transaction_topic import Counted
 from producer.core.unfit import WHY, Unfit
 from producer.errors import RowTooLarge, Unsupported
 from schemas.control import Hole
@@ -76,3 +77,22 @@ def test_a_key_that_cannot_be_written_makes_its_row_unfit() -> None:
     with pytest.raises(Unsupported, match="quarantine") as caught:
         Play(keyed=True, partitions=3).transaction(Insert(ACCOUNTS, [b"no number", b"x"]))
     assert "no number" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("size", "is_kept"), [((1 << 17) - 1, True), (1 << 17, False)])
+def test_cells_are_kept_that_fit_into_a_record_whatever_their_bytes_become(
+    size: int, is_kept: bool
+) -> None:
+    aside: list[Unfit] = []
+
+    Play(max_row_bytes=300, aside=aside).transaction(insert(1, b"x" * size))
+
+    assert [(u.size, bool(u.content)) for u in aside] == [(size + 1, is_kept)]
+
+
+def test_an_event_that_was_not_counted_is_not_taken_back() -> None:
+    counted = Counted("700:99")
+
+    counted.take_back("public.account", 0)
+
+    assert (counted.total, counted.of) == (0, {})

@@ -241,6 +241,34 @@ def test_arrays_of_such_types() -> None:
     assert entry.dump([[19844, None]], column) == '{"{2024-05-01,NULL}"}'
 
 
+def test_arrays_of_built_in_types_follow_the_options_of_their_elements() -> None:
+    column = Column("v", 1231)
+    as_text = type_of(column, TypeOptions(decimal_handling="string"))
+    assert as_text.load("{1.50}", column) == ["1.50"]
+    assert type_of(column) is BY_OID[1231]
+
+
+@pytest.mark.parametrize(
+    ("column", "whole", "beyond"),
+    [
+        (Column("n", 1700, numeric_mod(3, 1)), ["-99.9", "99.9"], ["-100.0", "100.0"]),
+        (
+            Column("i", 1186),
+            ["-2562047788:00:54.775807", "2562047788:00:54.775807"],
+            ["-2562047788:00:54.775808", "2562047788:00:54.775808"],
+        ),
+    ],
+)
+def test_a_value_outside_of_its_type_is_not_cut(
+    column: Column, whole: list[str], beyond: list[str]
+) -> None:
+    entry = type_of(column)
+    assert [entry.dump(entry.load(text, column), column) for text in whole] == whole
+    for text in beyond:
+        with pytest.raises(NotRepresentable):
+            entry.load(text, column)
+
+
 @pytest.mark.parametrize("kind", ["c", "r", "m", "b"])
 def test_other_types_of_users_are_their_text(kind: str) -> None:
     said = UserType(kind, "pair")
