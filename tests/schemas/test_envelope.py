@@ -110,7 +110,9 @@ def test_a_table_of_every_type_twice_is_avro_for_both_libraries(nullable: bool) 
 
 
 def test_other_alphabets_keep_their_real_name_as_well() -> None:
-    table = TableSchema(TableId("public", "账户"), (Column("金额", 23), Column("2nd", 1082), Column("点", 600)))
+    table = TableSchema(
+        TableId("public", "账户"), (Column("金额", 23), Column("2nd", 1082), Column("点", 600))
+    )
 
     schema = envelope_schema("bank", table)
 

@@ -1,0 +1,97 @@
+"""A turn of `run` up to its stream: what it waits for, and what it takes back first."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from producer.core.loop import Progress
+from producer.core.ports import RunObserver, ShutdownRequested
+from producer.core.router import table_key
+from producer.core.turn import Turn
+from schemas.control import SchemaChange
+from tests.producer.core.streaming import Clock, Options
+from tests.producer.core.takeover_world import WANTED, World, running
+from tests.producer.core.test_ddl_log import A, Topic, change, shape
+
+OLD = shape(A, "x")
+
+
+class Codec(Topic):
+    """Reads the ddl topic, and has put one subject right."""
+
+    def repair(self, prefix: str) -> list[str]:
+        return [f"{prefix}.x"]
+
+
+@dataclass
+class Play:
+    """A turn over the small world of takeovers, and what came of it."""
+
+    world: World = field(default_factory=running)
+    ddl: list[SchemaChange | None] = field(default_factory=lambda: [change(None, OLD, epoch=1)])
+    leaves: bool = False
+    notes: list[str] = field(default_factory=list)
+    changes: list[SchemaChange] = field(default_factory=list)
+    written: list[Any] = field(default_factory=list)
+
+    def run(self) -> None:
+        world: Any = self.world
+        world.keep_alive, world.positions_are_csns = (lambda: None), False
+        codec: Any = Codec(self.ddl)
+        parts: Any = self
+        observer = RunObserver(
+            on_step=lambda _: None,
+            on_load=lambda _table, _done, _of: None,
+            on_note=self.notes.append,
+            stop_asked=lambda _: self.leaves,
+        )
+        Turn(
+            options=Options(), source=world, log=world, ddl=codec, codec=codec, delivery=parts,
+            publisher=parts, quarantine=parts, behind=parts, clock=Clock(), observer=observer,
+            blocking=lambda call, *args, **more: call(*args, **more),
+            wants=lambda _: True, advice=str, changed=[],
+        ).run(WANTED, Progress(), stream=False)  # fmt: skip
+
+    def encode_change(self, made: SchemaChange) -> bytes:
+        self.changes.append(made)
+        return b"%d" % made.ordinal
+
+    def write_now(self, batches: Any, _closing: Any, *, atomic: bool) -> None:
+        self.written.append((batches, atomic))
+
+
+def test_what_is_waited_for_is_said_once_and_what_is_not_is_not() -> None:
+    play = Play()
+    play.world.locks, play.world.takes = [False, False, False], [False, False]
+
+    play.run()
+
+    lock, slot, fence, repaired = play.notes
+    assert lock.startswith("waiting: another run holds the lock")
+    assert slot.startswith("waiting: another connection streams from the slot")
+    assert fence.startswith("fencing older runs")
+    assert repaired.startswith("bank.x: its compatibility")
+    assert play.written == []
+
+
+def test_who_is_asked_to_leave_leaves_before_anything_is_taken() -> None:
+    play = Play(leaves=True)
+
+    with pytest.raises(ShutdownRequested):
+        play.run()
+    assert play.world.done == []
+
+
+def test_a_change_whose_commit_never_came_is_taken_back_before_the_stream_begins() -> None:
+    """Another transaction may get its number, and then it would count, too [H19]."""
+    play = Play()
+    play.ddl.append(change(OLD, shape(A, "x", "y"), epoch=1, seq=2))
+
+    play.run()
+
+    (back,) = play.changes
+    assert (back.epoch, back.seq, back.after) == (1, 1, OLD)
+    (([(record,)], atomic),) = play.written
+    assert (record[0], record[2], atomic) == ("bank.ddl", table_key(A), True)
+    assert record[3] == b"%d" % back.ordinal
