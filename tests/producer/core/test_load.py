@@ -24,6 +24,10 @@ class Kept(Kafka):
     """Keeps the records that it takes."""
 
     records: list[Any] = field(default_factory=list)
+    ahead: list[TableId] = field(default_factory=list)  # whose schemas were registered at once
+
+    def register_ahead(self, tables: Sequence[TableSchema]) -> None:
+        self.ahead += [table.id for table in tables]
 
     def send(self, records: Records, start: int = 0) -> int:
         self.records += records[start:]
@@ -121,7 +125,7 @@ def test_tables_are_loaded_one_by_one_and_each_record_has_the_next_number() -> N
     assert loading.told(B) == [("r", "first_in_data_collection"), ("r", "last")]
     assert (state.head.n, state.head.resume) == (9, 400)
     assert state.loads == {"public.a": "END", "public.b": "END"}
-    assert list(shapes) == [A, B]
+    assert list(shapes) == loading.kafka.ahead == [A, B]
     assert [d for d in loading.did if d[0] == "load"] == [
         ("load", A, 3, 9), ("load", A, 3, 3), ("load", B, 2, 9), ("load", B, 2, 2),
     ]  # fmt: skip
@@ -142,7 +146,7 @@ def test_a_table_that_is_read_again_is_emptied_for_plain_readers_and_moves_the_p
 
     state = loading.loader.again(Tables({A: [rows(1, 2)]}), shape(A), None)
 
-    assert [op for op, _ in loading.told(A)] == ["t", "r", "r"]
+    assert loading.told(A) == [("t", "true"), ("r", "first"), ("r", "last")]
     assert {c.mode for c in loading.loads} == {"AGAIN"}
     assert {c.head.resume for c in loading.loads} == {500} == {state.head.resume}
     first, *_, last = loading.ordinals
@@ -152,15 +156,22 @@ def test_a_table_that_is_read_again_is_emptied_for_plain_readers_and_moves_the_p
 
 def test_a_chunk_ends_with_its_rows_or_its_bytes() -> None:
     parts = [rows(1, 2, 3), rows(4, 5), rows(6)]  # the newest row is held back
+
+    def loaded(tuning: Tuning) -> Loading:
+        loading = Loading(tuning=tuning)
+        loading.loader.first(Tables({A: parts}), [A])
+        return loading
+
+    sizes = [len(r[3]) for r in loaded(Tuning()).kafka.records if r[0] == NAMES.table(A)]
+    assert len(sizes) == 6
     for tuning, chunks in (
         (Tuning(chunk_rows=2), [2, 2, 2]),
         (Tuning(chunk_rows=3), [4, 2]),
         (Tuning(chunk_bytes=1), [2, 2, 1, 1]),
-        (Tuning(), [6]),
+        (Tuning(chunk_bytes=sizes[0] + sizes[1]), [2, 3, 1]),
+        (Tuning(chunk_bytes=sizes[0] + sizes[1] + 1), [4, 2]),
     ):
-        loading = Loading(tuning=tuning)
-
-        loading.loader.first(Tables({A: parts}), [A])
+        loading = loaded(tuning)
 
         assert [n for _, phase, n in loading.steps if phase is LoadPhase.CHUNK] == chunks
 
@@ -183,6 +194,7 @@ def test_steps_share_a_transaction_until_they_are_enough_or_nothing_else_is_writ
         (False, Tuning(chunk_rows=2), [2, 1, 2]),
         (True, Tuning(chunk_rows=2), [5]),
         (True, Tuning(chunk_rows=2, load_steps=2), [2, 2, 1]),
+        (True, Tuning(chunk_bytes=1), [2, 1, 1, 1]),
     ):
         loading = Loading(busy=busy, tuning=tuning)
 

@@ -6,7 +6,7 @@ import pytest
 
 from producer.core.changes import Insert, Lost, Stretch, Truncate, Undecoded
 from producer.core.events import Limits, Walked
-from producer.core.look import Look, Seen, Unchanged
+from producer.core.look import Before, CatalogVersion, Look, Seen, Unchanged
 from producer.core.loop import Progress
 from producer.core.ports import ShutdownRequested, Tuning
 from producer.core.shape_change import ShapeChange, StatementChanges
@@ -764,6 +764,30 @@ def test_a_table_is_read_again_between_two_commits_and_the_stream_goes_on_behind
     ]
     assert not place.is_open
     assert "run: a table is read again" in run.steps
+
+
+def test_the_next_state_says_what_the_catalog_was_at_the_point() -> None:
+    """It replaces what BEGIN said; an older one would suspect what the reading has."""
+    run = Run().passes(1)
+    run.source.looks.append(one_look(500))
+    place = Place(500, shape(A, 1), [b"1", b"Alice"])
+    place.looked = Before(77, "", {1: CatalogVersion("16:7")}, {})
+    run.source.places.append(place)
+    run.then(lambda: run.source.asked.update({A: 4})).passes(11).passes(1)
+    run.reads(described(), *whole(700, insert(2))).passes(1).go()
+
+    states = [cut for cut in run.kafka.cuts if isinstance(cut, State)]
+    assert states[-1].looked is not None
+    assert states[-1].looked.tables == {"1": "16:7"}
+
+
+def test_a_table_that_was_renamed_meanwhile_is_not_read_as_a_new_one() -> None:
+    run = Run(captured=[B])
+    run.source.known = [shape(B, 1)]
+
+    run.passes(1).passes(1).go()
+
+    assert not seen(run, "point")
 
 
 def test_the_stream_stands_still_until_all_before_the_point_is_durable() -> None:

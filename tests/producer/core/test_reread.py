@@ -6,6 +6,7 @@ import pytest
 
 from producer.core.changes import Begin, Commit, Insert, Logical, Mark, Relation
 from producer.core.engine import WriterState
+from producer.core.look import Before
 from producer.core.reread import EVERYTHING, Due, Rereads, asked
 from producer.core.window import UNSEEN, MarkTokens, QuietWindow
 from producer.errors import CdcError, ConnectionLost, NotPermitted, SourceBusy
@@ -160,6 +161,21 @@ class Play:
                 self.rereads.read(cast("Any", None))
         self.rereads.follow({f"public.{n}": "GAP" for n in gaps if n not in self.read}, ())
         return "".join(self.read)
+
+
+def test_the_catalog_at_the_point_is_known_while_the_point_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play, looked = Play(), Before(7, "", {}, {})
+    monkeypatch.setattr(Point, "looked", looked)
+    assert play.rereads.looked is None
+
+    play.rereads.follow({"public.a": "GAP"}, ())
+    play.rereads.make_point({})
+    assert play.rereads.looked is looked
+
+    play.rereads.let_go()
+    assert play.rereads.looked is None
 
 
 class Gone(Play):
