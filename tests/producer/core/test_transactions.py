@@ -27,6 +27,7 @@ from tests.producer.core.assembling import (
     RESUME,
     TOPIC,
     Play,
+    begin,
     blocks,
     change,
     frames,
@@ -187,6 +188,18 @@ def test_the_walker_takes_nothing_before_all_that_was_sent_again_was_compared(st
         transactions.take_back(walk)
 
     assert not transactions.take()
+
+
+def test_where_the_walker_took_a_whole_transaction_none_is_open_or_passed_over() -> None:
+    transactions = Transactions(
+        epoch=1, seq=1, redelivery=Redelivery(200), now_us=lambda: 0, ddl_topic="bank.ddl"
+    )
+    transactions.open(begin(100))
+    assert transactions.is_skipped
+
+    transactions.take_back(Walk(1, [], Lent(Stage.NONE, 1, 0, 0), 0, []))
+
+    assert (transactions.begin, transactions.is_skipped) == (None, False)
 
 
 def test_begin_and_end_say_of_which_epoch_they_are_as_rows_do() -> None:
