@@ -90,6 +90,16 @@ def test_cells_are_kept_that_fit_into_a_record_whatever_their_bytes_become(
     assert [(u.size, bool(u.content)) for u in aside] == [(size + 1, is_kept)]
 
 
+def test_what_is_kept_is_read_as_text_and_bytes_that_are_none_are_escaped() -> None:
+    aside: list[Unfit] = []
+
+    Play(max_row_bytes=30, aside=aside).transaction(insert(1, "Grün".encode() + b"\xff"))
+
+    assert (
+        aside[0].content == r'{"before": null, "after": {"id": "1", "owner": "Grün\\xff"}}'.encode()
+    )
+
+
 def test_an_event_that_was_not_counted_is_not_taken_back() -> None:
     counted = Counted("700:99")
 
