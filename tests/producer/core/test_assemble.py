@@ -29,11 +29,12 @@ from producer.core.events import (
     SchemaUsed,
     TransactionEnded,
 )
-from producer.core.redelivery import DeliveredPart, Redelivery
+from producer.core.redelivery import Delivered, DeliveredPart, Redelivery
 from producer.core.shape_change import StatementChanges
 from producer.errors import DecodeError, HistoryDiffers
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers.records import Trust
+from producer.wire.replication import EPOCH_2000_US
 from schemas.control import Hole, Origin
 from schemas.positions import CommitKey, Lsn
 from schemas.tables import UNCHANGED, Column, TableId
@@ -265,6 +266,17 @@ def test_rows_that_are_sent_again_and_were_not_delivered_stop_the_stream() -> No
 
     with pytest.raises(HistoryDiffers):
         play.feed(begin(200), SentAgain((ID,)))
+
+
+def test_what_is_sent_again_is_over_with_the_end_of_the_last_that_was_delivered() -> None:
+    last = Delivered(RESUME - 8, 700, EPOCH_2000_US + 1_000_000, is_compared=True)
+    parts = [DeliveredPart(RESUME, (last,), {TOPIC})]
+    play = Play(redelivery=Redelivery(RESUME, confirmed=100, parts=parts, topics={ID: TOPIC}))
+    assert not play.assembler.has_compared
+
+    assert play.transaction(insert(1), start=RESUME - 8) == []
+
+    assert play.assembler.has_compared
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,15 @@ from producer.core.records.transaction_topic import Counted
 from producer.core.unfit import WHY, Unfit
 from producer.errors import RowTooLarge, Unsupported
 from schemas.control import Hole
-from tests.producer.core.assembling import ACCOUNTS, FRAMES, Play, frames, insert, positions
+from tests.producer.core.assembling import (
+    ACCOUNTS,
+    FRAMES,
+    Play,
+    frames,
+    insert,
+    positions,
+    records,
+)
 
 
 def test_a_row_above_the_limit_stops_with_its_place_and_without_its_content() -> None:
@@ -23,6 +31,16 @@ def test_a_row_above_the_limit_stops_with_its_place_and_without_its_content() ->
 
     assert "secret" not in str(caught.value)
     assert "max-row-bytes" in caught.value.hint
+
+
+def test_a_row_may_have_as_many_bytes_as_the_limit_says() -> None:
+    (record,) = records(Play().transaction(insert(1)))
+    assert record[3] is not None
+    size = len(record[3])
+
+    assert len(records(Play(max_row_bytes=size).transaction(insert(1)))) == 1
+    with pytest.raises(RowTooLarge):
+        Play(max_row_bytes=size - 1).transaction(insert(1))
 
 
 def test_an_unfit_row_is_put_aside_takes_no_ordinal_and_leaves_a_gap() -> None:

@@ -252,6 +252,7 @@ def test_arrays_of_built_in_types_follow_the_options_of_their_elements() -> None
     ("column", "whole", "beyond"),
     [
         (Column("n", 1700, numeric_mod(3, 1)), ["-99.9", "99.9"], ["-100.0", "100.0"]),
+        (Column("n", 1700), ["9" * 20_000, "-" + "9" * 19_999], ["9" * 20_001, "NaN"]),
         (
             Column("i", 1186),
             ["-2562047788:00:54.775807", "2562047788:00:54.775807"],
