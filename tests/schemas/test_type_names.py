@@ -53,8 +53,8 @@ def test_each_type_of_the_table_of_types_is_a_name() -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "int4 OWNER TO mallory", "int4; DROP TABLE t", "integer DEFAULT f()", "numeric(f())",
-     "numeric(10,2", "numeric(10,-", "numeric(1.5)", "numeric()", "a.b.c", "integer[", "integer[1",
-     "integer[x]",
+     "numeric(10,2", "numeric(10,-", "numeric(10,", "numeric(", "numeric()", "a.b.c", "integer[",
+     "integer[1", "integer[x]", "numeric(1.5)",
      "integer[][][][][][][]", "interval day (3) to", "timestamp with time", "'a'", "(integer)",
      "integer -- so", "text COLLATE x", "x" * 3000],
 )  # fmt: skip
