@@ -23,6 +23,7 @@ cdef enum:
 cdef enum:
     RD_KAFKA_CONSUMER = 1
     RD_KAFKA_RESP_ERR__PARTITION_EOF = -191
+    RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET = -140
 
 
 cdef struct KafkaMessage:  # rd_kafka_message_t
@@ -254,7 +255,7 @@ cdef class RangeConsumer:
         cdef Partition *mine
         cdef KafkaMessage *message
         cdef PackedRows rows = None
-        cdef int64_t records = 0
+        cdef int64_t begin, records = 0
         cdef void *client
         if not 0 <= number < len(self.numbers):
             raise IndexError(number)
@@ -273,6 +274,11 @@ cdef class RangeConsumer:
                     drop_first(mine)
                     continue
                 if message.error:
+                    if is_elsewhere(mine, message):
+                        begin = max(mine.position, mine.spans[mine.span].start)
+                        self._stop(mine)
+                        self._start(mine, begin)
+                        continue
                     self.error = message.error
                     drop_first(mine)
                     return FAILED, records
@@ -400,6 +406,20 @@ cdef bint is_wanted(Partition *mine, int64_t offset) noexcept:
     while mine.span < mine.span_count and offset >= mine.spans[mine.span].end:
         mine.span += 1
     return mine.span < mine.span_count and offset >= mine.spans[mine.span].start
+
+
+cdef bint is_elsewhere(Partition *mine, KafkaMessage *error) noexcept:
+    """Say whether an offset is not there that nobody wants.
+
+    It lies between spans, or librdkafka says it of an earlier start: its queue keeps such errors.
+    """
+    cdef size_t at
+    if error.error != RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET or error.offset < 0:
+        return False
+    for at in range(mine.span, mine.span_count):
+        if max(mine.position, mine.spans[at].start) <= error.offset < mine.spans[at].end:
+            return False
+    return True
 
 
 cdef void drop_first(Partition *mine) noexcept:

@@ -8,12 +8,11 @@ import random
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from schemas.control import Range
@@ -50,6 +49,15 @@ class RandomLog:
     def __post_init__(self) -> None:
         self.client = {"bootstrap.servers": self.bootstrap}
         self.names, self.admin = Topics(self.prefix), AdminClient(self.client)
+        self.cluster = Cluster(self.client)
+        self.plain = {
+            is_committed: Consumer(
+                {**self.client, "group.id": self.prefix, "isolation.level": level,
+                 "enable.partition.eof": True, "enable.auto.commit": False,
+                 "fetch.wait.max.ms": 10},
+            )
+            for is_committed, level in ((True, "read_committed"), (False, "read_uncommitted"))
+        }  # fmt: skip
         self.topics = {self.names.table(table.id): table for table in (A, B)}
         self.places = [(topic, partition) for topic in self.topics for partition in range(2)]
         made = [
@@ -101,24 +109,20 @@ class RandomLog:
 
     def now(self, *, is_committed: bool) -> Found:
         """All that a plain consumer finds from the beginning to the end."""
-        level = "read_committed" if is_committed else "read_uncommitted"
-        consumer = Consumer(
-            {**self.client, "group.id": self.prefix, "isolation.level": level,
-             "enable.partition.eof": True, "enable.auto.commit": False, "fetch.wait.max.ms": 10},
-        )  # fmt: skip
+        consumer, first = self.plain[is_committed], self.cluster.first(self.places)
         found: Found = {place: {} for place in self.places}
-        consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in self.places])
+        consumer.assign([TopicPartition(*place, first[place]) for place in self.places])
         left, until = set(self.places), time.monotonic() + 60
-        with closing(consumer):
-            while left:
-                assert time.monotonic() < until
-                for message in consumer.consume(1_000, 0.05):
-                    place = message.topic(), message.partition()
-                    if message.error() is None:
-                        found[place][message.offset()] = message.value()
-                    else:
-                        assert message.error().code() == KafkaError._PARTITION_EOF
-                        left.discard(place)
+        while left:
+            assert time.monotonic() < until
+            for message in consumer.consume(1_000, 0.05):
+                place = message.topic(), message.partition()
+                if message.error() is None:
+                    found[place][message.offset()] = message.value()
+                else:
+                    assert message.error().code() == KafkaError._PARTITION_EOF
+                    left.discard(place)
+        consumer.assign([])
         for place, rows in found.items():
             self.known[is_committed].setdefault(place, {}).update(rows)
         return found
@@ -177,7 +181,7 @@ class Shares(MessageFetch):
 
 @pytest.mark.parametrize("log", range(2), indirect=True)
 def test_ranges_are_what_a_plain_consumer_finds_or_the_error_says_why_not(log: RandomLog) -> None:
-    cluster = Cluster(log.client)
+    cluster = log.cluster
 
     def opened(kind: type[Fetch]) -> Fetch:
         arguments = {"consumer": Consumer, "now": time.monotonic}
@@ -197,11 +201,7 @@ def test_ranges_are_what_a_plain_consumer_finds_or_the_error_says_why_not(log: R
         try:
             fetches[kind](ranges, content, is_committed=is_committed, stable=stable)
             return content.all()
-        except Incomplete as error:
-            return error
-        except RangeExpired as error:  # it ends a target's applier
-            fetches[kind].close()
-            fetches[kind] = opened(kind)
+        except (Incomplete, RangeExpired) as error:
             return error
 
     def check(ranges: list[Range], found: Found, *, is_committed: bool) -> None:
@@ -247,5 +247,5 @@ def test_ranges_are_what_a_plain_consumer_finds_or_the_error_says_why_not(log: R
     for _ in range(ROUNDS):
         check(log.ranges(found, ends), found, is_committed=True)
     assert all(outcomes[of.__name__] > 10 for of in (Rows, Incomplete, RangeExpired)), outcomes
-    for fetch in fetches.values():
-        fetch.close()
+    for reader in (*fetches.values(), *log.plain.values()):
+        reader.close()

@@ -12,13 +12,14 @@ import os
 import random
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, cimpl
+from confluent_kafka import Consumer, Producer, TopicPartition, cimpl
 
 from producer.native import _native as producing
 from schemas.control import Range
@@ -27,9 +28,10 @@ from schemas.topics import Topics
 from spark_consumers.errors import ApplyError, StreamError
 from spark_consumers.kafka.cluster import Cluster
 from spark_consumers.kafka.content import Content, Decoders
-from spark_consumers.kafka.ranges import Fetch, MessageFetch, NativeFetch, choose
+from spark_consumers.kafka.ranges import COMMON, Fetch, MessageFetch, NativeFetch, choose
 from spark_consumers.model import Rows
 from spark_consumers.native import ConsumerRefused, _native, range_consumer
+from tests.e2e.path import until
 from tests.sim.registry import Value, encode_row, schema_of
 
 NAMES = Topics("bank")
@@ -157,6 +159,29 @@ def test_more_partitions_than_stay_assigned_are_read(log: Log) -> None:
         log.read(ranges[start:])
 
     assert len(log.readers[0]._ahead) == 16  # type: ignore[attr-defined]
+
+
+def test_an_error_of_one_reading_is_not_that_of_the_next(log: Log) -> None:
+    """librdkafka keeps an error that nobody fetched; it is there by the time another has it."""
+    ours, theirs = (log.put(A, partition, *[row(A, 1)] * 5) for partition in (0, 1))
+    for r in (ours, theirs):
+        log.read([ours])
+        native, plain = log.readers
+        assert isinstance(native, NativeFetch)
+        assert isinstance(plain, MessageFetch)
+        for consumer in native._consumers.values():
+            consumer.know([r.topic], 10_000)
+            consumer.want(r.topic, r.partition, [(100, 101)])
+        beyond = TopicPartition(r.topic, r.partition, 100)
+        (consumer,) = plain._consumers.values()
+        consumer.assign([beyond])
+        with closing(Consumer({**log.client, **COMMON, "group.id": "another"})) as another:
+            another.assign([beyond])
+            until(lambda another=another: another.poll(1) is not None, "the error", Event().wait)
+        consumer.assign([])
+
+        for read in (ours, r):
+            assert len(log.read([read]).changes[A.id]) == 5
 
 
 @pytest.mark.parametrize("value", [b"", b"text", b"\0\0\0\0\1", b"\0\xff\0\0\1x"])
