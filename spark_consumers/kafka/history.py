@@ -276,7 +276,7 @@ class History:
         ledger = Ledger(self._source, next_offset=place.state)
         is_begun = False
         while True:
-            for offset, cut in self._cuts(ledger):
+            for offset, cut in self._read_on(place, ledger):
                 if not is_begun and offset != place.state:
                     raise _expired(place, offset)
                 if not is_begun and cut.head.instance != place.instance:
@@ -291,6 +291,12 @@ class History:
             yield None
             replay = self._cuts.replay
             ledger = Ledger(self._source, replay.epoch, replay.n, replay.seq)
+
+    def _read_on(self, place: Standing, ledger: Ledger) -> Iterator[tuple[int, Cut]]:
+        try:
+            yield from self._cuts(ledger)
+        except RangeExpired as error:  # while it was read
+            raise _expired(place, error.where["first"]) from error
 
     def _last(self, version: Version, low: int, end: int) -> tuple[int, Cut] | None:
         """Return the last record that goes no further than a commit."""
@@ -512,7 +518,7 @@ def _begins(cut: Cut, version: Version) -> bool:
     return is_new and Version(cut.head.epoch, 0).before() <= version
 
 
-def _expired(place: Standing, first: int) -> RangeExpired:
+def _expired(place: Standing, first: object) -> RangeExpired:
     return RangeExpired(
         "the cuts behind these commits were deleted",
         hint=_AGAIN,

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 Place: TypeAlias = tuple[str, int]  # topic, partition
 
 END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001  public, in spite of its name
-_RESET: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
+RESET: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 COMMON: Final = {
     "log_level": 2,  # the cluster's own connection reports why it is down
     "enable.auto.commit": False,
@@ -181,7 +181,7 @@ class MessageFetch:
                 if message.offset() >= open_.get(tp, 0):
                     open_.pop(tp, None)
                 return None
-            if error.code() == _RESET and not _is_wanted(message.offset(), spans.get(tp)):
+            if error.code() == RESET and not _is_wanted(message.offset(), spans.get(tp)):
                 return None
             raise _failed(error, spans, self._kafka)
         offset = message.offset()
@@ -377,13 +377,13 @@ def _check_count(found: int, ranges: Sequence[Range]) -> None:
 
 def _is_wanted(offset: int | None, mine: Sequence[Range] | None) -> bool:
     """Say whether a missing offset is one of ours: librdkafka keeps errors of earlier readings."""
-    return bool(mine) and (offset is None or mine[0].start <= offset < mine[-1].end)
+    return mine is not None and (offset is None or mine[0].start <= offset < mine[-1].end)
 
 
 def _failed(
     error: KafkaError, spans: Mapping[Place, Sequence[Range]], cluster: Cluster
 ) -> StreamError:
-    if error.code() in (_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+    if error.code() in (RESET, KafkaError.OFFSET_OUT_OF_RANGE):
         return _expired(spans, cluster)
     return down(KafkaException(error), "rows cannot be read")
 

@@ -34,7 +34,7 @@ from spark_consumers.errors import (
 )
 from spark_consumers.kafka.cluster import Cluster, down
 from spark_consumers.kafka.content import Content, Decoders
-from spark_consumers.kafka.ranges import COMMON, END, SILENCE, NativeFetch, choose
+from spark_consumers.kafka.ranges import COMMON, END, RESET, SILENCE, NativeFetch, choose
 from spark_consumers.kafka.registry import SchemaOf, registry_at
 from spark_consumers.model import Ledger, Rows, Segment
 
@@ -155,13 +155,8 @@ class CutReader:
         low, high = self._cluster.first([place])[place], self._end()
         self._unfit = None
         if ledger.next_offset < low:
-            self._unfit = RangeExpired(
-                "cuts were deleted before they were applied"
-                + ("" if ledger.instance else ", and nothing begins in what is left"),
-                hint=LOAD_AGAIN,
-                first=low,
-                needed=ledger.next_offset,
-            )
+            begins = "" if ledger.instance else ", and nothing begins in what is left"
+            self._unfit = _expired(low, ledger.next_offset, begins)
         elif ledger.next_offset > high:
             self._unfit = TopicReplaced(
                 "the cuts topic ends before the target's place in it",
@@ -230,9 +225,20 @@ class CutReader:
                         continue  # reported before the newest records came
                     self._at = offset
                     return None
-                raise down(KafkaException(error), "cuts cannot be read")
+                if error.code() != RESET or not self._goes_on():
+                    raise down(KafkaException(error), "cuts cannot be read")
             if self._now() > until:
                 raise KafkaDown("the broker is silent", topic=self._topic)
+
+    def _goes_on(self) -> bool:
+        """Go on where the log begins by now; False: what is read next was not deleted."""
+        place = (self._topic, 0)
+        low = self._cluster.first([place])[place]
+        if self._at is None or self._at >= low:
+            return False
+        self._unfit, self._at = _expired(low, self._at), low
+        self._consumer.assign([TopicPartition(*place, low)])
+        return True
 
     def _accept(self, message: Any) -> Cut | None:
         replay = self._replay
@@ -258,6 +264,15 @@ class CutReader:
         except SchemaUnknown as error:
             self._unknown = error
             raise ValueError("of no schema") from error
+
+
+def _expired(first: int, needed: int, more: str = "") -> RangeExpired:
+    return RangeExpired(
+        "cuts were deleted before they were applied" + more,
+        hint=LOAD_AGAIN,
+        first=first,
+        needed=needed,
+    )
 
 
 class RangeReader:

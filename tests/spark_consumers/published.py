@@ -20,7 +20,18 @@ A, B = (
     )
     for name in "ab"
 )
-_TABLES = {TOPICS.table(table.id): table for table in (A, B)}
+WIDE = replace(A, columns=(*A.columns, Column("w", 25)))
+_TABLES = {(TOPICS.table(table.id), table.names()): table for table in (A, B, WIDE)}
+
+
+def schema_id(table: TableSchema) -> int:
+    """The id of the schema of a table's rows."""
+    row = Value(table.id, table.names(), "t", None, 1, 1, 0, 7)
+    return int.from_bytes(encode_row(table, row)[1:5], "big")
+
+
+# The later one is the newer one.
+NARROW_ID, WIDE_ID = schema_id(A), schema_id(WIDE)
 
 
 class Published:
@@ -51,9 +62,7 @@ class Published:
             if isinstance(cut, State):
                 self.state_at = self.last_cut
             self.broker.commit(self.client)
-            for transaction in self.broker.transactions:
-                for place in list(transaction.pending):
-                    self.broker._marker(transaction, place)
+            self.mark()
 
     def placed(self, cut: Cut) -> Cut:
         """Write a cut's rows; return it with what the broker knows."""
@@ -62,16 +71,15 @@ class Published:
             return replace(cut, cluster_id=self.broker.cluster_id, topics=topics)
         cut = replace(cut, head=replace(cut.head, state_from=self.state_at))
         if isinstance(cut, Commits | TableLoad):
-            ids = {r.topic: (self.schema_id(r.topic),) for r in cut.ranges if r.topic in _TABLES}
+            ids = {r.topic: self.schema_ids(r) for r in cut.ranges if r.topic != TOPICS.ddl}
             return replace(cut, ranges=tuple(self.rows(r) for r in cut.ranges), schema_ids=ids)
         return cut
 
-    @staticmethod
-    def schema_id(topic: str) -> int:
-        """The id of the schema of a topic's rows."""
-        table = _TABLES[topic]
-        row = Value(table.id, table.names(), "c", (b"", b""), 1, 1, 0, 7)
-        return int.from_bytes(encode_row(table, row)[1:5], "big")
+    def schema_ids(self, r: Range) -> tuple[int, ...]:
+        """The ids of the schemas of a range's rows, the newest one last."""
+        records = (self.feed.content[r.topic, at] for at in range(r.start, r.end))
+        names = dict.fromkeys(c.columns for c in records if isinstance(c, Change))
+        return tuple(schema_id(_TABLES[r.topic, one]) for one in names)
 
     def rows(self, r: Range) -> Range:
         """Write the records of a range; return it as the broker has it."""
@@ -86,8 +94,23 @@ class Published:
             return encode_change(record)
         after = record.after and tuple(str(cell).encode() for cell in record.after)
         place = (self.feed.epoch, record.seq, record.ordinal)
-        row = Value(_TABLES[topic].id, record.columns, record.op, after, *place, 7)
-        return encode_row(_TABLES[topic], row)
+        table = _TABLES[topic, record.columns]
+        return encode_row(table, Value(table.id, record.columns, record.op, after, *place, 7))
+
+    def abort(self, rows: int) -> None:
+        """Write rows of A in a transaction that comes to nothing."""
+        assert self.broker.begin(self.client)
+        for at in range(rows):
+            row = Value(A.id, A.names(), "c", (b"aborted", b""), self.feed.epoch, 1, at, 7)
+            self.broker.append(self.client, (TOPICS.table(A.id), 0), b"", encode_row(A, row))
+        self.broker.abort(self.client)
+        self.mark()
+
+    def mark(self) -> None:
+        """Write the markers of what was decided."""
+        for transaction in self.broker.transactions:
+            for place in list(transaction.pending):
+                self.broker._marker(transaction, place)
 
     def forget(self, before: int) -> None:
         """What retention does to cuts."""

@@ -6,6 +6,7 @@ Spark itself runs in tests/e2e/test_spark_source.py.
 import json
 import pickle
 import random
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -28,9 +29,19 @@ from spark_consumers.source.options import SourceOptions
 from spark_consumers.source.reader import ChangesReader, ChangesStream
 from spark_consumers.source.rows import OURS
 from spark_consumers.versions import Version
-from tests.sim.ports import TOPICS
-from tests.sim.registry import schema_of
-from tests.spark_consumers.published import A, B, Published, commit, load
+from tests.sim.ports import CUTS, TOPICS
+from tests.sim.registry import Decoded, schema_of
+from tests.spark_consumers.feed import alter, insert, truncate
+from tests.spark_consumers.published import (
+    NARROW_ID,
+    WIDE,
+    WIDE_ID,
+    A,
+    B,
+    Published,
+    commit,
+    load,
+)
 
 _KINDS = {
     "STRING": StringType(),
@@ -42,7 +53,8 @@ _KINDS = {
 
 
 def schema(*names: str) -> StructType:
-    made = {"comment": f"columns as of schema {Published.schema_id(TOPICS.table(A.id))}"}
+    newest = WIDE_ID if "w" in names else NARROW_ID
+    made = {"comment": f"columns as of schema {newest}"}
     return StructType(
         [
             *(StructField(name, StringType()) for name in names),
@@ -52,8 +64,7 @@ def schema(*names: str) -> StructType:
 
 
 def options(source: Published, **more: Any) -> SourceOptions:
-    newest = Published.schema_id(TOPICS.table(A.id))
-    registry = SchemaCache(lambda number: json.dumps(schema_of(number)), lambda _: newest)
+    registry = SchemaCache(lambda number: json.dumps(schema_of(number)), lambda _: NARROW_ID)
     return SourceOptions(A.id, "bank", {}, registry, **more)
 
 
@@ -80,26 +91,35 @@ class Engine:
     ) -> None:
         self._clients = source.clients
         self._options, self._rng, self._gives_start = options, rng, gives_start
+        self.columns = ["id", "v"]  # as load() found them
         self.offsets: list[str] = []
         self.commits = 0
         self.sink: dict[int, list[dict[str, Any]]] = {}
         self._reader: ChangesStream | None = None
 
+    @property
+    def is_new(self) -> bool:
+        """Whether its next run begins with a new reader."""
+        return self._reader is None
+
     def run(self, crashes: float) -> None:
         """Read what there is, and wait for more; raise Crash by chance."""
         try:
             self._run(crashes)
-        except Crash:
+        except (Crash, StreamError) as error:
             assert self._reader is not None
             self._reader.stop()
             self._reader = None
-            raise
+            if not isinstance(error, ShapeChanged):
+                raise
+            self.columns.append("w")
+            self.run(crashes)
 
     def _run(self, crashes: float) -> None:
         reader = self._reader
         if reader is None:
             reader = self._reader = ChangesStream(
-                self._options, schema("id", "v"), clients=self._clients
+                self._options, schema(*self.columns), clients=self._clients
             )
             if self.offsets:
                 newest = json.loads(self.offsets[-1])
@@ -142,61 +162,103 @@ class Engine:
             raise Crash
 
 
+def plain(source: Published) -> list[tuple[Any, ...]]:
+    """What a plain consumer of the table's topic finds, had nothing expired."""
+    values = (Decoded().of(entry) for _, entry in source.broker.decided((TOPICS.table(A.id), 0)))
+    out = []
+    for one in values:
+        if one is not None:
+            cells = dict(
+                zip(one.columns, (cell.decode() for cell in one.after or ()), strict=False)
+            )
+            kind = {"c": "insert", "r": "insert", "t": "truncate"}[one.op]
+            place = int(Version(one.epoch, one.seq)), one.ordinal
+            out.append((*place, kind, *map(cells.get, ("id", "v", "w"))))
+    return sorted(out)
+
+
+def changes_at_random(source: Published, rng: random.Random) -> None:
+    """Go on: commits, some with schema changes, epochs, what is aborted."""
+    feed = source.feed
+    match rng.randrange(8):
+        case 0:
+            feed.heartbeat()
+        case 1:
+            feed.state()
+        case 2:
+            feed.load_again(A, B)
+            load(source, 2)
+        case 3:
+            source.abort(rng.randint(1, 3))
+        case 4:
+            old, new = (A, WIDE) if rng.random() < 0.7 else (WIDE, A)
+            feed.commits(
+                [insert(old, "8", *"xy"[: len(old.columns) - 1]), alter(old, new, epoch=feed.epoch),
+                 insert(new, "9", *"xy"[: len(new.columns) - 1]), insert(B, "1", "x")],
+                [truncate(new)],
+            )  # fmt: skip
+        case _:
+            commit(source, *(rng.choice([0, 1, 2, 4]) for _ in range(rng.randint(1, 4))))
+    source.publish()
+
+
 @pytest.mark.parametrize("gives_start", [False, True])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(25))
 def test_each_commit_is_in_one_batch_once_whatever_crashes(seed: int, gives_start: bool) -> None:
     rng = random.Random(seed)
     source = Published()
     load(source, 3)
     source.publish()
-    start = rng.choice(["snapshot", "latest", Version(1, 0), Version(1, 2)])
+    for _ in range(rng.randrange(8)):
+        changes_at_random(source, rng)
+    here, newest = (source.feed.epoch, source.feed.seq), Version(source.feed.epoch, 0)
+    start = rng.choice(["snapshot", "latest", Version(1, 0), Version(1, 2), Version(*here)])
     size = rng.choice([1, 2, 5, 1_000])
     engine = Engine(source, options(source, start=start, rows=size), rng, gives_start=gives_start)
-    expected: list[tuple[int, int]] = []
-    largest = size
-
-    def wanted(seq: int, rows: int) -> None:
-        if not (isinstance(start, Version) and Version(source.feed.epoch, seq) < start):
-            place = int(Version(source.feed.epoch, seq))
-            expected.extend((place, ordinal) for ordinal in range(rows))
-
-    if start in ("snapshot", Version(1, 0)):
-        wanted(0, 3)
-        largest = max(largest, 3)
-    for _ in range(rng.randint(3, 8)):
+    first = newest if start == "snapshot" else start
+    for _ in range(rng.randint(3, 12)):
         while True:
+            if start == "latest" and not engine.offsets and engine.is_new:
+                first = Version(source.feed.epoch, source.feed.seq + 1)
             try:
                 engine.run(0.2)
                 break
             except Crash:
-                if start == "latest" and not engine.offsets:  # it begins anew
-                    expected.clear()
-        match rng.randrange(6):
-            case 0:
-                source.feed.heartbeat()
-            case 1:
-                source.feed.state()
-            case 2:
-                source.feed.load_again(A, B)
-                expected.append((int(Version(source.feed.epoch, 0)), -1))  # truncate
-                wanted(0, 2)
-                load(source, 2)
-            case _:
-                sizes = [rng.choice([0, 1, 2, 4]) for _ in range(rng.randint(1, 4))]
-                largest = max(largest, *sizes)
-                commit(source, *sizes)
-                for at, n in enumerate(sizes):
-                    wanted(source.feed.seq - len(sizes) + 1 + at, n)
+                if rng.random() < 0.3:  # the source goes on
+                    changes_at_random(source, rng)
+        changes_at_random(source, rng)
+    is_expired = rng.random() < 0.3
+    if is_expired:
+        place = rng.choice([(TOPICS.table(A.id), 0), CUTS])
+        high = source.broker.high(place)
+        source.broker.starts[place] = max(0, high - rng.randrange(1, 12))
+        commit(source, 1)  # where nothing is left, the next record tells
         source.publish()
-    engine.run(0)
+    try:
+        engine.run(0)
+        is_expired = False
+    except RangeExpired:
+        assert is_expired
 
-    batches = [engine.sink[number] for number in sorted(engine.sink)]
-    places = [[(row["_commit_version"], row["_ordinal"]) for row in batch] for batch in batches]
-    assert [place for batch in places for place in batch] == expected
-    full = [batch for batch in places if batch]
+    batches = [
+        [(row["_commit_version"], row["_ordinal"], row["_change_type"],
+          *(row.get(name) for name in ("id", "v", "w"))) for row in engine.sink[number]]
+        for number in sorted(engine.sink)
+    ]  # fmt: skip
+    found = [row for batch in batches for row in batch]
+    assert isinstance(first, Version)
+    again = [
+        (int(Version(epoch, 0)), -1, "truncate", None, None, None)
+        for epoch in range(2, source.feed.epoch + 1)
+    ]
+    wanted = sorted(row for row in (*plain(source), *again) if row[0] >= int(first))
+    assert found == (wanted[: len(found)] if is_expired else wanted)
+    full = [batch for batch in batches if batch]
     assert all(before[-1][0] < after[0][0] or before[-1][0] % 2**40 == 0
                for before, after in pairwise(full))  # fmt: skip
-    assert all(sum(ordinal >= 0 for _, ordinal in batch) <= largest for batch in full)
+    commits = Counter(row[0] for row in found if row[0] % 2**40)  # loads are not divided
+    largest = max(size, *commits.values(), 0)
+    assert all(sum(row[0] % 2**40 > 0 for row in batch) <= largest for batch in full)
 
 
 def test_a_batch_has_its_commits_and_an_end_that_has_not_come_is_an_error() -> None:
