@@ -30,6 +30,7 @@ from gauss_cdc.sandbox.services import (
 )
 from gauss_cdc.sandbox.services.kept import choice
 from spark_consumers.sinks.lakes import places
+from tests.bucket import Bucket, served_bucket
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -229,6 +230,19 @@ def spark(addresses: Addresses) -> Iterator["SparkSession"]:
     yield session
     session.stop()
     shutil.rmtree(warehouse, ignore_errors=True)
+
+
+@pytest.fixture
+def bucket(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """An empty bucket of an S3 server; Spark and the environment know the server."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    with served_bucket() as one:
+        for name, value in one.variables.items():
+            monkeypatch.setenv(name, value)
+        keys = {"fs.s3a.access.key": "anybody", "fs.s3a.secret.key": "anything"}
+        for name, value in {**one.hadoop, **keys}.items():
+            hadoop.set(name, value)
+        yield one
 
 
 def execute(url: str, statement: "sql.Composable | str", *arguments: object) -> None:

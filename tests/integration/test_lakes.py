@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-import uuid
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,12 +18,13 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyarrow.fs import FileSelector, S3FileSystem
+from pyarrow.fs import FileSelector
 
 from schemas.control import Hole, LoadPhase
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.positions import of_reread
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
+from spark_consumers import jvm
 from spark_consumers.errors import Fenced, Incomplete, Superseded, TargetRefused
 from spark_consumers.lake_rows import FrameRows, TableFrames
 from spark_consumers.lakes import read_at
@@ -44,6 +43,7 @@ from spark_consumers.sinks.lakes.marks import TableMarks, read_mark, table_of
 from spark_consumers.sinks.lakes.sink import LakeSink
 from spark_consumers.sinks.lakes.writing import Fitting
 from spark_consumers.sinks.step import FIRST, LAST
+from tests.bucket import Bucket
 from tests.e2e.path import until
 from tests.integration.test_typed_changes import encoded, records
 from tests.spark_consumers.feed import Feed, Tx, alter, delete, insert, truncate, update
@@ -257,37 +257,13 @@ FEW_ROWS = {
 }
 
 
-@pytest.fixture
-def bucket(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An empty bucket of an S3 server; Spark and the environment know the server."""
-    with warnings.catch_warnings(action="ignore"):
-        from moto.server import ThreadedMotoServer
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    url = "http://{}:{}".format(*server.get_host_and_port())
-    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
-    for setting, variable, value in (
-        ("endpoint", "ENDPOINT_URL", url),
-        ("endpoint.region", "REGION", "us-east-1"),
-        ("access.key", "ACCESS_KEY_ID", "anybody"),
-        ("secret.key", "SECRET_ACCESS_KEY", "anything"),
-    ):
-        hadoop.set(f"fs.s3a.{setting}", value)
-        monkeypatch.setenv(f"AWS_{variable}", value)
-    hadoop.set("fs.s3a.path.style.access", "true")
-    name = f"lake-{uuid.uuid4().hex}"
-    S3FileSystem(endpoint_override=url, allow_bucket_creation=True).create_dir(name)
-    yield f"s3a://{name}"
-    server.stop()
-
-
 @pytest.fixture(params=["iceberg"])
 def make_lake(
     request: pytest.FixtureRequest, spark: SparkSession, topic_prefix: str, tmp_path: Path
 ) -> Callable[[str], Lake]:
     """Lakes in a folder, or in a bucket; the session is theirs."""
     kind, _, place = request.param.partition(" ")
-    dsn = f"{request.getfixturevalue('bucket')}/lake" if place else str(tmp_path)
+    dsn = f"{request.getfixturevalue('bucket').url}/lake" if place else str(tmp_path)
     session = spark.newSession()
     settings = FEW_ROWS | places.iceberg_catalog(dsn) if kind == "iceberg" else {}
     for name, value in settings.items():
@@ -305,7 +281,7 @@ def make_lake(
     return make
 
 
-@pytest.mark.parametrize("make_lake", ["iceberg", "delta"], indirect=True)
+@pytest.mark.parametrize("make_lake", ["iceberg in a bucket", "delta"], indirect=True)
 def test_a_second_applier_waits_and_replaces_one_that_is_silent(
     make_lake: Callable[[str], Lake],
 ) -> None:
@@ -346,6 +322,19 @@ def test_a_second_applier_waits_and_replaces_one_that_is_silent(
     looks += OBJECTION
     assert third.start() is not None
     third.close()
+
+
+def test_a_version_in_a_bucket_is_written_over_one_that_came_since(
+    spark: SparkSession, bucket: Bucket
+) -> None:
+    """So one applier writes there, as docs/lakes.md says; Delta's log store writes like this."""
+    place = f"{bucket.url}/_delta_log/1.json"
+    path, files = jvm._file(spark, place)
+    ours = files.create(path, False)
+    ours.write(bytearray(b"ours"))
+    bucket.put("_delta_log/1.json", b"theirs")
+    ours.close()
+    assert jvm.read_text(spark, place) == "ours"
 
 
 @pytest.mark.parametrize("make_lake", ["iceberg in a bucket"], indirect=True)
