@@ -60,7 +60,7 @@ def delivered(
             f" {Lsn(first.resume)} or later is compared with what was delivered"
         )
     exact = _ExactTables(found, loads, topics)
-    reader = _Reader(read, start, range(found.offset + 1, end), upto=head.n)
+    reader = _ToStart(read, start, range(found.offset + 1, end), upto=head.n)
     return _parts(reader, first, found.ends, exact)
 
 
@@ -105,7 +105,7 @@ def _note(found: _Range, loads: Mapping[str, str], at_the_end: Mapping[str, str]
 
 
 def _parts(
-    reader: _Reader, first: Head, ends: Mapping[int, int], exact: _ExactTables
+    reader: _ToStart, first: Head, ends: Mapping[int, int], exact: _ExactTables
 ) -> Iterator[DeliveredPart]:
     """Go forward through the records behind the first one."""
     yield DeliveredPart(min(first.resume, ends.get(first.epoch, first.resume)), (), ())
@@ -117,7 +117,7 @@ def _parts(
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _ToStart:
     """Reads records of cuts up to a START, by the acceptance function."""
 
     read: Callable[[int, int], Records]
