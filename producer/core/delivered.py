@@ -7,7 +7,7 @@ what their loads are at the end of the log, and by what was said of them since. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -60,8 +60,8 @@ def delivered(
             f" {Lsn(first.resume)} or later is compared with what was delivered"
         )
     exact = _ExactTables(found, loads, topics)
-    reader = _ToStart(read, start, range(found.offset + 1, end), upto=head.n)
-    return _parts(reader, first, found.ends, exact)
+    records = _behind(first, read, start, range(found.offset + 1, end), upto=head.n)
+    return _parts(records, first, found.ends, exact)
 
 
 def _look_back(
@@ -105,40 +105,41 @@ def _note(found: _Range, loads: Mapping[str, str], at_the_end: Mapping[str, str]
 
 
 def _parts(
-    reader: _ToStart, first: Head, ends: Mapping[int, int], exact: _ExactTables
+    records: Iterable[tuple[int, Cut]],
+    first: Head,
+    ends: Mapping[int, int],
+    exact: _ExactTables,
 ) -> Iterator[DeliveredPart]:
     """Go forward through the records behind the first one."""
     yield DeliveredPart(min(first.resume, ends.get(first.epoch, first.resume)), (), ())
-    for seq, cut in reader.behind(first):
+    for seq, cut in records:
         upto = ends.get(cut.head.epoch, 1 << 64)
         commits = exact.commits(cut, seq, upto) if isinstance(cut, Commits) else ()
         yield DeliveredPart(min(cut.head.resume, upto), commits, exact.topics)
         exact.follow(cut)
 
 
-@dataclass(frozen=True, slots=True)
-class _ToStart:
-    """Reads records of cuts up to a START, by the acceptance function."""
-
-    read: Callable[[int, int], Records]
-    start: Callable[[], int]
-    offsets: range
-    upto: int  # `n` of the START
-
-    def behind(self, first: Head) -> Iterator[tuple[int, Cut]]:
-        """Yield each record that counts, with the `seq` before it."""
-        replay, offsets = CutReplay.behind(first), self.offsets
-        for low in offsets[::_WINDOW]:
-            for offset, record in self.read(low, min(low + _WINDOW, offsets.stop)):
-                seq = replay.seq
-                if (cut := replay.follow(offset, record)) is not None:
-                    yield seq, cut
-        if replay.suspect is None and replay.n >= self.upto - 1:
-            return
-        if self.start() > offsets.start:
-            raise GroupUnusable("retention removed records of cuts before they were compared")
-        why = replay.suspect or f"after n {replay.n} comes {self.upto}"
-        raise CutsBroken(f"the records of cuts do not follow each other: {why}", hint=LOAD_AGAIN)
+def _behind(
+    first: Head,
+    read: Callable[[int, int], Records],
+    start: Callable[[], int],
+    offsets: range,
+    *,
+    upto: int,
+) -> Iterator[tuple[int, Cut]]:
+    """Yield each record that counts, with the `seq` before it, up to the START of `n` = `upto`."""
+    replay = CutReplay.behind(first)
+    for low in offsets[::_WINDOW]:
+        for offset, record in read(low, min(low + _WINDOW, offsets.stop)):
+            seq = replay.seq
+            if (cut := replay.follow(offset, record)) is not None:
+                yield seq, cut
+    if replay.suspect is None and replay.n >= upto - 1:
+        return
+    if start() > offsets.start:
+        raise GroupUnusable("retention removed records of cuts before they were compared")
+    why = replay.suspect or f"after n {replay.n} comes {upto}"
+    raise CutsBroken(f"the records of cuts do not follow each other: {why}", hint=LOAD_AGAIN)
 
 
 class _ExactTables:
