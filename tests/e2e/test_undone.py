@@ -135,7 +135,9 @@ def test_what_is_undone_is_noticed_and_mended(path: Undone, what: str, how: str)
     path.wait()
 
     until(path.is_mended, "an equal target", time.sleep)
-    assert path.gaps or how == "with triggers", "some statements are described, and exact"
+    # Between the two a look may fall: a column dropped, and one added empty, each exact by itself.
+    is_described = how == "with triggers" or (what, how) == ("a column", "apart")
+    assert path.gaps or is_described
     assert not any("calm" in note for note in path.gaps) or what == "an action"
 
 
