@@ -331,9 +331,10 @@ def _not_logged(options: Options, connection: Connection) -> Iterator[Finding]:
     wanted = [patterns.parse(text) for text in options.include]
     with catalog.asking(connection) as cursor:
         cursor.execute(
-            "SELECT n.nspname, c.relname FROM pg_class c"
+            "SELECT n.nspname, c.relname FROM pg_class c"  # noqa: S608  constants
             " JOIN pg_namespace n ON n.oid = c.relnamespace"
-            " WHERE c.relkind = 'r' AND c.relpersistence = 'u'"
+            " WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'"
+            f" AND NOT {catalog.IS_LOGGED}"
         )
         for schema, name in cursor.fetchall():
             table = TableId(schema, name)
@@ -341,7 +342,7 @@ def _not_logged(options: Options, connection: Connection) -> Iterator[Finding]:
                 yield Finding(
                     Level.WARNING,
                     f"table {table}",
-                    "is unlogged: not captured",
+                    "is unlogged, or one of its partitions is: not captured",
                     "ALTER TABLE … SET LOGGED",
                 )
         cursor.execute(

@@ -163,13 +163,11 @@ class Looked:
     horizon: int  # transactions with a lower id had ended
     publication: str
     tables: Mapping[str, str]  # oid -> version
+    triggers: str = ""  # their version: what describes statements
 
     def is_as(self, other: Looked | None) -> bool:
         """Say whether nothing changed between two looks."""
-        return other is not None and (self.publication, self.tables) == (
-            other.publication,
-            other.tables,
-        )
+        return other is not None and self == replace(other, horizon=self.horizon)
 
     def with_table(self, at: Looked) -> Looked:
         """Take a table as it was at the place where it was read, behind this look."""

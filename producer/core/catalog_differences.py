@@ -93,7 +93,8 @@ def differences(
             can_join = look.is_ours and not reports_ddl
             yield _gone(table, other, publication, reports_ddl=reports_ddl, can_join=can_join)
         elif not seen.is_logged:
-            why = "is UNLOGGED now: its later rows are not in the log; SET LOGGED, and load again"
+            what = "has an UNLOGGED partition" if seen.is_partitioned else "is UNLOGGED now"
+            why = f"{what}: its later rows are not in the log; SET LOGGED, and load again"
             yield Unseen(table.id, why)
         elif seen.is_published and seen.shape is not None:
             yield from _compared(table, seen.shape)

@@ -217,6 +217,8 @@ class CatalogWatch:
 
     def _since(self, before: Before, look: Look, known: Known, told: Told) -> Iterator[Finding]:
         """Compare with the look before: what happened between the two, which one cannot show."""
+        if before.triggers != look.triggers:  # they may have been off: nothing explains the rest
+            told = Told(emptied=told.emptied)
         for table, seen in self._captured(look, known):
             was_seen = seen.oid in before.versions
             if before.publication != look.publication and (was_seen or seen.is_published):
@@ -233,7 +235,7 @@ class CatalogWatch:
 
         It may be altered by the stream just now, and then nothing is found of it in this look.
         """
-        now = Before.at(look.horizon, look.publication, look.tables.values())
+        now = Before.at(look.horizon, look.publication, look.tables.values(), look.triggers)
         if self.before is None:
             return now
         kept = {oid: v for oid, v in self.before.versions.items() if oid in look.tables}

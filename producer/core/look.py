@@ -20,12 +20,12 @@ while, writes all of them under its own id.  So a row from before the look befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple, Self
 
-from producer.core.shape_change import StatementChanges
+from producer.core.shape_change import ShapeChange, StatementChanges
 from schemas.control import Looked
 from schemas.tables import TableId, TableSchema
 
@@ -117,6 +117,7 @@ class Look:
     behind: tuple[TableId, ...] = ()  # rows of these may stand behind a statement, and are not sent
     horizon: int = 0  # each transaction with a lower id had ended
     publication: str = ""  # its version: `oid:xid`
+    triggers: str = ""  # the version of what describes statements; "": nothing does
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +135,16 @@ class Before:
     publication: str
     versions: Mapping[int, CatalogVersion]  # by oid
     files: Mapping[int, int] = field(default_factory=dict)  # leaf -> its file, as far as known
+    triggers: str = ""
 
     @classmethod
     def of(cls, looked: Looked) -> Self:
         """Take what a record of cuts says of it."""
         versions = {int(oid): CatalogVersion.parse(text) for oid, text in looked.tables.items()}
-        return cls(looked.horizon, looked.publication, versions)
+        return cls(looked.horizon, looked.publication, versions, triggers=looked.triggers)
 
     @classmethod
-    def at(cls, horizon: int, publication: str, tables: Iterable[Seen]) -> Self:
+    def at(cls, horizon: int, publication: str, tables: Iterable[Seen], triggers: str = "") -> Self:
         """Take the published tables of a look."""
         published = [seen for seen in tables if seen.is_published and seen.version is not None]
         return cls(
@@ -150,12 +152,13 @@ class Before:
             publication,
             {seen.oid: seen.version for seen in published if seen.version is not None},
             {leaf: file for seen in published for leaf, file in seen.files.items()},
+            triggers,
         )
 
     def looked(self) -> Looked:
         """Return it for a record of cuts."""
         tables = {str(oid): str(version) for oid, version in self.versions.items()}
-        return Looked(self.horizon, self.publication, tables)
+        return Looked(self.horizon, self.publication, tables, self.triggers)
 
     def with_tables(self, at: Before) -> Self:
         """Take tables as they were at a place of their own, behind this look."""
@@ -169,7 +172,8 @@ class Told:
     """What the stream said of tables since a look: it explains what the next one shows."""
 
     emptied: dict[TableId, set[int]] = field(default_factory=dict)  # by which transactions
-    stated: set[TableId] = field(default_factory=set)  # of which statements were described
+    # What described statements did to tables.  One explains that only: another may be hidden.
+    stated: dict[Cause, set[TableId]] = field(default_factory=dict)
     files: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # leaf -> before, after
 
     def empty(self, table: TableId, xid: int) -> None:
@@ -179,9 +183,15 @@ class Told:
     def state(self, statement: StatementChanges) -> None:
         """Take a described statement."""
         for change in statement.changes:
-            self.stated |= {table.id for table in (change.before, change.after) if table}
-            if change.moved is not None:  # of a partition: its root, too
-                self.stated.add(change.moved.table)
+            if change.before and change.after and change.before.id != change.after.id:
+                for tables in self.stated.values():
+                    if change.before.id in tables:
+                        tables.add(change.after.id)
+            for cause in _stated(change, has_files=bool(statement.files)):
+                tables = self.stated.setdefault(cause, set())
+                tables |= {table.id for table in (change.before, change.after) if table}
+                if change.moved is not None:  # of a partition: its root, too
+                    tables.add(change.moved.table)
         for leaf, before, after in statement.files:
             self.files.setdefault(leaf, []).append((before, after))
 
@@ -189,9 +199,11 @@ class Told:
         """Return both."""
         both = Told(
             {table: {*xids} for table, xids in self.emptied.items()},
-            self.stated | later.stated,
-            {leaf: [*steps] for leaf, steps in self.files.items()},
+            files={leaf: [*steps] for leaf, steps in self.files.items()},
         )
+        for each in (self.stated, later.stated):
+            for cause, tables in each.items():
+                both.stated.setdefault(cause, set()).update(tables)
         for table, xids in later.emptied.items():
             both.emptied.setdefault(table, set()).update(xids)
         for leaf, steps in later.files.items():
@@ -207,11 +219,14 @@ class Told:
                 emptied = self.emptied.get(table, set())
                 return all(
                     (each.is_emptied and each.xid in emptied)
-                    or self._leads(each, files.get(each.leaf))
+                    or (
+                        table in self.stated.get(Cause.FILES, ())
+                        and self._leads(each, files.get(each.leaf))
+                    )
                     for each in doubt.rewritten
                 )
-            case _:
-                return table in self.stated
+            case cause:
+                return table in self.stated.get(cause, ())
 
     def _leads(self, now: Rewritten, before: int | None) -> bool:
         """Say whether described statements alone led from one file to another."""
@@ -219,3 +234,25 @@ class Told:
             if before is None or was in {0, before}:
                 before = is_now
         return before == now.file and bool(self.files.get(now.leaf))
+
+
+def _stated(change: ShapeChange, *, has_files: bool) -> Iterator[Cause]:
+    """Name the causes of doubts that a described change is."""
+    before, after = change.before, change.after
+    if has_files:
+        yield Cause.FILES
+    if change.moved is not None or change.holes:
+        yield Cause.PARTS
+    if after is None:
+        return
+    if before is None or before.id != after.id:
+        yield Cause.NAME
+    was = {} if before is None else {column.number: column for column in before.columns}
+    if before is None or any(
+        column.user_type != was[column.number].user_type
+        for column in after.columns
+        if column.number in was
+    ):
+        yield Cause.LABELS
+    if any(column.number not in was for column in after.columns):  # it is sent from here on
+        yield Cause.GENERATED

@@ -16,10 +16,9 @@ import sys
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from pathlib import Path as File
-
-import pytest
 
 from gauss_cdc.config import load
 from gauss_cdc.inspect.places import Endpoints
@@ -33,10 +32,12 @@ from tests.e2e.ddl_play import START
 from tests.e2e.moments import MORE, Moments
 from tests.e2e.path import ask
 from tests.e2e.test_ddl import install
+from tests.services_fixtures import databases
 
 SEQUENCES = int(os.environ.get("GAUSS_CDC_MOMENTS", "12"))
 SEED = int(os.environ.get("GAUSS_CDC_MOMENTS_SEED", "1"))
 EACH = 30  # sequences of one pair of databases
+PAIRS = 4  # at once: they mostly wait
 PATIENCE = 180
 
 TOML = """\
@@ -82,7 +83,7 @@ def unequal(source: str, target: str, inexact: set[str]) -> list[str]:
     return out
 
 
-ROOTS: dict[str, set[str]] = {}  # partitioned tables of a database
+ROOTS: dict[str, set[str]] = {}  # partitioned tables of a database, by its URL
 
 
 def columns(url: str) -> dict[str, set[str]]:
@@ -230,35 +231,56 @@ class Scene:
         return set() if ledger is None else set(ledger.inexact)
 
 
+def play(part: int, addresses: Addresses, folder: File) -> tuple[Counter[str], str]:
+    """Play the sequences of one pair of databases; return what was seen, and what was found."""
+    with databases(addresses) as new_database:
+        seed = SEED + part
+        prefix = f"moments{os.getpid()}x{seed}"
+        scene = Scene(addresses, prefix, new_database(), new_database(), folder, seed)
+        return scene.seen, played(scene, seed, min(EACH, SEQUENCES - part * EACH))
+
+
+def played(scene: Scene, seed: int, count: int) -> str:
+    """Play sequences; return what was found, with what led to it."""
+    at, began = 0, 0
+    try:
+        scene.look()
+        if scene.random.random() < 0.5:
+            install(scene.source, scene.prefix, include=("public.*", "one.*", "two.*"))
+            scene.play.has_triggers = True
+        for at in range(count):  # noqa: B007  it is told
+            began = len(scene.play.done)
+            scene.sequence()
+    except Exception as error:  # noqa: BLE001  with what led to it
+        done = "\n".join(scene.play.done[max(0, began - 30) :])
+        kind = scene.kind or "a list of our own"
+        return (
+            f"seed {seed}, sequence {at}, {kind}, triggers {scene.play.has_triggers}:"
+            f"\n{done}\n{error!r} {error}\n{scene.log.read_text()[-1500:]}"
+        )
+    finally:
+        scene.close()
+    return ""
+
+
 def test_what_is_done_and_undone_at_the_source_is_equal_or_not_called_exact(
     addresses, new_database, tmp_path, capsys
 ) -> None:
     seen: Counter[str] = Counter()
     with suppress(Exception):  # of the cluster: an earlier run may have made it
         ask(new_database(), "CREATE ROLE moments")
-    for part in range(-(-SEQUENCES // EACH)):
-        seed = SEED + part
-        prefix = f"moments{os.getpid()}x{seed}"
-        scene = Scene(addresses, prefix, new_database(), new_database(), tmp_path, seed)
-        try:
-            scene.look()
-            if scene.random.random() < 0.5:
-                install(scene.source, prefix, include=("public.*", "one.*", "two.*"))
-                scene.play.has_triggers = True
-            for at in range(min(EACH, SEQUENCES - part * EACH)):
-                began = len(scene.play.done)
-                try:
-                    scene.sequence()
-                except BaseException as error:  # noqa: BLE001  with what led to it
-                    done = "\n".join(scene.play.done[max(0, began - 30) :])
-                    kind = scene.kind or "a list of our own"
-                    pytest.fail(
-                        f"seed {seed}, sequence {at}, {kind}, triggers {scene.play.has_triggers}:"
-                        f"\n{done}\n{error!r} {error}\n{scene.log.read_text()[-1500:]}",
-                        pytrace=False,
-                    )
-        finally:
-            scene.close()
-            seen += scene.seen
+    finds: list[str] = []
+    with ThreadPoolExecutor(PAIRS) as pairs:
+        parts = [
+            pairs.submit(play, part, addresses, tmp_path) for part in range(-(-SEQUENCES // EACH))
+        ]
+        for part in as_completed(parts):
+            seen_there, found = part.result()
+            seen += seen_there
+            finds += [found] if found else []
+            if SEQUENCES > EACH:
+                with capsys.disabled():
+                    sys.stdout.write(f"\nmoments: {seen['waits']} waits {found}\n")
     with capsys.disabled():
         sys.stdout.write(f"\nmoments: {SEQUENCES} sequences from seed {SEED}: {dict(seen)}\n")
+    assert finds == [], "\n\n".join(finds)

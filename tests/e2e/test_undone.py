@@ -20,6 +20,10 @@ CREATE TABLE t (id int PRIMARY KEY, v int, w text);
 INSERT INTO t SELECT n, n, 'w' FROM generate_series(1, 50) n;
 CREATE TABLE g (id int PRIMARY KEY, v int, w int GENERATED ALWAYS AS (v + 1) STORED);
 INSERT INTO g SELECT n, n FROM generate_series(1, 9) n;
+CREATE TABLE r (id int PRIMARY KEY, v int) PARTITION BY RANGE (id);
+CREATE TABLE r1 PARTITION OF r FOR VALUES FROM (0) TO (10);
+CREATE TABLE r2 PARTITION OF r FOR VALUES FROM (10) TO (99);
+INSERT INTO r SELECT n, n FROM generate_series(1, 50) n;
 CREATE TABLE calm (id int PRIMARY KEY); INSERT INTO calm VALUES (1)
 """
 DEEP = """
@@ -34,12 +38,14 @@ OFF, ON = (
 )
 UNDONE = {
     "an action": [OFF, UPDATE, ON],
-    "a filter": ["ALTER PUBLICATION p SET TABLE t WHERE (id > 20), g, calm", UPDATE,
-                 "ALTER PUBLICATION p SET TABLE t, g, calm"],
-    "a column list": ["ALTER PUBLICATION p SET TABLE t (id, w), g, calm", UPDATE,
-                      "ALTER PUBLICATION p SET TABLE t, g, calm"],
+    "a filter": ["ALTER PUBLICATION p SET TABLE t WHERE (id > 20), g, r, calm", UPDATE,
+                 "ALTER PUBLICATION p SET TABLE t, g, r, calm"],
+    "a column list": ["ALTER PUBLICATION p SET TABLE t (id, w), g, r, calm", UPDATE,
+                      "ALTER PUBLICATION p SET TABLE t, g, r, calm"],
     "a table": ["ALTER PUBLICATION p DROP TABLE t", UPDATE, "ALTER PUBLICATION p ADD TABLE t"],
     "the log": ["ALTER TABLE t SET UNLOGGED", UPDATE, "ALTER TABLE t SET LOGGED"],
+    "the log of a partition": ["ALTER TABLE r1 SET UNLOGGED", "UPDATE r SET v = v + 1",
+                               "ALTER TABLE r1 SET LOGGED"],
     "values of the same type": ["ALTER TABLE t ALTER v TYPE int USING v + 1000"],
     "values of another type": ["ALTER TABLE t ALTER v TYPE text USING 'x' || v",
                                "ALTER TABLE t ALTER v TYPE int USING length(v)"],
@@ -53,7 +59,8 @@ class Undone(Path):
 
     def begin(self, folder: File, addresses, publication: str) -> None:
         ask(self.source, START)
-        execute(self.source, f"CREATE PUBLICATION p {publication}")
+        whole = "WITH (publish_via_partition_root)"
+        execute(self.source, f"CREATE PUBLICATION p {publication} {whole}")
         self.file = configured(
             folder, addresses, self.prefix, self.source, self.target, publication="p"
         )
@@ -84,7 +91,7 @@ class Undone(Path):
 
     def unequal(self) -> list[str]:
         there = ask(self.source, "SELECT attgenerated::text FROM pg_attribute WHERE attname = 'w'")
-        cells = {"t": "id, v, w", "g": "id, v", "calm": "id"}
+        cells = {"t": "id, v, w", "g": "id, v", "r": "id, v", "calm": "id"}
         cells["g"] += "" if ("s",) in there else ", w"
         return [
             name
@@ -116,7 +123,7 @@ def path(addresses, topic_prefix, new_database, tmp_path, request):
     )  # fmt: skip
     with made as path:
         path.begin(
-            tmp_path, addresses, "FOR TABLE t, g, calm" if what in LISTED else "FOR ALL TABLES"
+            tmp_path, addresses, "FOR TABLE t, g, r, calm" if what in LISTED else "FOR ALL TABLES"
         )
         yield path
 
@@ -141,12 +148,16 @@ def test_what_is_undone_is_noticed_and_mended(path: Undone, what: str, how: str)
     assert not any("calm" in note for note in path.gaps) or what == "an action"
 
 
-@pytest.mark.parametrize("what", ["an action", "a filter", "a column list", "a table"])
+LASTING = ["an action", "a filter", "a column list", "a table", "the log of a partition"]
+
+
+@pytest.mark.parametrize("what", LASTING)
 def test_as_long_as_it_lasts_the_table_is_called_not_exact(path: Undone, what: str) -> None:
+    table = "public.r" if what == "the log of a partition" else "public.t"
     path.do(UNDONE[what][:2], together=False)
-    assert "public.t" in path.wait()
-    path.do([UPDATE], together=False)
-    assert "public.t" in path.wait()
+    assert table in path.wait()
+    path.do(UNDONE[what][1:2], together=False)
+    assert table in path.wait()
     path.do(UNDONE[what][2:], together=False)
 
     until(path.is_mended, "an equal target", time.sleep)

@@ -31,6 +31,13 @@ from schemas.types import BY_OID, FIRST_OF_USERS
 
 ROOTS: Final = 130_000  # from here on a partitioned table can be published as one
 _TREES: Final = 120_000  # pg_partition_tree
+# Of a pg_class `c`: are all of its rows in the log?  A partitioned table is as its partitions are.
+# No function of a partition tree: it waits for locks.
+IS_LOGGED: Final = """(c.relpersistence = 'p' AND NOT (c.relkind = 'p' AND EXISTS (
+    WITH RECURSIVE below (oid) AS (
+        SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = c.oid
+        UNION SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
+    SELECT FROM below b JOIN pg_class p ON p.oid = b.oid WHERE p.relpersistence <> 'p')))"""
 
 
 def connect(arguments: ConnectionArguments) -> Connection:
@@ -247,9 +254,9 @@ def _matching(
                 """
                 SELECT n.nspname, c.relname, c.oid, {root}
                 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-                WHERE c.relpersistence = 'p' AND c.relkind = ANY (%s) AND n.nspname !~ %s
+                WHERE {is_logged} AND c.relkind = ANY (%s) AND n.nspname !~ %s
                 """
-            ).format(root=sql.SQL(root)),
+            ).format(root=sql.SQL(root), is_logged=sql.SQL(IS_LOGGED)),
             [["r", "p"] if roots_count else ["r"], SYSTEM],
         )
         rows = cursor.fetchall()
@@ -328,9 +335,9 @@ def table_name(connection: Connection, oid: int) -> TableId | None:
     """The name of a table by oid; None if there is none, or it is not in the log."""
     with asking(connection) as cursor:
         cursor.execute(
-            "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n"
+            "SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n"  # noqa: S608
             " ON n.oid = c.relnamespace WHERE c.oid = %s AND c.relkind IN ('r', 'p')"
-            " AND c.relpersistence = 'p'",
+            f" AND {IS_LOGGED}",
             [oid],
         )
         row = cursor.fetchone()

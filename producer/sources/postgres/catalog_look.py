@@ -36,6 +36,10 @@ WITH ours AS (
     SELECT c.*, n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p', 'c') AND c.relpersistence <> 't' AND n.nspname !~ %(system)s)
 """
+# Our event triggers: one that was altered may have been off for a while.
+_TRIGGERS: Final = """
+    (SELECT string_agg(oid || ':' || xmin::text, ',' ORDER BY oid)
+     FROM pg_event_trigger WHERE left(evtname, 14) = 'gauss_cdc_ddl_')"""
 # Sums of hashes: in no order, and no md5, which a server in FIPS mode refuses.
 _SIGNATURE: Final = f"""
 {_OURS}
@@ -55,7 +59,7 @@ SELECT concat_ws(' ',
     (SELECT sum({{hash}}(concat_ws(',', oid, xmin::text, to_jsonb(p)::text){{seed}}))
      FROM pg_publication p),
     (SELECT sum({{hash}}(concat_ws(',', oid, xmin::text, to_jsonb(r)::text){{seed}}))
-     FROM pg_publication_rel r){{more}})
+     FROM pg_publication_rel r), {_TRIGGERS}{{more}})
 """
 _BY_SCHEMA: Final = """,
     (SELECT sum(hashtextextended(concat_ws(',', xmin::text, to_jsonb(s)::text), 0))
@@ -65,8 +69,8 @@ _BY_SCHEMA: Final = """,
      WHERE EXISTS (SELECT FROM pg_publication_namespace))"""
 _TABLES: Final = f"""
 {_OURS}
-SELECT oid, nspname, relname, relkind::text, relpersistence::text, relispartition
-FROM ours WHERE relkind <> 'c'
+SELECT oid, nspname, relname, relkind::text, {catalog.IS_LOGGED}, relispartition
+FROM ours c WHERE relkind <> 'c'
 """
 
 
@@ -144,6 +148,7 @@ def _look(
         horizon = catalog_versions.horizon(connection)
         if signature == unless:
             return Unchanged(horizon)
+        triggers = _triggers(connection)
         publication = publications.publication(connection, options.publication)
         published = set(publication.whole) if publication else set()
         partly = publication.partly if publication else {}
@@ -153,12 +158,12 @@ def _look(
         via_root = publication is not None and publication.via_root
         missing: list[TableId] = []
         arrived: list[TableId] = []
-        for oid, table, kind, persistence, is_partition in _tables(connection):
+        for oid, table, kind, is_logged, is_partition in _tables(connection):
             seen = Seen(
                 table,
                 oid,
                 kind == "p",
-                persistence == "p",
+                is_logged,
                 table in published,
                 partly=partly.get(table, ""),
             )
@@ -201,6 +206,7 @@ def _look(
         publication is not None and publication.is_ours,
         horizon=horizon,
         publication="" if publication is None else publication.version,
+        triggers=triggers,
     )
 
 
@@ -208,8 +214,9 @@ def baseline(connection: Connection, options: Options, tables: Sequence[TableId]
     """Look at captured tables, in the caller's snapshot: what the next look is compared with."""
     publication = publications.publication(connection, options.publication)
     horizon = catalog_versions.horizon(connection)
+    triggers = _triggers(connection)
     if publication is None:
-        return Before(horizon, "", {})
+        return Before(horizon, "", {}, triggers=triggers)
     wanted = set(tables)
     seen = [
         Seen(table, oid, kind == "p", is_logged=True, is_published=True)
@@ -226,7 +233,7 @@ def baseline(connection: Connection, options: Options, tables: Sequence[TableId]
         now=horizon,
         before=None,
     )
-    return Before.at(horizon, publication.version, found)
+    return Before.at(horizon, publication.version, found, triggers)
 
 
 @contextmanager
@@ -259,7 +266,12 @@ def _signature(connection: Connection) -> str:
     return str(_rows(connection, statement, {"system": SYSTEM})[0][0])
 
 
-def _tables(connection: Connection) -> Iterator[tuple[int, TableId, str, str, bool]]:
+def _triggers(connection: Connection) -> str:
+    """Return the version of our event triggers; "": there are none."""
+    return _rows(connection, f"SELECT {_TRIGGERS}", {})[0][0] or ""
+
+
+def _tables(connection: Connection) -> Iterator[tuple[int, TableId, str, bool, bool]]:
     for oid, schema, name, *rest in _rows(connection, _TABLES, {"system": SYSTEM}):
         yield oid, TableId(schema, name), *rest
 

@@ -17,8 +17,11 @@ from producer.core.look import (
     Unchanged,
 )
 from producer.core.shape_change import ShapeChange, StatementChanges
-from schemas.control import Looked, Origin
+from schemas.control import Hole, Looked, Moved, Origin
+from schemas.tables import UserType
 from tests.producer.core.looks import TABLE, A, B, look, seen
+
+FILES = {Cause.FILES: {A}}
 
 
 def watch() -> CatalogWatch:
@@ -89,7 +92,7 @@ def test_what_happened_since_the_look_before_is_a_gap_each_time(
     for _ in range(2):
         ((text, kind),) = judged(watching, now, **how)
         assert (text, kind) == (f"public.a {cause.value.format(publication='p')}", said)
-    told = Told(stated={A}, files={100: [(6, 7)]})
+    told = Told(stated={cause: {A}}, files={100: [(6, 7)]})
     is_explained = cause is not Cause.ENTRIES
     assert (judged(watching, now, told=told, **how) == []) is is_explained
     assert (judged(watching, now, **how) == []) is is_explained, "perhaps behind the look before"
@@ -103,12 +106,13 @@ def test_what_happened_since_the_look_before_is_a_gap_each_time(
         (Rewritten(100, 7, 500, is_emptied=True), Told(emptied={A: {499}}), False),
         (Rewritten(100, 7, 500, is_emptied=True), Told(emptied={B: {500}}), False),
         (Rewritten(100, 7, 500, is_emptied=False), Told(emptied={A: {500}}), False),
-        (Rewritten(100, 7, 500), Told(files={100: [(6, 7)]}), True),
-        (Rewritten(100, 7, 500), Told(files={100: [(5, 6), (6, 7)]}), True),
-        (Rewritten(100, 7, 500), Told(files={100: [(0, 7)]}), True),
-        (Rewritten(100, 7, 500), Told(files={100: [(6, 7), (7, 8)]}), False),
-        (Rewritten(100, 7, 500), Told(files={101: [(6, 7)]}), False),
-        (Rewritten(100, 7, 500), Told(stated={A}), False),
+        (Rewritten(100, 7, 500), Told(stated=FILES, files={100: [(6, 7)]}), True),
+        (Rewritten(100, 7, 500), Told(stated=FILES, files={100: [(5, 6), (6, 7)]}), True),
+        (Rewritten(100, 7, 500), Told(stated=FILES, files={100: [(0, 7)]}), True),
+        (Rewritten(100, 7, 500), Told(stated=FILES, files={100: [(6, 7), (7, 8)]}), False),
+        (Rewritten(100, 7, 500), Told(stated=FILES, files={101: [(6, 7)]}), False),
+        (Rewritten(100, 7, 500), Told(stated=FILES), False),
+        (Rewritten(100, 7, 500), Told(stated={Cause.FILES: {B}}, files={100: [(6, 7)]}), False),
     ],
 )
 def test_a_file_is_explained_by_what_replaced_it(
@@ -125,7 +129,9 @@ def test_files_are_followed_from_the_one_of_the_look_before() -> None:
     for was, is_explained in ((6, True), (5, False)):  # 5 -> 6 was told by nobody
         watching = watch()
         watching.before = Before(1, "", {100: CatalogVersion()}, {100: was})
-        assert (judged(watching, now, told=Told(files={100: [(6, 7)]})) == []) is is_explained
+        assert (
+            judged(watching, now, told=Told(stated=FILES, files={100: [(6, 7)]})) == []
+        ) is is_explained
 
 
 def test_two_files_need_an_explanation_each() -> None:
@@ -171,11 +177,66 @@ def test_a_look_that_waits_keeps_what_is_told() -> None:
     watching = watch()
     watching.before = Before(1, "", {100: CatalogVersion()})
     watching.take(look(seen(TABLE, doubts=(Doubt(Cause.PARTS),)), lsn=20), {A: TABLE})
-    statement = StatementChanges((ShapeChange(TABLE, TABLE, "ALTER TABLE"),), Origin.TRIGGER)
+    moved = ShapeChange(TABLE, TABLE, "ALTER TABLE", moved=Moved("delete", A, "true"))
+    statement = StatementChanges((moved,), Origin.TRIGGER)
     told = Told()
     told.state(statement)
     assert watching.judge(10, {A: TABLE}, reports_ddl=True, told=told) == []
     assert watching.judge(20, {A: TABLE}, reports_ddl=True) == []
+
+
+ADDED = replace(TABLE, columns=(*TABLE.columns, replace(TABLE.columns[0], name="n", number=9)))
+MOOD = replace(TABLE, columns=(replace(TABLE.columns[0], number=1, user_type=UserType("e", 1)),))
+RENAMED = replace(TABLE, id=B)
+
+
+@pytest.mark.parametrize(
+    ("change", "causes"),
+    [
+        (ShapeChange(TABLE, TABLE, "ALTER TABLE"), set()),
+        (ShapeChange(None, TABLE, "CREATE TABLE"), {Cause.NAME, Cause.LABELS, Cause.GENERATED}),
+        (ShapeChange(TABLE, None, "DROP TABLE"), set()),
+        (ShapeChange(TABLE, RENAMED, "ALTER TABLE"), {Cause.NAME}),
+        (ShapeChange(TABLE, ADDED, "ALTER TABLE"), {Cause.GENERATED}),
+        (
+            ShapeChange(
+                replace(MOOD, columns=(replace(MOOD.columns[0], user_type=None),)), MOOD, "ALTER"
+            ),
+            {Cause.LABELS},
+        ),
+        (
+            ShapeChange(TABLE, TABLE, "ALTER TABLE", moved=Moved("delete", A, "true")),
+            {Cause.PARTS},
+        ),
+        (
+            ShapeChange(TABLE, TABLE, "ALTER TABLE", (Hole("public.a", "seen", "why"),)),
+            {Cause.PARTS},
+        ),
+    ],
+)
+def test_a_described_statement_explains_its_own_change_only(
+    change: ShapeChange, causes: set[Cause]
+) -> None:
+    told = Told()
+    told.state(StatementChanges((change,), Origin.TRIGGER))
+    assert set(told.stated) == causes
+
+
+def test_what_explains_a_table_explains_it_under_its_next_name() -> None:
+    told = Told()
+    moved = ShapeChange(TABLE, TABLE, "ALTER TABLE", moved=Moved("delete", A, "true"))
+    told.state(StatementChanges((moved,), Origin.TRIGGER))
+    told.state(StatementChanges((ShapeChange(TABLE, RENAMED, "ALTER TABLE"),), Origin.TRIGGER))
+    assert told.stated[Cause.PARTS] == {A, B}
+
+
+def test_where_triggers_were_altered_nothing_is_explained() -> None:
+    watching, told = watch(), Told(stated={Cause.PARTS: {A}})
+    watching.before = Before(1, "", {100: CatalogVersion()}, triggers="7:1")
+    for triggers, is_explained in (("7:1", True), ("7:2", False), ("7:2", True)):
+        now = look(seen(TABLE, doubts=(Doubt(Cause.PARTS),)), triggers=triggers)
+        assert (judged(watching, now, told=told) == []) is is_explained
+    assert watching.looked.triggers == "7:2"
 
 
 def test_files_that_a_statement_replaced_are_told_in_their_order() -> None:
