@@ -174,6 +174,7 @@ class Told:
     emptied: dict[TableId, set[int]] = field(default_factory=dict)  # by which transactions
     # What described statements did to tables.  One explains that only: another may be hidden.
     stated: dict[Cause, set[TableId]] = field(default_factory=dict)
+    renamed: list[tuple[TableId, TableId]] = field(default_factory=list)  # before, after
     files: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # leaf -> before, after
 
     def empty(self, table: TableId, xid: int) -> None:
@@ -184,9 +185,7 @@ class Told:
         """Take a described statement."""
         for change in statement.changes:
             if change.before and change.after and change.before.id != change.after.id:
-                for tables in self.stated.values():
-                    if change.before.id in tables:
-                        tables.add(change.after.id)
+                self._rename(change.before.id, change.after.id)
             for cause in _stated(change, has_files=bool(statement.files)):
                 tables = self.stated.setdefault(cause, set())
                 tables |= {table.id for table in (change.before, change.after) if table}
@@ -195,15 +194,24 @@ class Told:
         for leaf, before, after in statement.files:
             self.files.setdefault(leaf, []).append((before, after))
 
+    def _rename(self, before: TableId, after: TableId) -> None:
+        """Let what explains a table explain it under its next name."""
+        self.renamed.append((before, after))
+        for tables in self.stated.values():
+            if before in tables:
+                tables.add(after)
+
     def with_later(self, later: Told) -> Told:
         """Return both."""
         both = Told(
             {table: {*xids} for table, xids in self.emptied.items()},
             files={leaf: [*steps] for leaf, steps in self.files.items()},
         )
-        for each in (self.stated, later.stated):
-            for cause, tables in each.items():
-                both.stated.setdefault(cause, set()).update(tables)
+        both.stated = {cause: {*tables} for cause, tables in self.stated.items()}
+        for before, after in [*self.renamed, *later.renamed]:
+            both._rename(before, after)
+        for cause, tables in later.stated.items():
+            both.stated.setdefault(cause, set()).update(tables)
         for table, xids in later.emptied.items():
             both.emptied.setdefault(table, set()).update(xids)
         for leaf, steps in later.files.items():

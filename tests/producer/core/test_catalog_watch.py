@@ -226,7 +226,11 @@ def test_what_explains_a_table_explains_it_under_its_next_name() -> None:
     told = Told()
     moved = ShapeChange(TABLE, TABLE, "ALTER TABLE", moved=Moved("delete", A, "true"))
     told.state(StatementChanges((moved,), Origin.TRIGGER))
-    told.state(StatementChanges((ShapeChange(TABLE, RENAMED, "ALTER TABLE"),), Origin.TRIGGER))
+    renamed = StatementChanges((ShapeChange(TABLE, RENAMED, "ALTER TABLE"),), Origin.TRIGGER)
+    later = Told()
+    later.state(renamed)
+    assert told.with_later(later).stated[Cause.PARTS] == {A, B}
+    told.state(renamed)
     assert told.stated[Cause.PARTS] == {A, B}
 
 
