@@ -188,7 +188,7 @@ class Assembler:
             match finding:
                 case Described(_, relation):
                     bindings.describe(relation)
-                    bindings.bind(relation.relation, position)
+                    bindings.bind(relation.relation, position, is_shown=True)
                 case Dropped(_, table):
                     bindings.follow(relations.drop(table), position)
                 case Altered(_, before, after, why):

@@ -56,11 +56,14 @@ class Bindings:
         self._relations.describe(relation)
         self._unbind(relation.relation)
 
-    def bind(self, relation_id: int, lsn: int) -> Binding | None:
-        """Resolve a relation's shape; a new shape is sent as DDL before the row."""
+    def bind(self, relation_id: int, lsn: int, *, is_shown: bool = False) -> Binding | None:
+        """Resolve a relation's shape; a new shape is sent as DDL before the row.
+
+        `is_shown`: the catalog shows it, behind all that statements described.
+        """
         relations, transactions = self._relations, self._transactions
         relation = relations.look_up(relation_id)
-        for moved in relations.renamed(relation):
+        for moved in relations.renamed(relation, is_shown=is_shown):
             transactions.hand_over()
             self._record(moved, None, lsn)  # its topic is made with its first row
             self._forget(moved)

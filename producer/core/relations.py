@@ -133,13 +133,14 @@ class Relations:
         """Say whether rows of the table with this name are to be delivered."""
         return self._wanted(table)
 
-    def renamed(self, relation: Relation) -> list[ShapeChange]:
+    def renamed(self, relation: Relation, *, is_shown: bool = False) -> list[ShapeChange]:
         """Return renames and drops that the oids show, where no statement is described.
 
         While a table exists, its oid belongs to no other.  So if a name has another oid, the
-        former table lost that name; an oid with another name is a rename.
+        former table lost that name; an oid with another name is a rename.  `is_shown`: by a look,
+        so no statement is going to describe it.
         """
-        if self._name_table is None or self._reports_ddl:
+        if self._name_table is None or (self._reports_ddl and not is_shown):
             return []
         table_id = TableId(relation.schema, relation.table)
         mine = self._at(relation.relation)

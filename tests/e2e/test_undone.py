@@ -164,6 +164,20 @@ def test_as_long_as_it_lasts_the_table_is_called_not_exact(path: Undone, what: s
     assert path.wait() == {}
 
 
+def test_a_rename_while_the_triggers_are_off_is_followed(path: Undone) -> None:
+    install(path.source, "p")
+    path.catch_up()
+    execute(path.source, "ALTER EVENT TRIGGER gauss_cdc_ddl_end DISABLE")
+    execute(path.source, "ALTER TABLE calm RENAME TO renamed")
+    assert path.wait() == {}
+    execute(path.source, "ALTER EVENT TRIGGER gauss_cdc_ddl_end ENABLE ALWAYS")
+    execute(path.source, "ALTER TABLE renamed ADD w int; INSERT INTO renamed VALUES (2, 3)")
+    assert path.wait() == {}
+
+    assert content(path.source, "renamed") == content(path.target, "renamed")
+    assert ask(path.target, "SELECT to_regclass('calm') IS NULL") == [(True,)]
+
+
 @pytest.mark.parametrize("depth", [300, 700, 718, 730])
 def test_a_statement_below_a_trigger_that_fails_is_seen_in_the_catalog(
     path: Undone, depth: int
