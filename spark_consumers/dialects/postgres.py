@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from schemas import conditions, type_names
@@ -215,7 +216,11 @@ def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Ite
     is_told = _is_told(change)
     renamed = change.renamed if change.renamed or is_told else _renamed(before, after, sql)
     again = {name for name, how in change.values.items() if how == "new"}
-    old = {renamed.get(c.name, c.name): c for c in before.columns}
+    # Read late, the catalog may call a column nullable that was in the key: the target's is not.
+    old = {
+        renamed.get(c.name, c.name): replace(c, nullable=c.nullable and c.name not in before.key)
+        for c in before.columns
+    }
     new = {c.name: c for c in after.columns}
     key = tuple(renamed.get(name, name) for name in before.key)
     uniques = {u.name: tuple(renamed.get(c, c) for c in u.columns) for u in before.unique}

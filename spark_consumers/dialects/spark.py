@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from schemas.control import Moved, Origin, SchemaChange
@@ -104,7 +105,13 @@ def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Ite
         yield f"ALTER TABLE {_table(before.id)} RENAME TO {_table(after.id)}"
     head = f"ALTER TABLE {_table(after.id)}"
     again = {name for name, how in change.values.items() if how == "new"}
-    old = {change.renamed.get(c.name, c.name): c for c in before.columns}
+    # Read late, the catalog may call a column nullable that was in the key: the target's is not.
+    old = {
+        change.renamed.get(c.name, c.name): replace(
+            c, nullable=c.nullable and c.name not in before.key
+        )
+        for c in before.columns
+    }
     gone = [name for name in old if name not in after.names() or name in again]
     come = [c for c in after.columns if c.name not in old or c.name in again]
     for was, name in change.renamed.items():

@@ -153,6 +153,15 @@ def test_a_column_that_may_be_null_now() -> None:
     assert statements(alter(T, firm)) == []
 
 
+def test_a_column_that_leaves_the_key_may_be_null() -> None:
+    """Without triggers a catalog is read late: of another column, which has its name by now."""
+    loose = with_columns(replace(T.columns[0], nullable=True), *T.columns[1:])
+
+    said = statements(alter(loose, replace(loose, key=("a",)), origin=Origin.INFERRED))
+
+    assert HEAD + 'ALTER COLUMN "id" DROP NOT NULL' in said
+
+
 def test_a_key_and_unique_indexes_that_change() -> None:
     other = replace(T, key=("id", "a"), unique=(Unique("t_b_key", ("b",)),))
 
