@@ -40,6 +40,7 @@ GAPS: Final = (
     Gap("a table becomes captured later: its older rows", "seen", "suspected"),
     Gap("SET UNLOGGED, or a name outside of [tables]: later rows", "seen", "seen"),
     Gap("SET UNLOGGED and LOGGED again before anybody looks", "seen", "suspected"),
+    Gap("the same of a partition whose root is published", "suspected", "suspected"),
     Gap("RENAME VALUE of an enum: values of older rows", "", "seen"),
     Gap("the same, and its name back before anybody looks", "", "suspected"),
     Gap("DROP EXPRESSION: older values of a generated column", "seen", "seen"),
