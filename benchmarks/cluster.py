@@ -36,8 +36,8 @@ from report import Report, finish, number, parser
 from rig import GAUSS_CDC, Rig, Settings, ask, program, rig, unique
 
 from gauss_cdc.pack import pack
-from gauss_cdc.sandbox.services.cluster import EventLog, SparkCluster
-from gauss_cdc.sandbox.services.process import Process, ProcessCommand, end_session
+from gauss_cdc_lab.services.cluster import EventLog, SparkCluster
+from gauss_cdc_lab.services.process import Process, ProcessCommand, end_session
 
 _PATIENCE: Final = 1800.0
 _LOOK: Final = 0.2  # seconds: looking costs, too

@@ -22,8 +22,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from gauss_cdc.sandbox.emulator.formats import encoder
-from gauss_cdc.sandbox.emulator.model import PROFILES, Field, Mode, Op, Row, Transaction
+from gauss_cdc_lab.emulator.formats import encoder
+from gauss_cdc_lab.emulator.model import PROFILES, Field, Mode, Op, Row, Transaction
 from producer import native
 from producer.core.assemble import Assembler, AssemblerPorts
 from producer.core.changes import Message

@@ -25,8 +25,8 @@ from typing import Any
 import psycopg2
 
 from gauss_cdc.runtime import jars
-from gauss_cdc.sandbox.services import postgres
-from gauss_cdc.sandbox.services.process import LOOPBACK, free_ports, poll
+from gauss_cdc_lab.services import postgres
+from gauss_cdc_lab.services.process import LOOPBACK, free_ports, poll
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
 from producer.sources.postgres.triggers import install as ddl_triggers

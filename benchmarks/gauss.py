@@ -52,8 +52,8 @@ from workloads import Table, compare_topics, truth
 
 from gauss_cdc.config import load
 from gauss_cdc.inspect.places import Endpoints
-from gauss_cdc.sandbox.demo.disguise import USER, Disguise
-from gauss_cdc.sandbox.services.process import LOOPBACK
+from gauss_cdc_lab.demo.disguise import USER, Disguise
+from gauss_cdc_lab.services.process import LOOPBACK
 from producer.sources.dsn import parse_dsn
 from producer.sources.gauss import slots
 from producer.sources.gauss.connection import GaussConnection

@@ -31,9 +31,9 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from gauss_cdc.config import load
 from gauss_cdc.inspect.places import CutsStanding, Endpoints
-from gauss_cdc.sandbox.services import Addresses, LocalServices, running
-from gauss_cdc.sandbox.services.kept import choice
-from gauss_cdc.sandbox.services.postgres import create_database
+from gauss_cdc_lab.services import Addresses, LocalServices, running
+from gauss_cdc_lab.services.kept import choice
+from gauss_cdc_lab.services.postgres import create_database
 from producer.errors import CdcError
 from schemas.errors import Verdict
 from schemas.positions import Lsn

@@ -30,7 +30,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 from rich.console import Console
 from rich.table import Table
 
-from gauss_cdc.sandbox.services import LocalServices
+from gauss_cdc_lab.services import LocalServices
 from producer.core.events import Record, Records
 from producer.kafka.delivery import Delivery
 from producer.kafka.native_writer import NativeWriter

@@ -1,1 +1,1 @@
-"""Puts both halves together: the command line, inspection, recordings, and the sandbox."""
+"""Puts both halves together: the command line, inspection, and recordings."""

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, Final, NamedTuple, TextIO, cast
 
 import click
@@ -40,7 +41,7 @@ class _Place(NamedTuple):
     does: str  # the first sentence of its own help
 
 
-# A command imports its own layer only: `emulator` needs no source, `apply` no producer.
+# A command imports its own layer only: `apply` needs no producer.
 _COMMANDS: Final = {
     "run": _Place("run", "run", "Source -> Kafka, until stopped."),
     "apply": _Place(
@@ -94,23 +95,18 @@ _COMMANDS: Final = {
         "ddl_group",
         "Schema changes: event triggers of a PostgreSQL source; the effect of a statement.",
     ),
-    "demo": _Place(
-        "local",
-        "demo",
-        "Run everything on this machine: load, kills, and a comparison of source and target.",
-    ),
-    "emulator": _Place(
-        "emulator",
-        "emulator",
-        "A server with GaussDB's protocol: it replays a recording, or presents a PostgreSQL.",
-    ),
-    "services": _Place(
-        "local",
-        "services_group",
-        "Local PostgreSQL, Kafka and registry for a first try; never for production.",
-    ),
     "config": _Place("config", "config_group", "The configuration file."),
 }
+# Of the laboratory, a distribution of its own: its entry points say where they are defined.
+_LABORATORY: Final = {
+    "demo": "Run everything on this machine: load, kills, and a comparison of source and target.",
+    "emulator": (
+        "A server with GaussDB's protocol: it replays a recording, or presents a PostgreSQL."
+    ),
+    "services": "Local PostgreSQL, Kafka and registry for a first try; never for production.",
+}
+_ENTRY_POINTS: Final = "gauss_cdc.commands"
+_LISTED: Final = {name: place.does for name, place in _COMMANDS.items()} | _LABORATORY
 
 
 class _OnDemand(Mapping[str, click.Command]):
@@ -121,16 +117,40 @@ class _OnDemand(Mapping[str, click.Command]):
 
     def __getitem__(self, name: str) -> click.Command:
         if name not in self._found:
-            place = _COMMANDS[name]
-            module = import_module(f"gauss_cdc.commands.{place.module}")
-            self._found[name] = getattr(module, place.name)
+            self._found[name] = _of_laboratory(name) if name in _LABORATORY else _own(name)
         return self._found[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_COMMANDS)
+        return iter(_LISTED)
 
     def __len__(self) -> int:
-        return len(_COMMANDS)
+        return len(_LISTED)
+
+
+def _own(name: str) -> click.Command:
+    place = _COMMANDS[name]
+    module = import_module(f"gauss_cdc.commands.{place.module}")
+    return cast("click.Command", getattr(module, place.name))
+
+
+def _of_laboratory(name: str) -> click.Command:
+    """A command of the laboratory; where it is not installed, one that says how to get it."""
+    for found in entry_points(group=_ENTRY_POINTS, name=name):
+        return cast("click.Command", found.load())
+
+    def refuse() -> None:
+        raise click.UsageError(
+            f"`{name}` is a command of the laboratory, which is not installed: "
+            f"`pip install gauss-cdc-lab=={VERSION}`, in a clone `pip install ./lab`"
+        )
+
+    return click.Command(
+        name,
+        callback=refuse,
+        help=_LABORATORY[name],
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )
 
 
 class _PipeBroke(Exception):
@@ -146,7 +166,7 @@ class _Group(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
-        listed = [click.Command(name, help=place.does) for name, place in _COMMANDS.items()]
+        listed = [click.Command(name, help=does) for name, does in _LISTED.items()]
         click.Group(commands=listed).format_commands(ctx, formatter)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from gauss_cdc.runtime import jars, java
-from gauss_cdc.sandbox.services import Addresses
-from gauss_cdc.sandbox.services.kafka import answers
-from gauss_cdc.sandbox.services.process import LOOPBACK, Process, ProcessCommand, free_ports, poll
+from gauss_cdc_lab.services import Addresses
+from gauss_cdc_lab.services.kafka import answers
+from gauss_cdc_lab.services.process import LOOPBACK, Process, ProcessCommand, free_ports, poll
 
 START_SECONDS: Final = 180.0
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from re import _constants as codes
 from re import _parser as parser
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("schemas", "producer", "spark_consumers", "gauss_cdc")
+from tests.tree import PACKAGES
+
 FUNCTIONS = {
     "compile",
     "match",

@@ -19,7 +19,7 @@ import pytest
 from psycopg2 import sql
 
 from gauss_cdc.runtime import jars
-from gauss_cdc.sandbox.services import (
+from gauss_cdc_lab.services import (
     Addresses,
     LocalServices,
     docker,
@@ -28,7 +28,7 @@ from gauss_cdc.sandbox.services import (
     spark_confs,
     use_java,
 )
-from gauss_cdc.sandbox.services.kept import choice
+from gauss_cdc_lab.services.kept import choice
 from spark_consumers.sinks.lakes import places
 from tests.bucket import Bucket, served_bucket
 

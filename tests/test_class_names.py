@@ -4,9 +4,9 @@ import ast
 from collections import Counter
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-PRODUCT = ("schemas", "producer", "spark_consumers", "gauss_cdc")
-EMULATOR = ROOT / "gauss_cdc" / "sandbox" / "emulator"
+from tests import tree
+
+EMULATOR = tree.folder(tree.LABORATORY) / "emulator"
 
 _WIRE = "a message of pgoutput: the emulator prints what the producer reads, and shares no code"
 _SENT = "what a server of this family sends: the emulator prints it, the producer reads it"
@@ -45,9 +45,9 @@ def doubled(folders: list[Path]) -> list[str]:
 
 
 def test_a_name_stands_twice_for_a_reason() -> None:
-    assert doubled([ROOT / package for package in PRODUCT]) == sorted(REASONS)
+    assert doubled([tree.folder(package) for package in tree.PACKAGES]) == sorted(REASONS)
 
 
 def test_contract_and_emulator_name_each_class_once() -> None:
-    assert doubled([ROOT / "schemas"]) == []
+    assert doubled([tree.folder("schemas")]) == []
     assert doubled([EMULATOR]) == []

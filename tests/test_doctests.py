@@ -3,15 +3,14 @@
 import doctest
 import importlib
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests import tree
+
 MODULES = [
-    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    for package in ("schemas", "producer", "spark_consumers", "gauss_cdc")
-    for path in sorted((ROOT / package).rglob("*.py"))
+    name
+    for name, path in tree.modules(*tree.PACKAGES)
     if re.search(r"^ *>>> ", path.read_text("utf-8"), re.MULTILINE)
 ]
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("schemas", "producer", "spark_consumers", "gauss_cdc")
+from tests.tree import LABORATORY, PACKAGES, PRODUCT, modules
 
 # From the top down; what stands on one line may import each other.  The longest name that fits a
 # module decides; a module that none fits is an error.
@@ -99,9 +98,6 @@ LAYERS = {
         ("gauss_cdc.cli",),
         ("gauss_cdc.commands",),
         ("gauss_cdc.commands.base",),
-        ("gauss_cdc.sandbox", "gauss_cdc.sandbox.demo"),
-        ("gauss_cdc.sandbox.emulator",),
-        ("gauss_cdc.sandbox.services",),
         ("gauss_cdc.verify", "gauss_cdc.rereads"),
         ("gauss_cdc.apply", "gauss_cdc.inspect", "gauss_cdc.recordings"),
         ("gauss_cdc.backlog",),
@@ -115,29 +111,39 @@ LAYERS = {
         ("gauss_cdc.logs", "gauss_cdc.pack", "gauss_cdc.secrets", "gauss_cdc.watch"),
         ("gauss_cdc.runtime",),
     ),
+    "gauss_cdc_lab": (
+        ("gauss_cdc_lab.commands",),
+        ("gauss_cdc_lab.demo",),
+        ("gauss_cdc_lab.emulator",),
+        ("gauss_cdc_lab.services",),
+    ),
 }
 
-# The laboratory stands apart.  Only commands enter it; and what a room of it may know besides
+# The laboratory stands apart: the product does not know it, and what a room of it may know besides
 # itself is here.  The emulator is the oracle of the decoders: it quotes, prints DDL, reads
 # recordings and refuses with code of its own.  A position and a table's name are values that
 # both sides of a wire agree on; the emulator takes them from `schemas`.
-SANDBOX = "gauss_cdc.sandbox"
-MAY_ENTER = ("gauss_cdc.commands", SANDBOX)
 ROOMS = {
-    "gauss_cdc.sandbox.emulator": (
-        *("gauss_cdc.sandbox.emulator", "gauss_cdc.sandbox.services.process"),
+    "gauss_cdc_lab.commands": (
+        *(LABORATORY, "gauss_cdc.commands.base", "gauss_cdc.secrets", "gauss_cdc.watch"),
+        "producer.errors",
+    ),
+    "gauss_cdc_lab.emulator": (
+        *("gauss_cdc_lab.emulator", "gauss_cdc_lab.services.process"),
         *("schemas.positions", "schemas.tables"),
     ),
-    "gauss_cdc.sandbox.services": ("gauss_cdc.sandbox.services", "gauss_cdc.runtime"),
+    "gauss_cdc_lab.services": ("gauss_cdc_lab.services", "gauss_cdc.runtime"),
     # Plays the product's own programs, and reads what `status` reads.
-    "gauss_cdc.sandbox.demo": (
-        *("gauss_cdc.sandbox.demo", "gauss_cdc.sandbox.services", "gauss_cdc.watch"),
+    "gauss_cdc_lab.demo": (
+        *("gauss_cdc_lab.demo", "gauss_cdc_lab.services", "gauss_cdc.watch"),
         *("gauss_cdc.config", "gauss_cdc.inspect.places"),
         # Looks into a lake as any program does, with a Spark of its own.
         *("gauss_cdc.runtime", "spark_consumers.lakes", "spark_consumers.sinks.lakes.places"),
         *("schemas.accept", "producer.errors"),
     ),
 }
+
+ALL = sorted(modules(*PACKAGES))
 
 # Folders that know nothing of each other.
 WINGS = ("producer.sources.gauss", "producer.sources.postgres")
@@ -146,7 +152,8 @@ MAY_IMPORT = {
     "schemas": {"schemas"},
     "producer": {"producer", "schemas"},
     "spark_consumers": {"spark_consumers", "schemas"},
-    "gauss_cdc": set(PACKAGES),
+    "gauss_cdc": set(PRODUCT),
+    LABORATORY: set(PACKAGES),
 }
 
 PURE = (
@@ -223,9 +230,7 @@ def is_above(name: str, module: str) -> bool:
 
 
 def breaks_wall(module: str, name: str) -> bool:
-    """Say whether an import goes through the wall around the sandbox, from either side."""
-    if is_in(name, SANDBOX) and not any(is_in(module, layer) for layer in MAY_ENTER):
-        return True
+    """Say whether a room of the laboratory imports what it may not know."""
     rooms = [allowed for room, allowed in ROOMS.items() if is_in(module, room)]
     return any(not any(is_in(name, layer) for layer in allowed) for allowed in rooms)
 
@@ -238,12 +243,12 @@ def wing_of(module: str) -> str:
 def violations(module: str, source: str) -> list[str]:
     found = []
     package = module.partition(".")[0]
-    if rank(module) is None and module.removesuffix(".__init__") not in PACKAGES:
+    if rank(module) is None and module not in PACKAGES:
         found.append("no layer names this module")
     for name in imports(module, source):
         top = name.partition(".")[0]
         if "." in name and top in PACKAGES and breaks_wall(module, name):
-            found.append(f"a wall stands around the sandbox: {name}")
+            found.append(f"a room of the laboratory must not know this: {name}")
             continue
         if top in PACKAGES:
             if top not in MAY_IMPORT[package]:
@@ -261,21 +266,17 @@ def violations(module: str, source: str) -> list[str]:
     return found
 
 
-def modules() -> Iterator[tuple[str, Path]]:
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield ".".join(path.relative_to(ROOT).with_suffix("").parts), path
-
-
-@pytest.mark.parametrize(("module", "path"), [pytest.param(*m, id=m[0]) for m in modules()])
+@pytest.mark.parametrize(
+    ("module", "path"), [pytest.param(*m, id=m[0]) for m in modules(*PACKAGES)]
+)
 def test_a_module_keeps_to_its_layer(module: str, path: Path) -> None:
     assert violations(module, path.read_text(encoding="utf-8")) == []
 
 
 def test_every_name_of_a_layer_or_a_wall_is_a_module() -> None:
-    there = {module.removesuffix(".__init__") for module, _ in modules()}
+    there = {module for module, _ in ALL}
     named = {name for layers in LAYERS.values() for layer in layers for name in layer}
-    named |= {*ROOMS, *MAY_ENTER, *PURE, *WITHOUT_SPARK}
+    named |= {*ROOMS, *PURE, *WITHOUT_SPARK}
     named |= {name for names in ROOMS.values() for name in names}
 
     assert named - there == set()
@@ -306,16 +307,18 @@ def test_every_name_of_a_layer_or_a_wall_is_a_module() -> None:
         ("schemas.envelope", "import producer.errors"),
         ("schemas.types.numeric", "import logging"),
         ("gauss_cdc.new", ""),
-        ("gauss_cdc.wiring", "from gauss_cdc.sandbox.emulator.model import Mode"),
-        ("gauss_cdc.session", "from gauss_cdc.sandbox import services"),
-        ("gauss_cdc.cli", "from gauss_cdc.sandbox import services"),
+        ("gauss_cdc.wiring", "from gauss_cdc_lab.emulator.model import Mode"),
+        ("gauss_cdc.session", "from gauss_cdc_lab import services"),
+        ("gauss_cdc.cli", "from gauss_cdc_lab import services"),
+        ("gauss_cdc.commands.run", "import gauss_cdc_lab"),
+        ("gauss_cdc_lab.commands.local", "from gauss_cdc.config import load"),
         ("gauss_cdc.config", "from gauss_cdc import wiring"),
         ("gauss_cdc.inspect.look", "from gauss_cdc.commands import stream"),
-        ("gauss_cdc.sandbox.emulator.facade", "import producer.sources.decoders"),
-        ("gauss_cdc.sandbox.emulator.deparse", "from producer.sources.gauss.ddl import tddl"),
-        ("gauss_cdc.sandbox.emulator.recording", "from gauss_cdc.recordings import files"),
-        ("gauss_cdc.sandbox.emulator.names", "from schemas.sql_text import identifier"),
-        ("gauss_cdc.sandbox.services.kafka", "from gauss_cdc.config import load"),
+        ("gauss_cdc_lab.emulator.facade", "import producer.sources.decoders"),
+        ("gauss_cdc_lab.emulator.deparse", "from producer.sources.gauss.ddl import tddl"),
+        ("gauss_cdc_lab.emulator.recording", "from gauss_cdc.recordings import files"),
+        ("gauss_cdc_lab.emulator.names", "from schemas.sql_text import identifier"),
+        ("gauss_cdc_lab.services.kafka", "from gauss_cdc.config import load"),
     ],
 )
 def test_a_forbidden_import_would_be_caught(module: str, source: str) -> None:
@@ -330,8 +333,8 @@ def test_a_forbidden_import_would_be_caught(module: str, source: str) -> None:
         ("producer.kafka.delivery", "import confluent_kafka, schemas.topics"),
         ("spark_consumers.sinks.delta", "from spark_consumers.sinks import Sink"),
         ("gauss_cdc.apply", "import producer.pipeline, spark_consumers.job, schemas.control"),
-        ("gauss_cdc.commands.local", "from gauss_cdc.sandbox.emulator import program"),
-        ("gauss_cdc.sandbox.emulator.model", "from schemas.positions import Lsn"),
+        ("gauss_cdc_lab.commands.local", "from gauss_cdc_lab.emulator import program"),
+        ("gauss_cdc_lab.emulator.model", "from schemas.positions import Lsn"),
         ("schemas.load", "import json\nfrom importlib import resources"),
     ],
 )

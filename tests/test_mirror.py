@@ -11,18 +11,19 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PRODUCT = ("schemas", "producer", "spark_consumers", "gauss_cdc")
+from tests.tree import PACKAGES, ROOT, folder, modules
+
+COMMANDS = ("gauss_cdc.commands.", "gauss_cdc_lab.commands.")
 SMALL = 60  # lines, up to which a module is tested with what uses it
 
 # Tests of a whole package, beside those of its modules.
 WHOLE = {
     "gauss_cdc/test_readme.py",
-    "gauss_cdc/sandbox/emulator/formats/test_golden.py",
-    "gauss_cdc/sandbox/emulator/formats/test_round_trip.py",
-    "gauss_cdc/sandbox/emulator/test_losses.py",
-    "gauss_cdc/sandbox/emulator/test_recorded_sessions.py",
-    "gauss_cdc/sandbox/services/test_compose.py",
+    "gauss_cdc_lab/emulator/formats/test_golden.py",
+    "gauss_cdc_lab/emulator/formats/test_round_trip.py",
+    "gauss_cdc_lab/emulator/test_losses.py",
+    "gauss_cdc_lab/emulator/test_recorded_sessions.py",
+    "gauss_cdc_lab/services/test_compose.py",
     "producer/core/test_made_again.py",
     "producer/core/test_takeover_loads.py",
     "producer/native/test_any_bytes.py",
@@ -123,13 +124,14 @@ TESTED_BY = {
     "gauss_cdc.recordings.masks": "gauss_cdc/recordings/test_redaction.py",
     "gauss_cdc.recordings.tables_file": "gauss_cdc/recordings/test_decode.py",
     "gauss_cdc.runtime.jars": "integration/test_services.py",
-    "gauss_cdc.sandbox.demo": "e2e/test_kills.py",
-    "gauss_cdc.sandbox.emulator": "integration/test_gauss_facade_reading.py",
-    "gauss_cdc.sandbox.emulator.program": "e2e/test_gauss_cli.py",
-    "gauss_cdc.sandbox.emulator.recording": "gauss_cdc/sandbox/emulator/test_replay.py",
-    "gauss_cdc.sandbox.emulator.scratch": "integration/test_record_gauss.py",
-    "gauss_cdc.sandbox.services": "integration/test_services.py",
-    "gauss_cdc.sandbox.services.cluster": "e2e/test_cluster.py",
+    "gauss_cdc_lab.commands": "gauss_cdc/test_commands.py",
+    "gauss_cdc_lab.demo": "e2e/test_kills.py",
+    "gauss_cdc_lab.emulator": "integration/test_gauss_facade_reading.py",
+    "gauss_cdc_lab.emulator.program": "e2e/test_gauss_cli.py",
+    "gauss_cdc_lab.emulator.recording": "gauss_cdc_lab/emulator/test_replay.py",
+    "gauss_cdc_lab.emulator.scratch": "integration/test_record_gauss.py",
+    "gauss_cdc_lab.services": "integration/test_services.py",
+    "gauss_cdc_lab.services.cluster": "e2e/test_cluster.py",
     "gauss_cdc.config_tables": "gauss_cdc/test_config.py",
     "gauss_cdc.settings": "gauss_cdc/test_config.py",
     "gauss_cdc.target": "integration/test_target_login.py",
@@ -142,11 +144,7 @@ def name_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-MODULES = {
-    name_of(path): path
-    for folder in (*PRODUCT, "tests")
-    for path in sorted((ROOT / folder).rglob("*.py"))
-}
+MODULES = dict(modules(*PACKAGES, "tests"))
 OURS = [name for name in MODULES if not name.startswith("tests.")]
 
 
@@ -179,7 +177,7 @@ def reached(module: str) -> set[str]:
             seen.add(here)
             left += imports(here)
             if here == "gauss_cdc.cli":  # it imports a command when it is asked for
-                left += [name for name in MODULES if name.startswith("gauss_cdc.commands.")]
+                left += [name for name in MODULES if name.startswith(COMMANDS)]
     return seen
 
 
@@ -190,9 +188,15 @@ LARGE = [
 ]
 
 
+def _folder_of(test: str) -> Path:
+    """Return the folder whose tests it is among."""
+    package = test.partition("/")[0]
+    return (folder(package).parent / test).parent
+
+
 def test_every_test_is_named_after_what_it_tests() -> None:
     strays = set()
-    for package in PRODUCT:
+    for package in PACKAGES:
         for path in sorted((ROOT / "tests" / package).rglob("test_*.py")):
             here = path.relative_to(ROOT / "tests")
             module = ".".join([*here.parent.parts, path.stem.removeprefix("test_")])
@@ -200,7 +204,7 @@ def test_every_test_is_named_after_what_it_tests() -> None:
                 strays.add(str(here))
 
     assert strays == WHOLE
-    assert {test for test in WHOLE if not (ROOT / test).parent.is_dir()} == set()
+    assert {test for test in WHOLE if not _folder_of(test).is_dir()} == set()
 
 
 @pytest.mark.parametrize("module", LARGE)

@@ -4,21 +4,18 @@ The emulator has places of its own, on purpose: it is the oracle of the decoders
 """
 
 import re
-from pathlib import Path
 
 import pytest
 
 from schemas.version import VERSION
-
-ROOT = Path(__file__).parents[1]
-PRODUCT = ("schemas", "producer", "spark_consumers", "gauss_cdc")
+from tests import tree
 
 # What, how to find it, and where alone it may stand.
 ONE_PLACE = {
     "the version": (rf"""["']{re.escape(VERSION)}["']""", {"schemas/version.py"}),
     "schemas of the servers": (
         r"""information_schema["'$|]""",
-        {"schemas/system_schemas.py", "gauss_cdc/sandbox/demo/compare.py"},
+        {"schemas/system_schemas.py", "gauss_cdc_lab/demo/compare.py"},
     ),
     "settings under which values are cast": (
         r"""["']DateStyle["'], ["']IntervalStyle["'], ["']bytea_output["']""",
@@ -26,18 +23,18 @@ ONE_PLACE = {
     ),
     "what names below a prefix begin with": (
         r"""f"\{(?:\w+\.)*prefix\}\.\"""",
-        {"schemas/topics.py", "gauss_cdc/sandbox/demo/audit.py"},
+        {"schemas/topics.py", "gauss_cdc_lab/demo/audit.py"},
     ),
     "settings of a session with a source": (
         r"""["']extra_float_digits["']: """,
-        {"producer/sources/session_settings.py", "gauss_cdc/sandbox/emulator/shapes.py"},
+        {"producer/sources/session_settings.py", "gauss_cdc_lab/emulator/shapes.py"},
     ),
     "stale leader epochs": (r"FENCED_LEADER_EPOCH", {"producer/kafka/client.py"}),
     "styles that plugins have by name": (
         r"parallel_json_decoding.*:",
         {
             "producer/sources/gauss/decoders/formats.py",
-            "gauss_cdc/sandbox/emulator/model.py",
+            "gauss_cdc_lab/emulator/model.py",
         },
     ),
     "what Spark has below SparkSession": (
@@ -46,7 +43,7 @@ ONE_PLACE = {
     ),
     "quotes of SQL": (
         r"""\.replace\((["'])(\\?["'])\1, *(["'])\2\2\3\)""",
-        {"schemas/quoting.py", "gauss_cdc/sandbox/emulator/quoting.py"},
+        {"schemas/quoting.py", "gauss_cdc_lab/emulator/quoting.py"},
     ),
 }
 
@@ -58,10 +55,10 @@ def found(pattern: str, text: str) -> bool:
 @pytest.mark.parametrize("what", ONE_PLACE)
 def test_it_stands_in_one_place(what: str) -> None:
     pattern, places = ONE_PLACE[what]
-    paths = [path for package in PRODUCT for path in sorted((ROOT / package).rglob("*.py"))]
-
     there = {
-        str(path.relative_to(ROOT)) for path in paths if found(pattern, path.read_text("utf-8"))
+        str(path.relative_to(tree.folder(module.partition(".")[0]).parent))
+        for module, path in tree.modules(*tree.PACKAGES)
+        if found(pattern, path.read_text("utf-8"))
     }
 
     assert there == places

@@ -9,10 +9,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-PRODUCT = ("schemas", "producer", "spark_consumers", "gauss_cdc")
+from tests.tree import PACKAGES, ROOT, modules
+
 OUTSIDE = ("docs", "benchmarks")  # examples for people, and what measures
 
 # Called by a library, or offered to programs that are not here.
@@ -29,14 +28,10 @@ CALLED_FROM_OUTSIDE = {
     "gauss_cdc.inspect.metrics: log_message": "http.server",
     "gauss_cdc.watch: render": "rich, of a column of a progress bar",
     "gauss_cdc.secrets: writelines": "whoever writes to stderr",
-    "gauss_cdc.sandbox.emulator.server: sessions": "tests wait for what the emulator has finished",
+    "gauss_cdc_lab.emulator.server: sessions": "tests wait for what the emulator has finished",
 }
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-
-
-def module_of(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
 def names(node: ast.AST) -> Counter[str]:
@@ -87,8 +82,7 @@ def imports_of_cython() -> str:
 
 @cache
 def unused() -> list[str]:
-    paths = [path for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py"))]
-    parsed = {module_of(path): ast.parse(path.read_text("utf-8")) for path in paths}
+    parsed = {module: ast.parse(path.read_text("utf-8")) for module, path in modules(*PACKAGES)}
     others = [path for folder in OUTSIDE for path in sorted((ROOT / folder).rglob("*.py"))]
     users = [
         *parsed.values(),

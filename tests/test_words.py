@@ -11,13 +11,10 @@ import pytest
 from gauss_cdc import reference
 from gauss_cdc.cli import cli
 from gauss_cdc.config import REMOVED, Config
+from tests import tree
 
 ROOT = reference.ROOT
-CODE = [
-    path
-    for folder in ("schemas", "producer", "spark_consumers", "gauss_cdc")
-    for path in sorted((ROOT / folder).rglob("*.py"))
-]
+CODE = [path for _, path in tree.modules(*tree.PACKAGES)]
 TEXTS = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),

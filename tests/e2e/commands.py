@@ -5,7 +5,7 @@ from pathlib import Path as File
 from click.testing import CliRunner, Result
 
 from gauss_cdc.cli import cli
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 
 _TOML = """\
 [source]

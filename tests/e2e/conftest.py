@@ -6,7 +6,7 @@ from pathlib import Path as File
 
 import pytest
 
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from tests.e2e.commands import configured
 from tests.e2e.path import Path
 

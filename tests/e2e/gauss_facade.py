@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from gauss_cdc.sandbox.emulator.facade import Facade
-from gauss_cdc.sandbox.emulator.login import Account, Gate
-from gauss_cdc.sandbox.emulator.model import PROFILES
-from gauss_cdc.sandbox.emulator.product import EmulatedProduct
-from gauss_cdc.sandbox.emulator.server import Emulator
-from gauss_cdc.sandbox.emulator.upstream import Address
+from gauss_cdc_lab.emulator.facade import Facade
+from gauss_cdc_lab.emulator.login import Account, Gate
+from gauss_cdc_lab.emulator.model import PROFILES
+from gauss_cdc_lab.emulator.product import EmulatedProduct
+from gauss_cdc_lab.emulator.server import Emulator
+from gauss_cdc_lab.emulator.upstream import Address
 from producer.sources.decoders import NAMING, Format
 from producer.sources.gauss.connection import ConnectionArguments, GaussConnection
 from producer.sources.gauss.decoders.messages import (
@@ -22,7 +22,7 @@ from producer.sources.gauss.decoders.messages import (
     TxCommit,
 )
 from schemas.positions import Lsn
-from tests.gauss_cdc.sandbox.emulator.running import Running
+from tests.gauss_cdc_lab.emulator.running import Running
 
 NOWHERE = Lsn(0)
 USER, PASSWORD = "cdc_user", "Cdc_Test@123"

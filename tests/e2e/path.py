@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import psycopg2
 
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from producer.core.events import Limits
 from producer.core.loop import Progress
 from producer.core.ports import RunObserver

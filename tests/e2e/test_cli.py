@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from gauss_cdc.config import load
 from gauss_cdc.inspect.look import tail_lines
-from gauss_cdc.sandbox.services.process import poll
+from gauss_cdc_lab.services.process import poll
 from producer.errors import CdcError
 from producer.kafka.registry import Registry
 from producer.kafka.topics import TopicAdmin

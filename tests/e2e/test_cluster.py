@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gauss_cdc.sandbox.services import Addresses
-from gauss_cdc.sandbox.services.cluster import SparkCluster
+from gauss_cdc_lab.services import Addresses
+from gauss_cdc_lab.services.cluster import SparkCluster
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ROWS = 300_000

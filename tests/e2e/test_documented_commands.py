@@ -19,7 +19,7 @@ from pathlib import Path
 import psycopg2
 
 from gauss_cdc.reference import ROOT
-from gauss_cdc.sandbox.services import use_java
+from gauss_cdc_lab.services import use_java
 from tests.e2e.path import PATIENCE, ask
 
 # Blocks in the order in which a reader types them, in one shell.

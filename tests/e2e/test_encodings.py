@@ -5,7 +5,7 @@ from collections.abc import Callable
 import psycopg2
 import pytest
 
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from producer.errors import Unsupported
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog

@@ -27,8 +27,8 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from gauss_cdc.sandbox.demo.programs import Program
-from gauss_cdc.sandbox.services import Addresses, postgres
+from gauss_cdc_lab.demo.programs import Program
+from gauss_cdc_lab.services import Addresses, postgres
 from schemas import headers
 from schemas.accept import CutReplay
 from schemas.control import (

@@ -8,8 +8,8 @@ from pathlib import Path as Folder
 import psycopg2
 import pytest
 
-from gauss_cdc.sandbox.demo.programs import Program
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.demo.programs import Program
+from gauss_cdc_lab.services import Addresses
 from tests.e2e.commands import configured
 from tests.e2e.gauss_facade import PASSWORD, USER, facade
 from tests.e2e.path import Path, ask, content, pause, until

@@ -13,19 +13,19 @@ import psycopg2
 import pytest
 from click.testing import Result
 
-from gauss_cdc.sandbox.emulator.facade import Facade
-from gauss_cdc.sandbox.emulator.login import Account, Gate
-from gauss_cdc.sandbox.emulator.model import PROFILES
-from gauss_cdc.sandbox.emulator.product import EmulatedProduct
-from gauss_cdc.sandbox.emulator.server import Emulator
-from gauss_cdc.sandbox.emulator.upstream import Address
+from gauss_cdc_lab.emulator.facade import Facade
+from gauss_cdc_lab.emulator.login import Account, Gate
+from gauss_cdc_lab.emulator.model import PROFILES
+from gauss_cdc_lab.emulator.product import EmulatedProduct
+from gauss_cdc_lab.emulator.server import Emulator
+from gauss_cdc_lab.emulator.upstream import Address
 from producer.core.ports import RunObserver
 from producer.pipeline import create_slot
 from producer.sources.dial import parse_dsn
 from schemas.positions import Lsn
 from tests.e2e.commands import command, configured
 from tests.e2e.path import Path, ask, until
-from tests.gauss_cdc.sandbox.emulator.running import Running
+from tests.gauss_cdc_lab.emulator.running import Running
 
 USER, PASSWORD = "cdc", "Gauss@123"
 KIND = {"kind": "opengauss", "plugin": "mppdb_decoding"}

@@ -18,15 +18,15 @@ from typing import Any
 
 import pytest
 
-from gauss_cdc.sandbox.emulator import recording
-from gauss_cdc.sandbox.emulator.login import Account, Gate
-from gauss_cdc.sandbox.emulator.product import EmulatedProduct
-from gauss_cdc.sandbox.emulator.recording import Recording
-from gauss_cdc.sandbox.emulator.replay import Replay
-from gauss_cdc.sandbox.emulator.scratch import Scratch
-from gauss_cdc.sandbox.emulator.server import Emulator
-from gauss_cdc.sandbox.emulator.slots import Activity
-from gauss_cdc.sandbox.emulator.upstream import Address
+from gauss_cdc_lab.emulator import recording
+from gauss_cdc_lab.emulator.login import Account, Gate
+from gauss_cdc_lab.emulator.product import EmulatedProduct
+from gauss_cdc_lab.emulator.recording import Recording
+from gauss_cdc_lab.emulator.replay import Replay
+from gauss_cdc_lab.emulator.scratch import Scratch
+from gauss_cdc_lab.emulator.server import Emulator
+from gauss_cdc_lab.emulator.slots import Activity
+from gauss_cdc_lab.emulator.upstream import Address
 from producer.errors import SourceError
 from producer.sources.dial import parse_dsn
 from producer.sources.gauss import (
@@ -42,8 +42,8 @@ from producer.sources.gauss.connection import GaussConnection
 from schemas.positions import Lsn
 from schemas.quoting import identifier
 from tests.e2e.path import Path, ask
-from tests.gauss_cdc.sandbox.emulator.running import Running
-from tests.gauss_cdc.sandbox.emulator.transcript import GOLDEN
+from tests.gauss_cdc_lab.emulator.running import Running
+from tests.gauss_cdc_lab.emulator.transcript import GOLDEN
 
 USER, PASSWORD = "cdc", "Gauss@123"
 

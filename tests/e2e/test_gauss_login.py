@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from gauss_cdc.sandbox.emulator.login import Account, Line, StoredPassword
+from gauss_cdc_lab.emulator.login import Account, Line, StoredPassword
 from producer.errors import LoginRefused, SourceError
 from producer.wire import protocol
 from tests.e2e.gauss_facade import PASSWORD, Front, facade

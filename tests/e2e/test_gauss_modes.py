@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from gauss_cdc.sandbox.emulator.login import Account
+from gauss_cdc_lab.emulator.login import Account
 from producer.sources.dial import parse_dsn
 from tests.e2e.gauss_facade import PASSWORD, USER, facade
 from tests.e2e.path import PATIENCE, Path, ask, content, until

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Consumer
 
-from gauss_cdc.sandbox.emulator import recording
+from gauss_cdc_lab.emulator import recording
 from producer.errors import DecodeError
 from producer.sources.dial import parse_dsn
 from tests.e2e.path import Path, ask, until

@@ -8,17 +8,17 @@ from typing import Any
 import psycopg2
 import pytest
 
-from gauss_cdc.sandbox.emulator import recording
-from gauss_cdc.sandbox.emulator.facade import Facade
-from gauss_cdc.sandbox.emulator.frames import read_lsn
-from gauss_cdc.sandbox.emulator.product import Backend, EmulatedProduct, System
-from gauss_cdc.sandbox.emulator.replay import SYSTEM, Replay
-from gauss_cdc.sandbox.emulator.scratch import Scratch
-from gauss_cdc.sandbox.emulator.server import Emulator
-from gauss_cdc.sandbox.emulator.upstream import Address
-from tests.gauss_cdc.sandbox.emulator import transcript
-from tests.gauss_cdc.sandbox.emulator.running import Running
-from tests.gauss_cdc.sandbox.emulator.transcript import (
+from gauss_cdc_lab.emulator import recording
+from gauss_cdc_lab.emulator.facade import Facade
+from gauss_cdc_lab.emulator.frames import read_lsn
+from gauss_cdc_lab.emulator.product import Backend, EmulatedProduct, System
+from gauss_cdc_lab.emulator.replay import SYSTEM, Replay
+from gauss_cdc_lab.emulator.scratch import Scratch
+from gauss_cdc_lab.emulator.server import Emulator
+from gauss_cdc_lab.emulator.upstream import Address
+from tests.gauss_cdc_lab.emulator import transcript
+from tests.gauss_cdc_lab.emulator.running import Running
+from tests.gauss_cdc_lab.emulator.transcript import (
     GOLDEN,
     Player,
     gate_of,

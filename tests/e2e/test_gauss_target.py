@@ -12,7 +12,7 @@ from gauss_cdc.config import Config, load
 from gauss_cdc.gauss_dbapi import connect
 from gauss_cdc.inspect.check_target import check_target
 from gauss_cdc.inspect.places import Endpoints
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from producer.sources.dial import ConnectionArguments
 from schemas.control import LoadPhase
 from schemas.errors import Verdict

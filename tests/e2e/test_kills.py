@@ -4,9 +4,9 @@ from collections import Counter
 
 from rich.console import Console
 
-from gauss_cdc.sandbox.demo import DemoPlan, play
-from gauss_cdc.sandbox.demo.scene import set_up
-from gauss_cdc.sandbox.demo.view import View
+from gauss_cdc_lab.demo import DemoPlan, play
+from gauss_cdc_lab.demo.scene import set_up
+from gauss_cdc_lab.demo.view import View
 
 
 def play_here(plan, services, new_killable_database, topic_prefix, tmp_path):

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from producer.core.records.encode import TransactionConstants, compile_encoder
 from producer.core.unfit import WHY
 from producer.errors import RowTooLarge

@@ -22,7 +22,7 @@ from pathlib import Path as File
 
 from gauss_cdc.config import load
 from gauss_cdc.inspect.places import Endpoints
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from producer.errors import CdcError
 from spark_consumers import job
 from spark_consumers.errors import ApplyError, KafkaDown

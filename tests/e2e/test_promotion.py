@@ -14,8 +14,8 @@ import psycopg2
 import pytest
 
 from gauss_cdc.inspect import history
-from gauss_cdc.sandbox.emulator.login import Account
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.emulator.login import Account
+from gauss_cdc_lab.services import Addresses
 from producer.errors import SourceSwitched
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog

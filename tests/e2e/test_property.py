@@ -17,7 +17,7 @@ from typing import TypeVar
 import psycopg2
 import pytest
 
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from tests.e2e.path import Path, ask
 from tests.e2e.random_tables import MADE, Case, Table, make
 from tests.integration.postgres_target import sink_of

@@ -12,7 +12,7 @@ from pathlib import Path as File
 import psycopg2
 import pytest
 
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from producer.errors import HistoryDiffers, SourceSwitched
 from tests.e2e.commands import command, configured
 from tests.e2e.ddl_play import Play

@@ -18,7 +18,7 @@ import psycopg2
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from spark_consumers.model import Ledger
 from tests.e2e.path import Path, ask, content, until
 from tests.services_fixtures import drop_database, execute

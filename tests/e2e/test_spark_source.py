@@ -20,8 +20,8 @@ import pytest
 from pyspark.errors import PySparkException
 
 from gauss_cdc.reference import ROOT
-from gauss_cdc.sandbox.services import Addresses, spark_confs, use_java
-from gauss_cdc.sandbox.services.process import (
+from gauss_cdc_lab.services import Addresses, spark_confs, use_java
+from gauss_cdc_lab.services.process import (
     LOOPBACK,
     ProcessCommand,
     accepts,

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from producer.errors import RoleDiffers, SourceSwitched
 from producer.sources import requests
 from producer.sources.dial import parse_dsn

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyspark
 
 from gauss_cdc.pack import pack
-from gauss_cdc.sandbox.services import use_java
+from gauss_cdc_lab.services import use_java
 from spark_consumers import native
 
 _PROBE = """

@@ -12,9 +12,9 @@ from pathlib import Path as File
 import psycopg2
 
 from gauss_cdc.config import Config, ConfigError, load
-from gauss_cdc.sandbox.emulator.login import Account
 from gauss_cdc.verify.report import Outcome, RowKind, TableReport
 from gauss_cdc.verify.rounds import Request, VerifyObserver, verify
+from gauss_cdc_lab.emulator.login import Account
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres.catalog import QueryingConnection, connect

@@ -2,7 +2,7 @@
 
 import uuid
 
-from gauss_cdc.sandbox.services.postgres import create_database
+from gauss_cdc_lab.services.postgres import create_database
 from tests.e2e.path import Path, ask, content
 
 WORK = (

@@ -13,7 +13,7 @@ SPARK = ("pyspark", "pyarrow", "spark_consumers.run")
 PIPELINE = ("producer.pipeline", "confluent_kafka.schema_registry", "httpx")
 NOBODY = ("fastavro", "producer.core", "spark_consumers.sinks")
 NOT_FOR = {
-    "": (*SPARK, *PIPELINE, *NOBODY, "confluent_kafka", "rich"),
+    "": (*SPARK, *PIPELINE, *NOBODY, "confluent_kafka", "rich", "gauss_cdc_lab"),
     "services": (*SPARK, *PIPELINE, *NOBODY),
     "emulator": (*SPARK, *PIPELINE, *NOBODY),
     "apply": (*SPARK, *PIPELINE),

@@ -2,7 +2,7 @@
 
     python -m tests.golden.record_debezium
 
-Starts PostgreSQL, Kafka and a registry (gauss_cdc.sandbox.services) and a Kafka Connect worker
+Starts PostgreSQL, Kafka and a registry (gauss_cdc_lab.services) and a Kafka Connect worker
 with Debezium and Apicurio's Avro converter (jars: gauss_cdc/runtime/locks/debezium.lock),
 runs `debezium_tables` under each configuration below, and writes tests/golden/debezium/:
 
@@ -30,7 +30,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from gauss_cdc.runtime import jars
-from gauss_cdc.sandbox.services import LocalServices
+from gauss_cdc_lab.services import LocalServices
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog, publications, snapshot
 from producer.sources.postgres.connection import ReplicationConnection

@@ -11,7 +11,7 @@ import psycopg2
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from producer.core.events import Limits
 from producer.core.loop import Progress
 from producer.core.ports import RunObserver

@@ -26,8 +26,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from gauss_cdc.runtime import jars, java
-from gauss_cdc.sandbox.services.kafka import KafkaService
-from gauss_cdc.sandbox.services.process import LOOPBACK, free_ports, poll
+from gauss_cdc_lab.services.kafka import KafkaService
+from gauss_cdc_lab.services.process import LOOPBACK, free_ports, poll
 from spark_consumers.security import ALLOWED_URLS
 from tests.certificates import Certificate, authority, self_signed, written
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import psycopg2
 
 from gauss_cdc.runtime import jars
-from gauss_cdc.sandbox.services import postgres
-from gauss_cdc.sandbox.services.postgres import Postgres
-from gauss_cdc.sandbox.services.process import LOOPBACK, Process, free_ports, poll
+from gauss_cdc_lab.services import postgres
+from gauss_cdc_lab.services.postgres import Postgres
+from gauss_cdc_lab.services.process import LOOPBACK, Process, free_ports, poll
 from tests.services_fixtures import open_directory
 
 DATABASE = "bank"

@@ -12,9 +12,9 @@ import psycopg2
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from gauss_cdc.runtime import jars
-from gauss_cdc.sandbox.services import postgres
-from gauss_cdc.sandbox.services.postgres import Postgres
-from gauss_cdc.sandbox.services.process import LOOPBACK, Process, free_ports, poll
+from gauss_cdc_lab.services import postgres
+from gauss_cdc_lab.services.postgres import Postgres
+from gauss_cdc_lab.services.process import LOOPBACK, Process, free_ports, poll
 from producer.sources.postgres.connection import ConnectionArguments
 from tests.services_fixtures import open_directory
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from tests.services_fixtures import execute
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -2,7 +2,7 @@
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from gauss_cdc.sandbox.services.process import poll
+from gauss_cdc_lab.services.process import poll
 from spark_consumers.errors import KafkaDown
 from spark_consumers.kafka.cluster import Cluster
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from gauss_cdc.cli import cli
 from gauss_cdc.inspect.rehearsal import at_gauss, at_postgres
-from gauss_cdc.sandbox.emulator.login import Account
+from gauss_cdc_lab.emulator.login import Account
 from producer.errors import SourceError, Unsupported
 from producer.options import Options
 from producer.sources.dial import parse_dsn

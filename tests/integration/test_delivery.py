@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from gauss_cdc.sandbox.services.process import poll
+from gauss_cdc_lab.services.process import poll
 from producer.core.events import Record
 from producer.errors import CdcError, Fenced, RowTooLarge
 from producer.kafka.delivery import Answer, Delivery

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import psycopg2
 import pytest
 
-from gauss_cdc.sandbox.emulator.formats import encoder
-from gauss_cdc.sandbox.emulator.formats.names import Names
-from gauss_cdc.sandbox.emulator.model import (
+from gauss_cdc_lab.emulator.formats import encoder
+from gauss_cdc_lab.emulator.formats.names import Names
+from gauss_cdc_lab.emulator.model import (
     PROFILES,
     Field,
     Item,

@@ -18,7 +18,7 @@ import psycopg2
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from producer.core.events import Limits
 from producer.core.ports import RunObserver
 from producer.errors import (

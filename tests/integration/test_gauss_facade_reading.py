@@ -11,13 +11,13 @@ from functools import partial
 import psycopg2
 import pytest
 
-from gauss_cdc.sandbox.emulator.facade import Facade
-from gauss_cdc.sandbox.emulator.login import Account, Gate
-from gauss_cdc.sandbox.emulator.model import PROFILES
-from gauss_cdc.sandbox.emulator.product import EmulatedProduct
-from gauss_cdc.sandbox.emulator.server import Emulator
-from gauss_cdc.sandbox.emulator.upstream import Address
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.emulator.facade import Facade
+from gauss_cdc_lab.emulator.login import Account, Gate
+from gauss_cdc_lab.emulator.model import PROFILES
+from gauss_cdc_lab.emulator.product import EmulatedProduct
+from gauss_cdc_lab.emulator.server import Emulator
+from gauss_cdc_lab.emulator.upstream import Address
+from gauss_cdc_lab.services import Addresses
 from producer.core.changes import Cells
 from producer.sources.decoders import NAMING, Format
 from producer.sources.dial import ConnectionArguments, parse_dsn
@@ -29,7 +29,7 @@ from producer.sources.gauss.functions import FunctionStream
 from producer.wire.replication import WalMessage
 from schemas.positions import Lsn
 from schemas.tables import TableId
-from tests.gauss_cdc.sandbox.emulator.running import Running
+from tests.gauss_cdc_lab.emulator.running import Running
 
 USER, PASSWORD = "cdc", "Gauss@123"
 TABLE = TableId("public", "t")

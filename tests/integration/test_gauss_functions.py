@@ -10,7 +10,7 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from producer.errors import HistoryDiffers, SlotAhead, SlotMissing, SlotTaken, SourceError
 from producer.sources.gauss import functions as gauss_functions
 from producer.sources.gauss.connection import GaussConnection

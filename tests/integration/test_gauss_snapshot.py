@@ -8,7 +8,7 @@ import psycopg2
 import pytest
 from psycopg2 import sql
 
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from producer.core.changes import Cells
 from producer.errors import SourceError, TableChanging
 from producer.sources.gauss import snapshot as gauss_snapshot

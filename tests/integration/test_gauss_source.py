@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from gauss_cdc.sandbox.emulator.facade import Facade
-from gauss_cdc.sandbox.emulator.login import Account, Gate
-from gauss_cdc.sandbox.emulator.model import PROFILES
-from gauss_cdc.sandbox.emulator.product import EmulatedProduct
-from gauss_cdc.sandbox.emulator.server import Emulator
-from gauss_cdc.sandbox.emulator.upstream import Address
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.emulator.facade import Facade
+from gauss_cdc_lab.emulator.login import Account, Gate
+from gauss_cdc_lab.emulator.model import PROFILES
+from gauss_cdc_lab.emulator.product import EmulatedProduct
+from gauss_cdc_lab.emulator.server import Emulator
+from gauss_cdc_lab.emulator.upstream import Address
+from gauss_cdc_lab.services import Addresses
 from producer.errors import ConnectionLost, SourceError
 from producer.options import Options
 from producer.sources.dial import parse_dsn
@@ -23,7 +23,7 @@ from producer.sources.gauss import tries
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.source import GaussSource, open_session
 from schemas.positions import Lsn
-from tests.gauss_cdc.sandbox.emulator.running import Running
+from tests.gauss_cdc_lab.emulator.running import Running
 from tests.services_fixtures import execute
 
 USER, PASSWORD = "cdc", "Gauss@123"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import psycopg2
 import pytest
 
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from schemas.tables import Column, TableId, TableSchema
 from schemas.types import TypeOptions
 from schemas.types.names import oid_of

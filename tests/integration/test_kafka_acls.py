@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
 
 from gauss_cdc.runtime import jars
 from gauss_cdc.runtime.java import find
-from gauss_cdc.sandbox.services.kafka import KafkaService
-from gauss_cdc.sandbox.services.process import LOOPBACK, free_ports, poll
+from gauss_cdc_lab.services.kafka import KafkaService
+from gauss_cdc_lab.services.process import LOOPBACK, free_ports, poll
 from producer.acls import Acl, acls
 from spark_consumers import job
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at

@@ -17,8 +17,8 @@ from confluent_kafka.admin import (
 
 from gauss_cdc.runtime import jars
 from gauss_cdc.runtime.java import find
-from gauss_cdc.sandbox.services.kafka import KafkaService
-from gauss_cdc.sandbox.services.process import LOOPBACK, free_ports, poll
+from gauss_cdc_lab.services.kafka import KafkaService
+from gauss_cdc_lab.services.process import LOOPBACK, free_ports, poll
 from producer.errors import KafkaNotPermitted
 from producer.kafka.rights import KafkaRights
 from producer.kafka.topics import TopicAdmin, TopicSettings

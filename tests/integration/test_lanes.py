@@ -13,7 +13,7 @@ import psycopg2.extensions
 import pytest
 from py4j.protocol import Py4JError
 
-from gauss_cdc.sandbox.services.process import poll
+from gauss_cdc_lab.services.process import poll
 from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.control import Commits, LoadPhase
 from schemas.envelope import envelope_schema

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gauss_cdc.sandbox.services.postgres import create_database
+from gauss_cdc_lab.services.postgres import create_database
 from producer.core.changes import Begin, Commit, Delete, Insert, Message, Relation, Update
 from producer.errors import (
     CdcError,

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 import psycopg2
 import pytest
 
-from gauss_cdc.sandbox.services.process import poll
+from gauss_cdc_lab.services.process import poll
 from producer.core.changes import Cells, Insert
 from producer.core.takeover import MadeSlot
 from producer.errors import SourceBusy, TableChanging

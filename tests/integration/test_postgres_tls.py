@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from gauss_cdc.sandbox.services.process import LOOPBACK, poll
 from gauss_cdc.target import _connect
+from gauss_cdc_lab.services.process import LOOPBACK, poll
 from producer.errors import LoginRefused
 from producer.sources.dsn import ConnectionArguments, parse_dsn
 from producer.sources.postgres import catalog

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from gauss_cdc.sandbox.services.process import poll
+from gauss_cdc_lab.services.process import poll
 from producer.core.changes import Cells
 from producer.core.ports import ShutdownRequested
 from producer.errors import ConnectionLost, SourceError

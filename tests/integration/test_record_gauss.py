@@ -9,20 +9,20 @@ import pytest
 
 from gauss_cdc.recordings.decode import as_json, transactions
 from gauss_cdc.recordings.record import RecordingPlan, record
-from gauss_cdc.sandbox.emulator import recording
-from gauss_cdc.sandbox.emulator.facade import Facade
-from gauss_cdc.sandbox.emulator.login import Account, Gate
-from gauss_cdc.sandbox.emulator.model import PROFILES
-from gauss_cdc.sandbox.emulator.product import EmulatedProduct
-from gauss_cdc.sandbox.emulator.replay import Replay
-from gauss_cdc.sandbox.emulator.scratch import Scratch
-from gauss_cdc.sandbox.emulator.server import Emulator
-from gauss_cdc.sandbox.emulator.upstream import Address
+from gauss_cdc_lab.emulator import recording
+from gauss_cdc_lab.emulator.facade import Facade
+from gauss_cdc_lab.emulator.login import Account, Gate
+from gauss_cdc_lab.emulator.model import PROFILES
+from gauss_cdc_lab.emulator.product import EmulatedProduct
+from gauss_cdc_lab.emulator.replay import Replay
+from gauss_cdc_lab.emulator.scratch import Scratch
+from gauss_cdc_lab.emulator.server import Emulator
+from gauss_cdc_lab.emulator.upstream import Address
 from producer.options import Options
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.postgres.connection import ConnectionArguments
 from schemas.positions import Lsn
-from tests.gauss_cdc.sandbox.emulator.running import Running
+from tests.gauss_cdc_lab.emulator.running import Running
 from tests.integration.private_postgres import DATABASE, PrivateServer, private_server
 from tests.producer.sources.gauss.decoders.ledgers import GOLDEN, capture
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gauss_cdc.sandbox.services.process import LOOPBACK
+from gauss_cdc_lab.services.process import LOOPBACK
 from producer.errors import RegistryError
 from producer.kafka.registry import Registry
 from spark_consumers.errors import RegistryRefused

@@ -24,8 +24,8 @@ from gauss_cdc.cli import cli
 from gauss_cdc.config import load
 from gauss_cdc.runtime import jars
 from gauss_cdc.runtime.errors import Unavailable
-from gauss_cdc.sandbox.services import Addresses, LocalServices, ServiceError, down, env, up
-from gauss_cdc.sandbox.services.process import ProcessCommand, accepts
+from gauss_cdc_lab.services import Addresses, LocalServices, ServiceError, down, env, up
+from gauss_cdc_lab.services.process import ProcessCommand, accepts
 from producer.sources import requests
 from producer.sources.postgres import catalog
 from producer.sources.postgres.connection import ReplicationConnection
@@ -205,7 +205,7 @@ def test_up_leaves_services_running_and_down_leaves_nothing() -> None:
 def test_a_program_that_is_stopped_stops_its_services() -> None:
     directory = open_directory()
     program = (
-        "import pathlib, sys, threading; from gauss_cdc.sandbox.services import LocalServices;"
+        "import pathlib, sys, threading; from gauss_cdc_lab.services import LocalServices;"
         "LocalServices(pathlib.Path(sys.argv[1])).start('postgres');"
         "print('ready', flush=True); threading.Event().wait()"
     )
@@ -227,7 +227,7 @@ def test_a_program_that_is_stopped_stops_its_services() -> None:
 def test_services_of_a_program_that_crashed_are_found_and_adopted() -> None:
     directory = open_directory()
     program = (
-        "import os, pathlib, signal, sys; from gauss_cdc.sandbox.services import LocalServices;"
+        "import os, pathlib, signal, sys; from gauss_cdc_lab.services import LocalServices;"
         "LocalServices(pathlib.Path(sys.argv[1])).start('postgres');"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from gauss_cdc.sandbox.services.process import poll
+from gauss_cdc_lab.services.process import poll
 from producer.core.takeover import MadeSlot
 from producer.errors import NotPermitted
 from producer.options import Options

@@ -9,7 +9,7 @@ import psycopg2
 import psycopg2.extensions
 import pytest
 
-from gauss_cdc.sandbox.services import Addresses
+from gauss_cdc_lab.services import Addresses
 from producer.core.records.encode import TransactionConstants, compile_encoder
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog

@@ -8,16 +8,16 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("schemas", "producer", "spark_consumers", "gauss_cdc")
+from tests.tree import LABORATORY, PRODUCT, ROOT
+
 SOURCES = {".pyx", ".pxi"}  # of the native modules
 BUILT = {f"{half}/native/_native.abi3.so" for half in ("producer", "spark_consumers")}
-_LITTER = shutil.ignore_patterns("__pycache__", "*.so", "_native.c")
+_LITTER = shutil.ignore_patterns("__pycache__", "*.so", "_native.c", "*.egg-info", "build")
 
 
 def copied(to: Path) -> Path:
     """A copy of the sources: a build leaves its litter beside them."""
-    for name in ("pyproject.toml", "LICENSE", "README.md", *PACKAGES):
+    for name in ("pyproject.toml", "LICENSE", "README.md", *PRODUCT, "lab"):
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, to / name, ignore=_LITTER)
@@ -26,10 +26,10 @@ def copied(to: Path) -> Path:
     return to
 
 
-def sources(there: Path) -> set[str]:
+def sources(there: Path, *packages: str) -> set[str]:
     return {
         str(path.relative_to(there))
-        for package in PACKAGES
+        for package in packages
         for path in (there / package).rglob("*")
         if path.is_file()
     }
@@ -60,7 +60,7 @@ def without(names: set[str], suffixes: set[str]) -> set[str]:
 
 
 def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
-    wanted = sources(copied(tmp_path))
+    wanted = sources(copied(tmp_path), *PRODUCT)
 
     wheel = build(tmp_path)
 
@@ -69,6 +69,7 @@ def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
     with tarfile.open(next((tmp_path / "out").glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert wanted - names == set()
+    assert {name for name in names if LABORATORY in name} == set()
     asked = "from gauss_cdc.runtime import jars; print(jars.__file__, len(jars.lock('kafka')))"
     reported = subprocess.run(
         [sys.executable, "-c", asked],
@@ -82,8 +83,20 @@ def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
 
 
 def test_without_a_compiler_the_wheel_holds_all_but_the_native_modules(tmp_path: Path) -> None:
-    wanted = sources(copied(tmp_path))
+    wanted = sources(copied(tmp_path), *PRODUCT)
 
     wheel = build(tmp_path, "--wheel", "--no-isolation", CC="/bin/false")
 
     assert held(wheel) == without(wanted, SOURCES)
+
+
+def test_the_wheel_of_the_laboratory_holds_it_alone(tmp_path: Path) -> None:
+    laboratory = copied(tmp_path) / "lab"
+    wanted = sources(laboratory, LABORATORY)
+
+    wheel = build(laboratory, "--wheel", "--no-isolation")
+
+    assert held(wheel) == wanted
+    with zipfile.ZipFile(wheel) as archive:
+        (said,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
+        assert "services = gauss_cdc_lab.commands" in archive.read(said).decode()

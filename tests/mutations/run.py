@@ -20,11 +20,12 @@ from rich.table import Table
 
 from tests.mutations import consumer, producer
 from tests.mutations.table import Mutation
+from tests.tree import PRODUCT
 
 ROOT = Path(__file__).parents[2]
 ALL = (*producer.MUTATIONS, *consumer.MUTATIONS)
 LIMIT = 600  # seconds; a rule taken away may make a loop endless
-COPIED = ("schemas", "producer", "spark_consumers", "gauss_cdc", "tests", "docs", "benchmarks")
+COPIED = (*PRODUCT, "lab", "tests", "docs", "benchmarks")
 FAILED = 1  # of pytest: tests ran, and some failed
 
 
@@ -37,7 +38,11 @@ def noticed_by(copy: Path, mutation: Mutation) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutation.tests],
             cwd=copy,
-            env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{copy}:{copy / 'lab'}",
+                "PYTHONDONTWRITEBYTECODE": "1",
+            },
             capture_output=True,
             text=True,
             timeout=LIMIT,

@@ -15,14 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gauss_cdc.sandbox.emulator import model
-from gauss_cdc.sandbox.emulator.formats.binary import BinaryRecords, record
-from gauss_cdc.sandbox.emulator.formats.ddl import tagged, truncate_line
-from gauss_cdc.sandbox.emulator.formats.names import Names
-from gauss_cdc.sandbox.emulator.formats.parallel import TextRecords
-from gauss_cdc.sandbox.emulator.formats.rows import JsonRowWriter, TextRowWriter
-from gauss_cdc.sandbox.emulator.formats.serial import NamedFrame
-from gauss_cdc.sandbox.emulator.model import PROFILES, Field, Mode, Op
+from gauss_cdc_lab.emulator import model
+from gauss_cdc_lab.emulator.formats.binary import BinaryRecords, record
+from gauss_cdc_lab.emulator.formats.ddl import tagged, truncate_line
+from gauss_cdc_lab.emulator.formats.names import Names
+from gauss_cdc_lab.emulator.formats.parallel import TextRecords
+from gauss_cdc_lab.emulator.formats.rows import JsonRowWriter, TextRowWriter
+from gauss_cdc_lab.emulator.formats.serial import NamedFrame
+from gauss_cdc_lab.emulator.model import PROFILES, Field, Mode, Op
 from producer.core.changes import Cells, Delete, Insert, Message, Truncate, Undecoded, Update
 from producer.native import Choice
 from producer.options import Options

@@ -71,7 +71,7 @@ from tests.sim.ports import SimSource
 from tests.sim.target import Database, SimSink, SimTransaction
 
 Faulty = dict[str, Any]
-_OURS: Final = {"schemas", "producer", "spark_consumers", "gauss_cdc", "tests"}
+_OURS: Final = {"schemas", "producer", "spark_consumers", "gauss_cdc", "gauss_cdc_lab", "tests"}
 
 
 @dataclass(frozen=True)

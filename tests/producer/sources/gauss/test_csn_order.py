@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gauss_cdc.sandbox.emulator.model import Transaction
+from gauss_cdc_lab.emulator.model import Transaction
 from producer.core.changes import Begin
 from producer.errors import CsnOrderBroken
 from producer.sources.gauss.csn_order import OneBehind

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from gauss_cdc.sandbox.emulator.model import Ddl, Item, Mode, Op, Row, Transaction, Truncate
+from gauss_cdc_lab.emulator.model import Ddl, Item, Mode, Op, Row, Transaction, Truncate
 from producer.sources.gauss.gaps import (
     BY_NAME,
     CASES,
@@ -19,9 +19,9 @@ from producer.sources.gauss.options import Terms, Vendor, effective
 from schemas.control import Hole, Origin
 from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId
-from tests.gauss_cdc.sandbox.emulator.formats.made import number, text
-from tests.gauss_cdc.sandbox.emulator.losses import LOSSES, Done
-from tests.gauss_cdc.sandbox.emulator.through import ID, TDDL, T, Through, done, row
+from tests.gauss_cdc_lab.emulator.formats.made import number, text
+from tests.gauss_cdc_lab.emulator.losses import LOSSES, Done
+from tests.gauss_cdc_lab.emulator.through import ID, TDDL, T, Through, done, row
 
 PARALLEL = Mode(parallel_decode_num=4, decode_style="t", include_timestamp=True)
 GAUSSDB, OPENGAUSS = Vendor.GAUSSDB, Vendor.OPENGAUSS

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gauss_cdc.sandbox.emulator.formats import encoder
-from gauss_cdc.sandbox.emulator.model import (
+from gauss_cdc_lab.emulator.formats import encoder
+from gauss_cdc_lab.emulator.model import (
     PROFILES,
     Ddl,
     Field,

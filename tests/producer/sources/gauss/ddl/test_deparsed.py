@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gauss_cdc.sandbox.emulator.model import Ddl, Mode
+from gauss_cdc_lab.emulator.model import Ddl, Mode
 from producer.errors import DecodeError
 from producer.sources.gauss.ddl import tddl
 from producer.sources.gauss.ddl.format import expand
@@ -14,8 +14,8 @@ from producer.sources.gauss.ddl.model import Statement
 from schemas.control import Hole, Origin
 from schemas.positions import Lsn
 from schemas.tables import Column, TableId, TableSchema, Unique
-from tests.gauss_cdc.sandbox.emulator.formats.made import number, text
-from tests.gauss_cdc.sandbox.emulator.through import (
+from tests.gauss_cdc_lab.emulator.formats.made import number, text
+from tests.gauss_cdc_lab.emulator.through import (
     ID,
     JDDL,
     SERIAL,

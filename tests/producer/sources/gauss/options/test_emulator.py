@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gauss_cdc.sandbox.emulator.frames import ErrorResponse
-from gauss_cdc.sandbox.emulator.options import parallel_decode_num, read, read_of_function
+from gauss_cdc_lab.emulator.frames import ErrorResponse
+from gauss_cdc_lab.emulator.options import parallel_decode_num, read, read_of_function
 from producer.errors import OptionRefused
 from producer.sources.gauss.options import (
     BY_NAME,

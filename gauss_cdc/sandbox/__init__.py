@@ -1,1 +1,0 @@
-"""What is not part of the product: emulator, demo, local services."""
