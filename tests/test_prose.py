@@ -19,7 +19,6 @@ OLDER = {
     "docs/architecture.md",
     "docs/concepts.md",
     "docs/debezium.md",
-    "docs/decisions.md",
     "docs/gaussdb.md",
     "docs/glossary.md",
     "docs/kafka.md",
