@@ -24,7 +24,6 @@ OLDER = {
     "docs/kafka.md",
     "docs/lakes.md",
     "docs/limits.md",
-    "docs/operations.md",
     "docs/performance.md",
     "docs/protocol.md",
     "docs/reference/commands.md",
