@@ -22,7 +22,6 @@ OLDER = {
     "docs/glossary.md",
     "docs/kafka.md",
     "docs/lakes.md",
-    "docs/protocol.md",
     "docs/reference/commands.md",
     "docs/reference/decoding-options.md",
     "docs/reference/exit-codes.md",
