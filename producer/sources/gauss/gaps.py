@@ -59,11 +59,11 @@ class DecodingMode:
 
 Kind: TypeAlias = Callable[[DecodingMode], Detectability | None]
 
-_OVERVIEW: Final = "GaussDB manual, logical decoding overview, constraints"
-_DDL: Final = "GaussDB manual, DDL in logical decoding, constraints"
-_MIXED: Final = "GaussDB manual, DDL in logical decoding, mixed transactions"
-_OPENGAUSS: Final = "openGauss 7.0.0-RC2, observed"
-_OPTIONS: Final = "GaussDB manual, logical decoding options"
+_OVERVIEW: Final = "overview, constraints"
+_DDL: Final = "DDL, constraints"
+_MIXED: Final = "DDL, mixed transactions"
+_OPENGAUSS: Final = "seen at openGauss"
+_OPTIONS: Final = "options"
 
 
 @dataclass(frozen=True, slots=True)
