@@ -156,4 +156,6 @@ def _parts(said: UserType | None) -> list[str]:
 def _attributes(said: UserType | None) -> tuple[str, ...]:
     if said is None:
         return ()
+    if said.kind in {"r", "m"}:  # its text has those of its bounds
+        return tuple(_parts(said.of))
     return said.labels if said.kind == "c" else _attributes(said.of)

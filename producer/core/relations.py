@@ -163,7 +163,8 @@ class Relations:
                 del self._known[table_id]
                 changes.append(ShapeChange(other, None, "DROP TABLE"))
             elif now in self._known:  # names that swap, or it gets its own back later
-                passing = TableId(now.schema, f"gauss_cdc_{other.oid}")
+                # In the schema that it leaves: a target moves it first, and then renames it.
+                passing = TableId(table_id.schema, f"gauss_cdc_{other.oid}")
                 changes.append(self._rename(other, passing))
                 aside = self._known[passing], now
             else:

@@ -24,6 +24,12 @@ CREATE TABLE r (id int PRIMARY KEY, v int) PARTITION BY RANGE (id);
 CREATE TABLE r1 PARTITION OF r FOR VALUES FROM (0) TO (10);
 CREATE TABLE r2 PARTITION OF r FOR VALUES FROM (10) TO (99);
 INSERT INTO r SELECT n, n FROM generate_series(1, 50) n;
+CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TYPE pair AS (a int, b int);
+CREATE TYPE moods AS RANGE (subtype = mood, multirange_type_name = many_moods);
+CREATE TYPE pairs AS RANGE (subtype = pair, multirange_type_name = many_pairs);
+CREATE TABLE x (id int PRIMARY KEY, m many_moods, ps pairs, ms many_pairs[]);
+INSERT INTO x VALUES (1, '{[sad,ok]}', '["(1,2)","(3,4)"]',
+    ARRAY['{["(1,2)","(3,4)"]}'::many_pairs]);
 CREATE TABLE calm (id int PRIMARY KEY); INSERT INTO calm VALUES (1)
 """
 DEEP = """
@@ -38,10 +44,10 @@ OFF, ON = (
 )
 UNDONE = {
     "an action": [OFF, UPDATE, ON],
-    "a filter": ["ALTER PUBLICATION p SET TABLE t WHERE (id > 20), g, r, calm", UPDATE,
-                 "ALTER PUBLICATION p SET TABLE t, g, r, calm"],
-    "a column list": ["ALTER PUBLICATION p SET TABLE t (id, w), g, r, calm", UPDATE,
-                      "ALTER PUBLICATION p SET TABLE t, g, r, calm"],
+    "a filter": ["ALTER PUBLICATION p SET TABLE t WHERE (id > 20), g, r, x, calm", UPDATE,
+                 "ALTER PUBLICATION p SET TABLE t, g, r, x, calm"],
+    "a column list": ["ALTER PUBLICATION p SET TABLE t (id, w), g, r, x, calm", UPDATE,
+                      "ALTER PUBLICATION p SET TABLE t, g, r, x, calm"],
     "a table": ["ALTER PUBLICATION p DROP TABLE t", UPDATE, "ALTER PUBLICATION p ADD TABLE t"],
     "the log": ["ALTER TABLE t SET UNLOGGED", UPDATE, "ALTER TABLE t SET LOGGED"],
     "the log of a partition": ["ALTER TABLE r1 SET UNLOGGED", "UPDATE r SET v = v + 1",
@@ -49,6 +55,14 @@ UNDONE = {
     "values of the same type": ["ALTER TABLE t ALTER v TYPE int USING v + 1000"],
     "values of another type": ["ALTER TABLE t ALTER v TYPE text USING 'x' || v",
                                "ALTER TABLE t ALTER v TYPE int USING length(v)"],
+    "what came behind a TRUNCATE": [
+        ("TRUNCATE t; INSERT INTO t SELECT n, n FROM generate_series(1, 5) n;"
+        "ALTER TABLE t ALTER id TYPE int USING id + 100; DELETE FROM t")],
+    "a row updated behind a TRUNCATE": [
+        ("TRUNCATE t; INSERT INTO t SELECT n, n FROM generate_series(1, 5) n;"
+        "ALTER TABLE t ALTER id TYPE int USING id + 200; UPDATE t SET v = v + 1")],
+    "a label below a multirange": ["ALTER TYPE mood RENAME VALUE 'sad' TO 'bad'"],
+    "an attribute below a range": ["ALTER TYPE pair ADD ATTRIBUTE c int"],
     "a generated column": ["ALTER TABLE g ALTER w DROP EXPRESSION"],
     "a column": ["ALTER TABLE t DROP w", "ALTER TABLE t ADD w text"],
 }  # fmt: skip
@@ -91,7 +105,7 @@ class Undone(Path):
 
     def unequal(self) -> list[str]:
         there = ask(self.source, "SELECT attgenerated::text FROM pg_attribute WHERE attname = 'w'")
-        cells = {"t": "id, v, w", "g": "id, v", "r": "id, v", "calm": "id"}
+        cells = {"t": "id, v, w", "g": "id, v", "r": "id, v", "x": "id, m, ps, ms", "calm": "id"}
         cells["g"] += "" if ("s",) in there else ", w"
         return [
             name
@@ -113,7 +127,7 @@ class Undone(Path):
 LISTED = {"a filter": "t", "a column list": "t", "a table": "t"}
 PUBLISHED = {
     "all": ("FOR ALL TABLES", [what for what in UNDONE if what not in LISTED]),
-    "a list": ("FOR TABLE t, g, r, calm", [*LISTED]),
+    "a list": ("FOR TABLE t, g, r, x, calm", [*LISTED]),
 }
 LASTING = {
     "all": {"an action": "t", "the log of a partition": "r"},

@@ -31,6 +31,7 @@ from schemas.types import BY_OID, FIRST_OF_USERS
 
 ROOTS: Final = 130_000  # from here on a partitioned table can be published as one
 _TREES: Final = 120_000  # pg_partition_tree
+MULTIRANGES: Final = 140_000
 # Of a pg_class `c`: are all of its rows in the log?  A partitioned table is as its partitions are.
 # No function of a partition tree: it waits for locks.
 IS_LOGGED: Final = """(c.relpersistence = 'p' AND NOT (c.relkind = 'p' AND EXISTS (
@@ -386,7 +387,7 @@ def _columns(cursor: Any, oids: list[int], version: int) -> dict[int, list[Colum
         [oids],
     )
     rows = cursor.fetchall()
-    made = _user_types(cursor, {type_oid for _, _, type_oid, *_ in rows})
+    made = _user_types(cursor, {type_oid for _, _, type_oid, *_ in rows}, version)
     columns = dict[int, list[Column]]()
     for oid, *shape, number in rows:
         _check_name(shape[0])
@@ -409,27 +410,31 @@ def _check_name(name: str) -> None:
         )
 
 
-def _user_types(cursor: Any, oids: Iterable[int]) -> dict[int, UserType]:
+def _user_types(cursor: Any, oids: Iterable[int], version: int) -> dict[int, UserType]:
     """Definitions of those types that are not in our table of types."""
     if not (unknown := [oid for oid in oids if oid not in BY_OID]):
         return {}
-    cursor.execute(
+    multirange = "WHEN 'm' THEN (SELECT rngtypid FROM pg_range WHERE rngmultitypid = t.oid)"
+    statement = sql.SQL(
         """
         WITH RECURSIVE of_use (oid) AS (
             SELECT unnest(%s::oid[])
             UNION
-            SELECT coalesce(a.atttypid,
-                            CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END)
+            SELECT coalesce(a.atttypid, CASE t.typtype WHEN 'd' THEN t.typbasetype
+                            WHEN 'r' THEN (SELECT rngsubtype FROM pg_range WHERE rngtypid = t.oid)
+                            {multirange} ELSE t.typelem END)
             FROM of_use u JOIN pg_type t ON t.oid = u.oid
             LEFT JOIN pg_attribute a ON a.attrelid = t.typrelid AND t.typtype = 'c'
                 AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384
-            WHERE t.typtype = 'd' OR a.atttypid IS NOT NULL
+            WHERE t.typtype IN ('d', 'r', 'm') OR a.atttypid IS NOT NULL
                OR EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid)
         )
         SELECT t.oid, CASE WHEN e.oid IS NULL THEN t.typtype::text ELSE 'a' END, t.typname,
                CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod)
                     WHEN e.oid IS NOT NULL THEN format_type(e.oid, NULL) ELSE '' END,
-               CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE coalesce(e.oid, 0::oid) END,
+               CASE t.typtype WHEN 'd' THEN t.typbasetype
+                    WHEN 'r' THEN (SELECT rngsubtype FROM pg_range WHERE rngtypid = t.oid)
+                    {multirange} ELSE coalesce(e.oid, 0::oid) END,
                CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE -1 END, t.typdelim::text,
                CASE WHEN t.typtype = 'c' THEN
                    ARRAY(SELECT concat_ws(':', a.attnum, a.atttypid, a.atttypmod)
@@ -438,9 +443,10 @@ def _user_types(cursor: Any, oids: Iterable[int]) -> dict[int, UserType]:
                ELSE ARRAY(SELECT l.enumlabel::text FROM pg_enum l WHERE l.enumtypid = t.oid
                           ORDER BY l.enumsortorder) END
         FROM of_use u JOIN pg_type t ON t.oid = u.oid LEFT JOIN pg_type e ON e.typarray = t.oid
-        """,
-        [unknown],
+        """
     )
+    has_them = version >= MULTIRANGES
+    cursor.execute(statement.format(multirange=sql.SQL(multirange if has_them else "")), [unknown])
     said = {oid: shape for oid, *shape in cursor.fetchall()}
     return user_types(said, unknown)
 

@@ -16,7 +16,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 from producer.core.catalog_facts import Enum, Facts, Leaf
 from producer.core.look import Before, Cause, Doubt, Rewritten, Seen
 from producer.errors import SourceError
-from producer.sources.postgres.catalog import asking
+from producer.sources.postgres.catalog import MULTIRANGES, asking
 from schemas.errors import Verdict
 from schemas.quoting import qualified
 from schemas.tables import TableId, TableSchema
@@ -67,6 +67,7 @@ WITH RECURSIVE used (tab, typ) AS (
     SELECT u.tab, x.oid FROM used u JOIN pg_type t ON t.oid = u.typ CROSS JOIN LATERAL (
         SELECT t.typbasetype UNION ALL SELECT t.typelem
         UNION ALL SELECT rngsubtype FROM pg_range WHERE rngtypid = t.oid
+        {multirange}
         UNION ALL SELECT atttypid FROM pg_attribute
         WHERE attrelid = t.typrelid AND t.typtype = 'c' AND attnum > 0 AND NOT attisdropped
     ) AS x (oid) WHERE x.oid >= 16384)
@@ -75,6 +76,7 @@ SELECT u.tab, e.enumtypid, min(t.xmin::text::bigint),
 FROM used u JOIN pg_enum e ON e.enumtypid = u.typ JOIN pg_type t ON t.oid = e.enumtypid
 GROUP BY 1, 2
 """
+_MULTIRANGE: Final = "UNION ALL SELECT rngtypid FROM pg_range WHERE rngmultitypid = t.oid"
 # The row of pg_inherits and those of a table's system columns are written once: by one
 # transaction where the table was made as a partition.
 _LEAVES: Final = """
@@ -135,7 +137,9 @@ def versions(
         for oid, entries, name, is_renamed in _rows(connection, statement, values):
             facts[oid].entries, facts[oid].name = entries, name or ""
             facts[oid].is_renamed = bool(is_renamed)
-    for oid, enum, made, labels, xids in _rows(connection, _LABELS, values):
+    has_them = connection.server_version >= MULTIRANGES
+    labels_of = _LABELS.format(multirange=_MULTIRANGE if has_them else "")
+    for oid, enum, made, labels, xids in _rows(connection, labels_of, values):
         facts[oid].enums[enum] = Enum(made, tuple(zip(labels, xids, strict=True)))
     files: dict[int, LeafFile] = {}
     for root, oid, schema, name, file, xid, path, is_born in _rows(connection, _LEAVES, values):
@@ -193,9 +197,13 @@ def _probed(
     statement = f"""
         SELECT coalesce(bool_or(age(written) > {_age(behind)}), false),
                coalesce(bool_or(written = c.xmin AND ended = '0'::xid
-                                AND by::text::bigint <= c.cmin::text::bigint), false),
+                                AND by::text::bigint <= c.cmin::text::bigint), false)
+                   OR coalesce(bool_or(c.is_altered), false),
                min(c.xmin::text), min(c.relfilenode::bigint)
-        FROM (SELECT xmin, cmin, relfilenode FROM pg_class WHERE oid = {suspected.leaf:d}) c
+        FROM (SELECT xmin, cmin, relfilenode, EXISTS (
+                  SELECT FROM pg_attribute a WHERE a.attrelid = k.oid AND a.attnum > 0
+                  AND a.xmin = k.xmin) AS is_altered
+              FROM pg_class k WHERE oid = {suspected.leaf:d}) c
         LEFT JOIN (SELECT xmin AS written, xmax AS ended, cmin AS by
                    FROM ONLY {qualified(file.table)} LIMIT {_PROBED}) r ON true
     """

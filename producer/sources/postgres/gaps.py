@@ -43,6 +43,7 @@ GAPS: Final = (
     Gap("the same of a partition whose root is published", "suspected", "suspected"),
     Gap("RENAME VALUE of an enum: values of older rows", "", "seen"),
     Gap("the same, and its name back before anybody looks", "", "suspected"),
+    Gap("labels or attributes below a range or multirange: values of older rows", "seen", "seen"),
     Gap("DROP EXPRESSION: older values of a generated column", "seen", "seen"),
     Gap("a table that leaves the publication: later rows", "seen", "seen"),
     Gap("a table with WHERE or a column list in the publication: rows, columns", "seen", "seen"),

@@ -323,7 +323,7 @@ def by_oid(
         {table.id: table for table in known},
         read_catalog=lambda _: None,
         name_table=(names or {}).get,
-        wanted=lambda wanted: wanted.schema == "public",
+        wanted=lambda wanted: wanted.schema != "private",
         new_tables_are_complete=True,
         reports_ddl=reports_ddl,
     )
@@ -374,6 +374,19 @@ def test_two_tables_swap_their_names() -> None:
         ("public.gauss_cdc_16385", "public.other"),
     ]
     assert known.renamed(seen(OID, OTHER)) == []
+
+
+def test_two_schemas_swap_their_names() -> None:
+    """The name in between is of the schema that the table leaves: a target moves it first."""
+    away = TableId("away", ID.name)
+    other = replace(ACCOUNT, id=away, oid=OTHER_OID)
+    known = by_oid(replace(ACCOUNT, oid=OID), other, names={OID: away, OTHER_OID: ID})
+
+    assert moves(known.renamed(seen(OID, away))) == [
+        ("away.account", "away.gauss_cdc_16399"),
+        ("public.account", "away.account"),
+        ("away.gauss_cdc_16399", "public.account"),
+    ]
 
 
 def test_a_table_that_was_given_up_too_early_has_a_gap() -> None:

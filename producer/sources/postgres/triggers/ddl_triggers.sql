@@ -191,19 +191,25 @@ BEGIN
             WHERE a.attrelid = which AND a.attnum > 0 AND NOT a.attisdropped
               AND (t.oid >= 16384 OR t.typtype <> 'b')
             UNION
-            SELECT coalesce(a.atttypid,
-                            CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END)
+            SELECT coalesce(a.atttypid, CASE t.typtype WHEN 'd' THEN t.typbasetype
+                            WHEN 'r' THEN (SELECT rngsubtype FROM pg_range WHERE rngtypid = t.oid)
+                            /*14*/ WHEN 'm' THEN (SELECT rngtypid FROM pg_range
+                            /*14*/                WHERE rngmultitypid = t.oid)
+                            ELSE t.typelem END)
             FROM of_use u JOIN pg_type t ON t.oid = u.oid
             LEFT JOIN pg_attribute a ON a.attrelid = t.typrelid AND t.typtype = 'c'
                 AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384
-            WHERE t.typtype = 'd' OR a.atttypid IS NOT NULL
+            WHERE t.typtype IN ('d', 'r', 'm') OR a.atttypid IS NOT NULL
                OR EXISTS (SELECT FROM pg_type e WHERE e.typarray = t.oid)
         )
         SELECT json_agg(json_build_array(
             t.oid::bigint, CASE WHEN e.oid IS NULL THEN t.typtype ELSE 'a' END, t.typname,
             CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod)
                  WHEN e.oid IS NOT NULL THEN format_type(e.oid, NULL) ELSE '' END,
-            CASE WHEN t.typtype = 'd' THEN t.typbasetype::bigint
+            CASE t.typtype WHEN 'd' THEN t.typbasetype::bigint
+                 WHEN 'r' THEN (SELECT rngsubtype::bigint FROM pg_range WHERE rngtypid = t.oid)
+                 /*14*/ WHEN 'm' THEN (SELECT rngtypid::bigint FROM pg_range
+                 /*14*/                WHERE rngmultitypid = t.oid)
                  ELSE coalesce(e.oid::bigint, 0) END,
             CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE -1 END, t.typdelim,
             CASE WHEN t.typtype = 'c' THEN
@@ -607,6 +613,8 @@ BEGIN
                 SELECT unnest(types)
                 UNION SELECT x.oid FROM made m CROSS JOIN LATERAL (
                     SELECT t.oid FROM pg_type t WHERE t.typbasetype = m.oid OR t.typelem = m.oid
+                    UNION ALL SELECT rngtypid FROM pg_range WHERE rngsubtype = m.oid
+                    /*14*/ UNION ALL SELECT rngmultitypid FROM pg_range WHERE rngtypid = m.oid
                     UNION ALL SELECT r.reltype FROM pg_attribute a
                     JOIN pg_class r ON r.oid = a.attrelid AND r.relkind = 'c'
                     WHERE a.atttypid = m.oid AND NOT a.attisdropped) AS x)

@@ -29,7 +29,7 @@ from schemas.system_schemas import OWN_SCHEMA, SYSTEM
 from schemas.tables import TableId
 
 # Of the script; the installed one is in a comment, which any role may read.
-VERSION: Final = 5
+VERSION: Final = 6
 _TABLE: Final = 3  # earlier versions wrote messages, which any role can write
 TRIGGERS: Final = ("gauss_cdc_ddl_drop", "gauss_cdc_ddl_end", "gauss_cdc_ddl_rewrite")
 _MESSAGES: Final = 140_000  # pgoutput sends logical messages from this version on
@@ -324,9 +324,11 @@ def script(version: int) -> str:
     """Return what `install` runs on a server of this version (150018 = 15.18)."""
     text = resources.files(__package__).joinpath("ddl_triggers.sql").read_text("utf-8")
     text += f"COMMENT ON EVENT TRIGGER {TRIGGERS[1]} IS 'gauss-cdc, version {VERSION}';\n"
-    if version < _SCHEMAS:
-        return re.sub(r"^.*/\*15\*/.*\n", "", text, flags=re.MULTILINE)
-    return text.replace("/*15*/ ", "")
+    for since in ("14", "15"):  # lines that a server has from this version on
+        if version < int(since) * 10_000:
+            text = re.sub(rf"^.*/\*{since}\*/.*\n", "", text, flags=re.MULTILINE)
+        text = text.replace(f"/*{since}*/ ", "")
+    return text
 
 
 def check_rights(connection: Connection) -> None:
