@@ -78,13 +78,14 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
                 rows,
                 schema_of,
                 source=prefix,
-                client=spark_client,
+                client=client,
                 loader=kind.loader(setup) if kind.loader is not None else None,
                 is_driven=is_driven,
                 native=native,
                 sends_secrets=config.spark.executor_secrets == "sent",
                 stop=stop,
                 on_idle=_log.warning,
+                on_note=_log.info,
             )
         sizes = (_LAKE_ROWS, _LAKE_ROWS) if is_lake else (_FEW_ROWS, _MANY_ROWS)
         strict = config.target.strict and not is_lake

@@ -292,9 +292,9 @@ class SparkSection(Section):
     goes into a lake is theirs."""
 
     executor_secrets: Literal["sent", "own"] = "sent"
-    """How executors of a cluster get the target's password: `sent` by Spark, as a file of its
-    own; or their `own`, in GAUSS_CDC_TARGET_PASSWORD, which wins over a sent one, or in libpq's
-    password file. In local mode they read a file of `apply`."""
+    """How executors of a cluster get the passwords of target and Kafka: `sent` by Spark, as a file
+    of its own; or their `own`, in GAUSS_CDC_TARGET_PASSWORD and GAUSS_CDC_KAFKA_PASSWORD, which
+    win over sent ones, or in libpq's password file. In local mode they read a file of `apply`."""
 
     options: Options = Field(default_factory=dict)
     """Further Spark settings, for instance `spark.jars`; those of `spark-submit` win. A name that

@@ -11,16 +11,19 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from spark_consumers import jvm
 from spark_consumers.executors import SecretFile
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _LOOK: Final = 0.2  # seconds between two looks at `stop`
 _IDLE: Final = 15.0  # seconds without a task: the master has none, or others have its cores
@@ -30,15 +33,16 @@ _UNTAKEN: Final = (
 )
 
 
-def collected(
+def run_job(
     spark: SparkSession,
-    frame: DataFrame,
+    work: Sequence[T],
+    do: Callable[[T], R],
     *,
     description: str,
     stop: Callable[[], bool],
     on_idle: Callable[[str], None] = lambda _: None,
-) -> list[Row]:
-    """Run a job under a description of its own; it is cancelled when `stop` says so.
+) -> list[R]:
+    """Do each piece of work in a task, under a description; cancelled when `stop` says so.
 
     `on_idle` takes a line about a job that gets no core: Spark waits for one for ever.
     """
@@ -57,7 +61,7 @@ def collected(
     with jvm.described(spark, description, tag):
         watcher.start()
         try:
-            return frame.collect()
+            return jvm.tasks(spark, work, do)
         finally:
             done.set()
             watcher.join()
@@ -89,9 +93,10 @@ class Idle:
 class Secrets:
     """A file of secrets for tasks: of this machine, or sent by Spark to where its tasks run."""
 
-    def __init__(self, secrets: Mapping[str, str], *, are_sent: bool = True) -> None:
-        """`are_sent`: executors of a cluster get them; else they have their own."""
-        self._secrets, self._are_sent = dict(secrets), are_sent
+    def __init__(self, secrets: Mapping[str, Mapping[str, str]], *, are_sent: bool = True) -> None:
+        """`secrets` by what they log in at; `are_sent`: executors of a cluster get them."""
+        self._secrets = {kind: dict(some) for kind, some in secrets.items() if some}
+        self._are_sent = are_sent
         self._folder: Path | None = None
         self._given: tuple[str, SecretFile] | None = None  # application, file
 
@@ -113,7 +118,7 @@ class Secrets:
         """Write a file that nobody else may read; its name is no other application's."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="gauss-cdc-"))  # 0700
-        path = self._folder / f"target-{uuid.uuid4().hex}.json"
+        path = self._folder / f"secrets-{uuid.uuid4().hex}.json"
         path.touch(0o600)
         path.write_text(json.dumps(self._secrets), "utf-8")
         return path

@@ -6,7 +6,7 @@
     a job's end               SparkSession's tags are of the thread that set them; `apply` stops
                               jobs of another one
     cores, files, master      SparkContext's only, where there is no Spark Connect
-    `mapInArrow`              asks the driver for pandas, which neither it nor workers use
+    tasks of plain Python     of RDDs, which SparkSession does not have
     tables of Iceberg         their metadata, and the commit that compares: SQL has neither
     tables of Delta           the newest version and what it says: SQL makes a job of it
     errors                    what Java raises is py4j's where PySpark does not know its class
@@ -17,19 +17,23 @@ works over Spark Connect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 # What Spark and its gateway raise; and what a JVM that is gone does.
 SPARK_ERRORS: Final = (PySparkException, Py4JError)
 GONE_ERRORS: Final = (*SPARK_ERRORS, OSError)
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _DESCRIPTION: Final = "spark.job.description"
 
@@ -107,21 +111,13 @@ def described(spark: SparkSession, description: str, tag: str) -> Iterator[None]
         context.setLocalProperty(_DESCRIPTION, before)
 
 
-def map_in_arrow(
-    frame: DataFrame, function: Callable[[Iterable[Any]], Iterator[Any]], schema: str
-) -> DataFrame:
-    """`frame.mapInArrow(function, schema)`, without pandas."""
-    from pyspark.sql.pandas import functions  # noqa: PLC0415  for jobs alone
-    from pyspark.util import PythonEvalType  # noqa: PLC0415
+def tasks(spark: SparkSession, work: Sequence[T], do: Callable[[T], R]) -> list[R]:
+    """Do each piece of work in a task of its own, in Python; return what the tasks return.
 
-    pandas: Any = functions  # its types leave out what makes such a function
-    udf = pandas.vectorized_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column, java = udf(*[frame[name] for name in frame.columns])._jc, _java_frame(frame)  # noqa: SLF001
-    return DataFrame(java.mapInArrow(column, False, None), frame.sparkSession)  # noqa: FBT003
-
-
-def _java_frame(frame: Any) -> Any:
-    return frame._jdf  # noqa: SLF001
+    Nothing of the JVM but the scheduler: what a task needs is pickled, and so is what it returns.
+    """
+    pieces = spark.sparkContext.parallelize(work, len(work))
+    return list(pieces.mapPartitions(partial(map, do)).collect())
 
 
 # ---------------------------------------------------------------- the application

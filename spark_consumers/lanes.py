@@ -18,7 +18,6 @@ attempt's number, and the numbers that came back say which rows are meant.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,23 +26,22 @@ from typing import TYPE_CHECKING, Any, Final
 from schemas.control import Range, SchemaChange
 from schemas.topics import Topics
 from spark_consumers.decode import RowDecoder
-from spark_consumers.decode.batches import Spans
 from spark_consumers.errors import Incomplete, StreamError, TargetDown
-from spark_consumers.executors import RESULT, Job, copy_batches
-from spark_consumers.frames import range_options
-from spark_consumers.jobs import Secrets, collected
-from spark_consumers.jvm import SPARK_ERRORS, cores, map_in_arrow
+from spark_consumers.executors import Job, copy_ranges
+from spark_consumers.jobs import Secrets, run_job
+from spark_consumers.jvm import SPARK_ERRORS, cores
+from spark_consumers.kafka.ranges import count, divided
 from spark_consumers.kafka.read import RangeReader, SchemaOf
 from spark_consumers.model import Rows, Segment
+from spark_consumers.security import portable
 from spark_consumers.sinks.base import StagedShape, StagingLoader
 from spark_consumers.sizes import DRIVER_BYTES, driven
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_ROWS_A_TASK: Final = 100_000
-_TASKS_A_CORE: Final = 4  # at most, where partitions differ
-_UNEVEN: Final = 1.5  # times its share, that a task may have
+_LEAST: Final = 10_000  # rows of a share; less is not worth a connection to the target
+_MOST: Final = 1_000_000
 _FEW_CORES: Final = 8  # of one machine, on which the driver's lane is the faster one
 _TRIED: Final = 500_000  # rows that may weigh less than the driver may hold
 
@@ -52,26 +50,27 @@ def _never() -> bool:
     return False
 
 
-def shared_by(partitions: Sequence[int], tasks: int, *, most: int) -> int:
-    """How many tasks take partitions of so many records: `tasks`, or up to `most` for even shares.
+def _ignore(_: str) -> None:
+    return None
 
-    Spark divides partitions that are larger than a share, and gives each task about as many of the
-    parts, whatever they hold.  A task costs what some ten thousand rows cost.
 
-    >>> shared_by([20_000] * 10, 2, most=8), shared_by([190_000] + [1_000] * 10, 2, most=8)
-    (2, 8)
+def shares(ranges: Sequence[Range], cores: int) -> list[Sequence[Range]]:
+    """Divide ranges evenly among as many tasks as run at once; among fewer where these were small.
+
+    Many tasks where there is much: what an executor loses is read again.
+
+    >>> [len(shares([Range("t", 0, 0, rows)], 4)) for rows in (5_000, 25_000, 100_000, 9_000_000)]
+    [1, 3, 4, 9]
     """
-    share = max(1, -(-sum(partitions) // tasks))
-    parts = [-(-records // -(-records // share)) for records in partitions if records]
-    count = sum(-(-records // share) for records in partitions)
-    longest = -(-count // tasks) * max(parts, default=0)
-    return tasks if longest <= _UNEVEN * share else max(tasks, most)
+    rows = count(ranges)
+    tasks = max(min(cores, -(-rows // _LEAST)), -(-rows // _MOST), 1)
+    return list(divided(sorted(ranges), max(1, -(-rows // tasks))))
 
 
 def brings_cores(tasks: int, *, local: bool) -> bool:
     """Say whether executors that run so many tasks at once can outrun the driver.
 
-    A row costs them 2 to 15 times the driver's CPU, and is staged at the target; the driver's lane
+    What they bring is staged at the target, and written once more there; the driver's lane
     keeps two or three cores busy, the target's among them (docs/performance.md).
 
     >>> brings_cores(2, local=True), brings_cores(16, local=True), brings_cores(2, local=False)
@@ -97,26 +96,31 @@ class Lanes:
         native: bool = True,
         sends_secrets: bool = True,
         stop: Callable[[], bool] = _never,
-        on_idle: Callable[[str], None] = lambda _: None,
+        on_idle: Callable[[str], None] = _ignore,
+        on_note: Callable[[str], None] = _ignore,
     ) -> None:
         """`loader` is the sink's half on executors; without it all rows take the driver.
 
         `is_driven` says whether the driver is the faster one, at this moment.
         `native`: executors may use the native part.  `sends_secrets`: executors of a cluster get
         what they log in with from here; else they have it.  `stop` cancels a job that runs.
-        `on_idle` takes a line about one that gets no core.
+        `on_idle` takes a line about one that gets no core, `on_note` one about what a job did.
         """
-        self._native, self._stop, self._on_idle = native, stop, on_idle
-        self._secrets = Secrets(loader.secrets if loader else {}, are_sent=sends_secrets)
+        self._native, self._stop = native, stop
+        self._on_idle, self._on_note = on_idle, on_note
+        self._client, of_kafka = portable(client)
+        self._secrets = Secrets(
+            {"target": loader.secrets if loader else {}, "kafka": of_kafka}, are_sent=sends_secrets
+        )
         self._spark, self._driver, self._schema_of = spark, driver, schema_of
-        self._source, self._client, self._loader = source, dict(client), loader
+        self._source, self._loader = source, loader
         self._driver_rows, self._is_driven = driver_rows, is_driven
         self._taken: dict[tuple[str, int], bool] = {}
 
     def __call__(self, segment: Segment) -> Rows | SparkBulk:
         loader, names = self._loader, Topics(self._source)
         ranges = [r for r in segment.ranges if r.topic != names.ddl]
-        records = sum(r.end - r.start for r in segment.ranges)
+        records = count(segment.ranges)
         topics = {r.topic for r in ranges}
         if loader is None or not ranges or records <= driven(self._driver_rows, len(topics)):
             return self._driver(segment)
@@ -142,8 +146,9 @@ class Lanes:
         is_committed = self._driver.prepare(segment)
         ddl = self._driver.read_ddl(segment, is_committed=is_committed)
         return SparkBulk(
-            self._spark, shapes, ddl, ranges, self._client, loader, self._secrets, places, schemas,
-            is_committed=is_committed, native=self._native, stop=self._stop, on_idle=self._on_idle,
+            self._spark, shapes, ddl, ranges, self._source, self._client, loader, self._secrets,
+            places, schemas, is_committed=is_committed, native=self._native,
+            stop=self._stop, on_idle=self._on_idle, on_note=self._on_note,
             description=_description(self._source, segment, ranges),
         )  # fmt: skip
 
@@ -183,7 +188,7 @@ def _description(source: str, segment: Segment, ranges: Sequence[Range]) -> str:
     if segment.commit_rows:
         return f"{source}: commits {segment.first_seq}..{segment.last_seq}, {segment.rows:,} rows"
     topics = sorted({r.topic for r in ranges})
-    rows = sum(r.end - r.start for r in ranges)
+    rows = count(ranges)
     more = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
     return f"{source}: load of {topics[0]}{more}, {rows:,} rows"
 
@@ -196,7 +201,8 @@ class SparkBulk:
     shapes: Sequence[StagedShape]
     ddl: Sequence[SchemaChange]
     ranges: Sequence[Range]
-    client: Mapping[str, Any] = field(repr=False)
+    source: str
+    client: Mapping[str, Any] = field(repr=False)  # without secrets
     loader: StagingLoader
     secrets: Secrets
     places: Mapping[tuple[str, int], int]
@@ -205,49 +211,36 @@ class SparkBulk:
     native: bool = field(kw_only=True)
     stop: Callable[[], bool] = field(kw_only=True)
     on_idle: Callable[[str], None] = field(kw_only=True)
+    on_note: Callable[[str], None] = field(kw_only=True)
     description: str = field(kw_only=True)
     driver_rows: int = field(default=0, kw_only=True)
 
     def copy(self, stages: Sequence[str]) -> Sequence[int]:
         """Run the job; return the attempts that succeeded."""
-        spark = self.spark()
-        need = sum(r.end - r.start for r in self.ranges)
-        job = self._job(stages, spark)
-        tasks = max(cores(spark), need // _ROWS_A_TASK)
-        options = range_options(
-            self.client, self.ranges, is_committed=self.is_committed, tasks=tasks
-        )
+        need = count(self.ranges)
         try:
-            frame = spark.read.format("kafka").options(**options).load()
-            shared = shared_by(self._partitions(), tasks, most=_TASKS_A_CORE * cores(spark))
-            rows = frame.select("topic", "partition", "offset", "value").coalesce(shared)
-            staged = map_in_arrow(rows, partial(copy_batches, job), RESULT)
-            done = collected(
-                spark, staged, description=self.description, stop=self.stop, on_idle=self.on_idle
-            )
+            spark = self.spark()
+            work = shares(self.ranges, cores(spark))
+            done = run_job(
+                spark, work, partial(copy_ranges, self._job(stages, spark)),
+                description=self.description, stop=self.stop, on_idle=self.on_idle,
+            )  # fmt: skip
         except SPARK_ERRORS as error:
-            # Open, expired and lost ranges raise the same class: the next attempt's checks
-            # ask the offsets themselves.
             raise TargetDown("the Spark job of a large segment failed", rows=need) from error
         for one in done:
+            if one.error is not None:
+                raise one.error
             if one.refused is not None:
                 raise self.loader.explained(one.refused, self.shapes)
         copied = sum(one.records for one in done)
         if copied != need:
             raise Incomplete(f"{copied} of {need} records are there", ranges=len(self.ranges))
+        self.on_note(f"{self.description}: executors staged {copied} in {len(done)} tasks")
         return [one.task for one in done]
 
-    def _partitions(self) -> list[int]:
-        records: Counter[tuple[str, int]] = Counter()
-        for r in self.ranges:
-            records[r.topic, r.partition] += r.end - r.start
-        return list(records.values())
-
     def _job(self, stages: Sequence[str], spark: SparkSession) -> Job:
-        job = Job(
-            self.loader.for_tasks(), list(stages), dict(self.places), dict(self.schemas),
-            secrets=self.secrets.given(spark), native=self.native,
+        return Job(
+            self.loader.for_tasks(), list(stages), self.places, self.schemas, self.source,
+            self.client, is_committed=self.is_committed, secrets=self.secrets.given(spark),
+            native=self.native,
         )  # fmt: skip
-        for r in sorted(self.ranges):
-            job.spans.setdefault((r.topic, r.partition), Spans()).add(r.start, r.end)
-        return job

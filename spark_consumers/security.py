@@ -1,9 +1,9 @@
 r"""Kafka's security settings: one table from librdkafka's names to Kafka's Java client.
 
-Everything but Spark uses librdkafka, so a configuration has librdkafka's names.  Spark's
-Kafka source is a Java client, whose settings differ in name and sometimes in meaning.
-A setting without a counterpart is refused: without it, a connection would be less
-protected than its owner expects, or fail far from the cause.  Every security setting that
+Everything but Spark's own Kafka source uses librdkafka, tasks of `apply` too, so a configuration
+has librdkafka's names.  Spark's source is a Java client, whose settings differ in name and
+sometimes in meaning.  A setting without a counterpart is refused: without it, a connection would be
+less protected than its owner expects, or fail far from the cause.  Every security setting that
 librdkafka has is in the table; a test compares it with the library's own list.
 
 The way out is the Java client's own settings: a name that begins with `kafka.` is one of
@@ -215,6 +215,66 @@ def java_properties(client: Mapping[str, Any]) -> dict[str, str]:
     name = "sasl.oauthbearer.token.endpoint.url"
     url = str(client.get(f"{OWN}{name}", client.get(name, "")))
     return {ALLOWED_URLS: url} if url else {}
+
+
+# Security settings that anyone may see; what is not named here travels as a secret.
+_PUBLIC: Final = frozenset({
+    *("security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username"),
+    *("ssl.ca.location", "ssl.ca.pem", "ssl.ca.certificate.stores", "ssl.crl.location"),
+    *("ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location"),
+    *("ssl.keystore.location", "ssl.endpoint.identification.algorithm", "ssl.cipher.suites"),
+    *("ssl.curves.list", "ssl.sigalgs.list", "ssl.providers", "ssl.engine.location"),
+    *("ssl.engine.id", "enable.ssl.certificate.verification"),
+    *("https.ca.location", "https.ca.pem", "enable.sasl.oauthbearer.unsecure.jwt"),
+    *("sasl.kerberos.service.name", "sasl.kerberos.principal", "sasl.kerberos.keytab"),
+    *("sasl.kerberos.kinit.cmd", "sasl.kerberos.min.time.before.relogin"),
+    *(f"sasl.oauthbearer.{name}" for name in (
+        *("method", "client.id", "client.credentials.client.id", "scope", "extensions"),
+        *("token.endpoint.url", "grant.type", "sub.claim.name"),
+    )),
+})  # fmt: skip
+_KEY: Final = "ssl.key.pem"
+
+
+def portable(client: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Divide settings of librdkafka into those that executors may get in the open, and secrets.
+
+    Certificates and keys in files become text: executors have no file of the driver's.  A key's
+    place stays, for executors that have it there and get no secrets.
+
+    >>> portable({"bootstrap.servers": "b:9092", "sasl.password": "x", "kafka.client.id": "y"})
+    ({'bootstrap.servers': 'b:9092'}, {'sasl.password': 'x'})
+    """
+    said = {
+        name: value
+        for name, value in client.items()
+        if not name.startswith(OWN) and isinstance(value, str | int | float)
+    }
+    secrets: dict[str, str] = {}
+    for area in ("ssl.ca", "https.ca", "ssl.certificate"):
+        place = str(said.get(f"{area}.location", ""))
+        if place not in ("", "probe") and not Path(place).is_dir():
+            said[f"{area}.pem"] = _read(f"{area}.location", place).decode("utf-8")
+            del said[f"{area}.location"]
+    if place := str(said.get("ssl.key.location", "")):
+        secrets[_KEY] = _read("ssl.key.location", place).decode("utf-8")
+    if "ssl.keystore.location" in said:
+        texts = {name: _text(value) for name, value in said.items()}
+        if (own := _own_certificate(texts)) is not None:
+            secrets["ssl.certificate.pem"], secrets[_KEY] = own
+    for name in list(said):
+        if name.startswith(_SECURITY) and name not in _PUBLIC:
+            secrets.setdefault(name, _text(said.pop(name)))
+    return said, secrets
+
+
+def with_secrets(settings: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, Any]:
+    """Join what `portable` has divided; a key's text takes precedence over its place."""
+    joined = {**settings, **secrets}
+    if _KEY in secrets:
+        for name in ("ssl.key.location", "ssl.keystore.location", "ssl.keystore.password"):
+            joined.pop(name, None)
+    return joined
 
 
 def quoted(text: str) -> str:

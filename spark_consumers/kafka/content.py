@@ -20,11 +20,11 @@ from spark_consumers.decode.control import decode_control
 from spark_consumers.decode.rows import COMMIT_ORDER
 from spark_consumers.decode.rows import Rows as TakenRows
 from spark_consumers.errors import Incomplete, StreamError
-from spark_consumers.kafka.registry import SchemaOf
 from spark_consumers.model import Change, Rows
 from spark_consumers.native import is_packed
 
 if TYPE_CHECKING:
+    from spark_consumers.kafka.registry import SchemaOf  # executors have no client of it
     from spark_consumers.native._native import PackedRows
 
 
@@ -110,6 +110,11 @@ class Content:
         while (at := rows.take(values, at)) < len(values):
             self.put(topic, *records[at])
             at += 1
+
+    def by_schema(self) -> Iterator[tuple[str, int, TakenRows]]:
+        """Yield topic, id of the writer's schema, and the rows that have both, as they came."""
+        for (topic, frame), (_, _, rows) in self._rows.items():
+            yield topic, split(frame)[0], rows
 
     def all(self) -> Rows:
         """Return everything in commit order."""

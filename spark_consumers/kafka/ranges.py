@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -25,7 +25,7 @@ from schemas.errors import LOAD_AGAIN
 from spark_consumers import native
 from spark_consumers.decode import FRAME_SIZE
 from spark_consumers.errors import Incomplete, KafkaDown, RangeExpired, StreamError
-from spark_consumers.kafka.cluster import Cluster, down
+from spark_consumers.kafka.cluster import down
 from spark_consumers.kafka.content import Content
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 Place: TypeAlias = tuple[str, int]  # topic, partition
+First: TypeAlias = Callable[[Iterable[Place]], Mapping[Place, int]]  # where logs begin
 
 END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001  public, in spite of its name
 RESET: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
@@ -97,12 +98,12 @@ class MessageFetch:
         self,
         client: Mapping[str, Any],
         prefix: str,
-        cluster: Cluster,
+        first: First,
         *,
         consumer: Callable[[dict[str, Any]], Any],
         now: Callable[[], float],
     ) -> None:
-        self._client, self._prefix, self._kafka = dict(client), prefix, cluster
+        self._client, self._prefix, self._first = dict(client), prefix, first
         self._make, self._now = consumer, now
         self._consumers: dict[tuple[bool, bool], Any] = {}
 
@@ -133,7 +134,7 @@ class MessageFetch:
     def messages(self, ranges: Sequence[Range], *, is_committed: bool) -> list[Any]:
         """All records of exactly these offsets; in no order across partitions."""
         spans = _by_place(ranges)
-        need = _count(ranges)
+        need = count(ranges)
         consumer = self._consumer(is_committed=is_committed, is_large=need > _LARGE)
         out: list[Any] = []
         open_ = {tp: mine[-1].end for tp, mine in spans.items()}
@@ -183,7 +184,7 @@ class MessageFetch:
                 return None
             if error.code() == RESET and not _is_wanted(message.offset(), spans.get(tp)):
                 return None
-            raise _failed(error, spans, self._kafka)
+            raise _failed(error, spans, self._first)
         offset = message.offset()
         if offset + 1 >= open_.get(tp, 0):
             open_.pop(tp, None)
@@ -213,16 +214,16 @@ class NativeFetch:
     def __init__(
         self,
         client: Mapping[str, Any],
-        cluster: Cluster,
+        first: First,
         *,
         make: Callable[[list[tuple[str, str]]], RangeConsumer],
         now: Callable[[], float],
     ) -> None:
-        """`make` makes a consumer of librdkafka's settings.
+        """`make` makes a consumer of librdkafka's settings; `first` is asked after an error.
 
         Raises native.ConsumerRefused, for example for a setting that only Python knows.
         """
-        self._client, self._kafka, self._make, self._now = dict(client), cluster, make, now
+        self._client, self._first, self._make, self._now = dict(client), first, make, now
         self._consumers: dict[tuple[bool, bool], RangeConsumer] = {}
         self._ahead: dict[Place, None] = {}  # what stays assigned, in the order of its last use
         self._consumer(is_committed=True, is_ahead=True)  # refused now, or never
@@ -240,7 +241,7 @@ class NativeFetch:
         ended = [p for p, mine in spans.items() if stable.get(p, 0) <= mine[-1].end + 1]
         is_ahead = is_committed and (
             len(ended) < len(spans)
-            or _count(ranges) > _AHEAD_FROM
+            or count(ranges) > _AHEAD_FROM
             or not self._ahead.keys().isdisjoint(spans)
         )
         consumer = self._consumer(is_committed=is_committed, is_ahead=is_ahead)
@@ -285,7 +286,7 @@ class NativeFetch:
             try:
                 count += self._read_place(consumer, place, number, frames[place[0]], content)
             except KafkaException as error:
-                raise _failed(error.args[0], spans, self._kafka) from error
+                raise _failed(error.args[0], spans, self._first) from error
         _check_count(count, [r for mine in spans.values() for r in mine])
 
     def _read_place(
@@ -339,7 +340,7 @@ class NativeFetch:
 def choose(
     client: Mapping[str, Any],
     prefix: str,
-    cluster: Cluster,
+    first: First,
     *,
     consumer: Callable[[dict[str, Any]], Any],
     now: Callable[[], float],
@@ -350,13 +351,40 @@ def choose(
         try:
             return NativeFetch(
                 client,
-                cluster,
+                first,
                 make=partial(native.range_consumer, library=cimpl.__file__),
                 now=now,
             )
         except native.ConsumerRefused as why:
             _log.info("records are read by confluent_kafka, one by one: %s", why)
-    return MessageFetch(client, prefix, cluster, consumer=consumer, now=now)
+    return MessageFetch(client, prefix, first, consumer=consumer, now=now)
+
+
+def count(ranges: Iterable[Range]) -> int:
+    """How many records stand in ranges."""
+    return sum(r.end - r.start for r in ranges)
+
+
+def taken(ranges: Sequence[Range], at: int, most: int) -> Sequence[Range]:
+    """Return up to `most` records of ranges, from the record `at` of them on.
+
+    >>> taken([Range("t", 0, 0, 25), Range("t", 1, 5, 8)], 20, 7)
+    [Range(topic='t', partition=0, start=20, end=25), Range(topic='t', partition=1, start=5, end=7)]
+    """
+    part: list[Range] = []
+    for r in ranges:
+        start, end = r.start + max(at, 0), min(r.end, r.start + at + most)
+        if start < end:
+            part.append(Range(r.topic, r.partition, start, end))
+        at -= r.end - r.start
+        if at + most <= 0:
+            break
+    return part
+
+
+def divided(ranges: Sequence[Range], most: int) -> Iterator[Sequence[Range]]:
+    """Divide ranges into parts of up to so many records."""
+    return (taken(ranges, at, most) for at in range(0, count(ranges), most))
 
 
 def _by_place(ranges: Sequence[Range]) -> dict[Place, list[Range]]:
@@ -366,12 +394,8 @@ def _by_place(ranges: Sequence[Range]) -> dict[Place, list[Range]]:
     return spans
 
 
-def _count(ranges: Sequence[Range]) -> int:
-    return sum(r.end - r.start for r in ranges)
-
-
 def _check_count(found: int, ranges: Sequence[Range]) -> None:
-    if found != (need := _count(ranges)):
+    if found != (need := count(ranges)):
         raise Incomplete(f"{found} of {need} records are there", ranges=len(ranges))
 
 
@@ -380,25 +404,23 @@ def _is_wanted(offset: int | None, mine: Sequence[Range] | None) -> bool:
     return mine is not None and (offset is None or mine[0].start <= offset < mine[-1].end)
 
 
-def _failed(
-    error: KafkaError, spans: Mapping[Place, Sequence[Range]], cluster: Cluster
-) -> StreamError:
+def _failed(error: KafkaError, spans: Mapping[Place, Sequence[Range]], first: First) -> StreamError:
     if error.code() in (RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-        return _expired(spans, cluster)
+        return _expired(spans, first)
     return down(KafkaException(error), "rows cannot be read")
 
 
-def _expired(spans: Mapping[Place, Sequence[Range]], cluster: Cluster) -> StreamError:
+def _expired(spans: Mapping[Place, Sequence[Range]], first: First) -> StreamError:
     """A missing offset: look up which, the error does not contain it."""
-    first = cluster.first(spans)
+    begins = first(spans)
     for (topic, partition), mine in spans.items():
-        if first[topic, partition] > mine[0].start:
+        if begins[topic, partition] > mine[0].start:
             return RangeExpired(
                 "rows were deleted before they were applied",
                 hint=f"{LOAD_AGAIN}; a larger [kafka] retention keeps rows longer",
                 topic=topic,
                 partition=partition,
-                first=first[topic, partition],
+                first=begins[topic, partition],
                 needed=mine[0].start,
             )
     return Incomplete("offsets that the cuts name are not there")

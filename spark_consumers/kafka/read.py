@@ -34,7 +34,15 @@ from spark_consumers.errors import (
 )
 from spark_consumers.kafka.cluster import Cluster, down
 from spark_consumers.kafka.content import Content, Decoders
-from spark_consumers.kafka.ranges import COMMON, END, RESET, SILENCE, NativeFetch, choose
+from spark_consumers.kafka.ranges import (
+    COMMON,
+    END,
+    RESET,
+    SILENCE,
+    NativeFetch,
+    choose,
+    divided,
+)
 from spark_consumers.kafka.registry import SchemaOf, registry_at
 from spark_consumers.model import Ledger, Rows, Segment
 
@@ -297,7 +305,7 @@ class RangeReader:
         self._stuck_after = stuck_after
         self._kafka = clients.cluster(client)
         self._fetch = choose(
-            client, source, self._kafka,
+            client, source, self._kafka.first,
             consumer=clients.consumer, now=clients.now, native_parts=native,
         )  # fmt: skip
         self._stable: dict[tuple[str, int], int] = {}  # last stable offsets, as last asked
@@ -317,7 +325,7 @@ class RangeReader:
             return None
         is_committed = self.prepare(segment)
         content = Content(self._decoders)
-        for ranges in _parts(segment.ranges, _PART):
+        for ranges in divided(segment.ranges, _PART):
             self._fetched(ranges, content, is_committed=is_committed)
             if content.held() > most_bytes:
                 return None
@@ -413,28 +421,6 @@ class RangeReader:
 def _checked(segment: Segment, rows: Rows) -> Rows:
     check_complete(segment, rows)
     return rows
-
-
-def _parts(ranges: Sequence[Range], most: int) -> Iterator[list[Range]]:
-    """Divide ranges into parts of up to so many records.
-
-    >>> [len(part) for part in _parts([Range("t", 0, 0, 25), Range("t", 1, 5, 8)], 10)]
-    [1, 1, 2]
-    """
-    part: list[Range] = []
-    room = most
-    for r in ranges:
-        at = r.start
-        while at < r.end:
-            end = min(r.end, at + room)
-            part.append(Range(r.topic, r.partition, at, end))
-            room -= end - at
-            at = end
-            if not room:
-                yield part
-                part, room = [], most
-    if part:
-        yield part
 
 
 def _ends(ranges: Sequence[Range]) -> dict[tuple[str, int], int]:

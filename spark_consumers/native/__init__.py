@@ -13,7 +13,7 @@ from schemas.native import check_built, load_from_zip
 from spark_consumers.model import Change, Columns
 
 if TYPE_CHECKING:
-    from spark_consumers.native._native import ArrowValues, PackedRows, RangeConsumer
+    from spark_consumers.native._native import PackedRows, RangeConsumer
 
 try:
     check_built(__file__)
@@ -46,20 +46,6 @@ class LastStates(NamedTuple):
 def packed_rows(plan: Any) -> PackedRows | None:
     """Make empty rows by a `decode.rows.PackPlan`; None: the native part was not built."""
     return _native.PackedRows(plan) if IS_BUILT else None
-
-
-def arrow_values(
-    buffers: tuple[Any, Any, Any, Any],
-    rows: tuple[int, int, int],
-    spans: tuple[Sequence[int], Sequence[int]],
-) -> ArrowValues | None:
-    """Find values in Arrow's buffers: validity, ends, bytes, and Kafka's offsets.
-
-    `rows`: where they begin in the values' array and in that of the offsets, and how many they
-    are; `spans`: starts and stops of the offsets that are taken.  Raises ValueError for what no
-    record batch has.  None: the native part was not built.
-    """
-    return _native.ArrowValues(buffers, rows, spans) if IS_BUILT else None
 
 
 def read_entries(data: bytes) -> tuple[int, int, int, int, Columns] | None:

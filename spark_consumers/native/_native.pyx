@@ -7,7 +7,6 @@ them byte by byte; what it does not expect, it leaves to Python.
 
 include "avro.pxi"
 include "copy_text.pxi"
-include "arrow_values.pxi"
 include "packed_rows.pxi"
 include "commits.pxi"
 include "kafka.pxi"

@@ -156,23 +156,9 @@ cdef class PackedRows:
     # ---------------------------------------------------------------- filling
     def take(self, values, Py_ssize_t at):
         """Take framed values from `at` on; return the index of the first that Python must read."""
-        if isinstance(values, ArrowValues):
-            return self._take_buffers(<ArrowValues>values, at)
         while at < len(values):
             value = values[at]
             if not isinstance(value, bytes) or not self._take(<bytes>value):
-                break
-            at += 1
-        return at
-
-    cdef Py_ssize_t _take_buffers(self, ArrowValues values, Py_ssize_t at) except -1:
-        cdef const uint8_t *start
-        cdef Py_ssize_t size
-        if at < 0:
-            raise IndexError(at)
-        while at < values.count:
-            start = values.value(at, &size)
-            if not self._take_at(None, start, size):
                 break
             at += 1
         return at

@@ -92,7 +92,7 @@ class _SharedReader:
         fetch = MessageFetch(
             options.client,
             options.prefix,
-            self._clients.cluster(options.client),
+            self._clients.cluster(options.client).first,
             consumer=self._clients.consumer,
             now=self._clients.now,
         )

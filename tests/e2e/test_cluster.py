@@ -36,7 +36,7 @@ def test_a_large_commit_goes_through_executors_and_survives_theirs_and_the_drive
     assert len(out.jobs) < 20
     assert all(re.search(r": commits \d+\.\.\d+, [\d,]+ rows", job) for job in out.jobs)
     said = [*tmp_path.glob("*.log"), *(p for p in (tmp_path / "spark").rglob("*") if p.is_file())]
-    sent = [path for path in said if re.fullmatch(r"target-\w+\.json", path.name)]
+    sent = [path for path in said if re.fullmatch(r"secrets-\w+\.json", path.name)]
     assert len(said) > 10
     for secret in SECRETS.values():
         assert [path for path in said if secret.encode() in path.read_bytes()] in ([], sent)

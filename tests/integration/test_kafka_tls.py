@@ -15,7 +15,7 @@ from producer.kafka.delivery import Delivery
 from producer.kafka.topics import TopicAdmin, TopicSettings
 from spark_consumers.errors import ApplyError, KafkaDown
 from spark_consumers.kafka.cluster import Cluster
-from spark_consumers.security import java_client, java_properties
+from spark_consumers.security import java_client, java_properties, portable, with_secrets
 from tests.integration.private_kafka import PASSWORD, PrivateKafka, private_kafka
 from tests.writers import WRITERS, WriterClass
 
@@ -117,6 +117,7 @@ def test_every_client_logs_in_by_the_same_settings(
     ours = TopicAdmin(settings, TopicSettings()).cluster_id()
 
     assert Cluster(settings).id() == ours
+    assert Cluster(with_secrets(*portable(settings))).id() == ours  # as tasks have them
     assert java(settings) == ours
 
 

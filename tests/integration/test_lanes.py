@@ -23,8 +23,7 @@ from spark_consumers.decode import RowDecoder, split
 from spark_consumers.errors import ApplyError, Incomplete, NotText, QueryEnded
 from spark_consumers.executors import secrets
 from spark_consumers.job import Applier, Observer, PassOptions
-from spark_consumers.jobs import Secrets, collected
-from spark_consumers.jvm import map_in_arrow
+from spark_consumers.jobs import Secrets, run_job
 from spark_consumers.kafka import read
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.lanes import Lanes, SparkBulk
@@ -56,20 +55,30 @@ class Copy:
     """A source in Kafka, a target, and what brings one to the other."""
 
     def __init__(
-        self, kafka: str, prefix: str, url: str, spark, *, is_driven=False, **options: object
+        self,
+        kafka: str,
+        prefix: str,
+        url: str,
+        spark,
+        *,
+        is_driven=False,
+        of_tasks=None,
+        **options: object,
     ) -> None:
         self.source, self.url = KafkaFeed(kafka, prefix, A, B, LOG, WIDE), url
         self.cuts = CutReader(self.source.client, prefix, self.source.registry)
         self.driver = RangeReader(self.source.client, prefix, self.source.registry)
+        self.notes: list[str] = []
         self.lanes = Lanes(
             lambda: spark,
             self.driver,
             self.source.registry,
             source=prefix,
-            client=self.source.client,
+            client={**self.source.client, **(of_tasks or {})},
             loader=CopyLoader(psycopg2.extensions.parse_dsn(url)),
             driver_rows=0,
             is_driven=lambda: is_driven,
+            on_note=self.notes.append,
         )
         self.sink = PostgresSink(url, prefix, **options)
         self.segments: list[Segment] = []
@@ -225,9 +234,13 @@ def test_a_job_is_named_by_its_commits_and_no_password_is_seen(
     kafka, topic_prefix, new_database: Callable[[], str], spark, monkeypatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
-    password = "of-the-target-only"
+    password, of_kafka = "of-the-target-only", "of-kafka-only"
     login = {**psycopg2.extensions.parse_dsn(new_database()), "password": password}
-    copy = Copy(kafka, topic_prefix, psycopg2.extensions.make_dsn(**login), spark)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    copy = Copy(
+        kafka, topic_prefix, psycopg2.extensions.make_dsn(**login), spark,
+        of_tasks={"sasl.password": of_kafka},
+    )  # fmt: skip
     copy.load(A, ["1", "one"])
 
     copy.apply([insert(A, "2", "two")], [insert(A, "3", "three")])
@@ -237,16 +250,19 @@ def test_a_job_is_named_by_its_commits_and_no_password_is_seen(
     said = "".join(path.read_text("utf-8") for path in events.rglob("*") if path.is_file())
     assert f'"{topic_prefix}: commits 1..2, 2 rows"' in said
     assert f'"{topic_prefix}: load of {topic_prefix}.public.a, 1 rows"' in said
-    commands = "".join(_commands())
+    assert copy.notes[-1] == f"{topic_prefix}: commits 1..2, 2 rows: executors staged 2 in 1 tasks"
+    commands = "".join(_of_processes("cmdline"))
     assert "pyspark.daemon" in commands
-    assert password not in said + commands
+    for secret in (password, of_kafka):
+        assert secret not in said + commands + "".join(copy.notes)
+        assert secret not in "".join(_of_processes("environ"))
     assert copy.applier.rows - copy.applier.driver_rows == 3
     copy.close()
 
 
-def _commands() -> Iterator[str]:
-    """What all users of the machine see."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+def _of_processes(what: str) -> Iterator[str]:
+    """Commands, which all users of the machine see, or environments."""
+    for path in Path("/proc").glob(f"[0-9]*/{what}"):
         with suppress(OSError):  # a process that has ended
             yield path.read_text("utf-8", "replace")
 
@@ -272,28 +288,28 @@ def test_a_large_commit_is_the_driver_s_where_it_is_faster_and_the_rows_fit(
 
 
 def test_secrets_for_tasks_are_in_a_file_of_their_user(spark) -> None:
-    given = Secrets({"password": "x"})
+    given = Secrets({"target": {"password": "x"}, "kafka": {}})
     file = given.given(spark)
     assert file is not None
     path = Path(file.path)
 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert secrets(file) == {"password": "x"}
+    assert secrets(file) == {"target": {"password": "x"}, "kafka": {}}
     given.close()
     assert not path.parent.exists()
-    assert Secrets({}).given(spark) is None
+    assert Secrets({"target": {}, "kafka": {}}).given(spark) is None
+
+
+def _forever(_: int) -> None:
+    from threading import Event
+
+    Event().wait()
 
 
 def test_a_job_that_runs_is_cancelled_by_a_stop(spark) -> None:
-    def forever(batches):
-        threading.Event().wait()
-        yield from batches
-
-    frame = map_in_arrow(spark.range(2), forever, "id long")
-
     with pytest.raises(Py4JError, match="CANCELLED"):
-        collected(spark, frame, description="forever", stop=lambda: True)
+        run_job(spark, [1, 2], _forever, description="forever", stop=lambda: True)
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 
 
@@ -306,14 +322,9 @@ def test_a_job_that_gets_no_core_is_said(spark, monkeypatch) -> None:
     def of_second(line: str) -> bool:
         return line.startswith("second: no executor takes the job")
 
-    def forever(batches):
-        threading.Event().wait()
-        yield from batches
-
     def collect(name: str, stop: Callable[[], bool]) -> None:
-        frame = map_in_arrow(spark.range(0, 8, 1, 8), forever, "id long")
         with suppress(Py4JError):
-            collected(spark, frame, description=name, stop=stop, on_idle=said.append)
+            run_job(spark, range(8), _forever, description=name, stop=stop, on_idle=said.append)
 
     holder = threading.Thread(target=collect, args=("first", is_over.is_set))
     holder.start()

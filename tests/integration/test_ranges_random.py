@@ -186,9 +186,9 @@ def test_ranges_are_what_a_plain_consumer_finds_or_the_error_says_why_not(log: R
     def opened(kind: type[Fetch]) -> Fetch:
         arguments = {"consumer": Consumer, "now": time.monotonic}
         if kind is Shares:
-            return Shares(log.client, log.prefix, cluster, **arguments)
+            return Shares(log.client, log.prefix, cluster.first, **arguments)
         is_native = kind is NativeFetch
-        fetch = choose(log.client, log.prefix, cluster, native_parts=is_native, **arguments)
+        fetch = choose(log.client, log.prefix, cluster.first, native_parts=is_native, **arguments)
         assert type(fetch) is kind
         return fetch
 

@@ -16,7 +16,7 @@ _SIZES: Final = ("tests/spark_consumers/test_sizes.py",)
 _RUN: Final = ("tests/spark_consumers/test_run.py",)
 _READ: Final = ("tests/spark_consumers/kafka/test_read.py",)
 _STATES: Final = ("tests/integration/test_sink_states.py",)
-_BATCHES: Final = ("tests/spark_consumers/decode/test_batches.py",)
+_EXECUTORS: Final = ("tests/spark_consumers/test_executors.py",)
 _STEP: Final = ("tests/spark_consumers/sinks/test_step.py",)
 _SHAPES: Final = ("tests/spark_consumers/sinks/lakes/test_shapes.py",)
 _CALLBACK: Final = ("tests/spark_consumers/sinks/test_callback.py",)
@@ -404,7 +404,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "expired-rows-not-told",
         "3.4: logs still begin before the ranges, else stop",
         _RANGES_FILE,
-        "        if first[topic, partition] > mine[0].start:\n",
+        "        if begins[topic, partition] > mine[0].start:\n",
         "        if False:\n",
         _READ,
     ),
@@ -441,18 +441,34 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _READ,
     ),
     Mutation(
-        "behind-the-range-on-executors",
-        "3.4: exactly the ranges are read, by executors, too",
-        "spark_consumers/decode/batches.py",
-        "        if place < 0 or at >= spans.stops[place]:\n            continue\n",
-        "",
-        _BATCHES,
+        "secret-in-the-open",
+        "executors get no secret of Kafka's in what Spark shows",
+        "spark_consumers/security.py",
+        "        if name.startswith(_SECURITY) and name not in _PUBLIC:\n",
+        "        if False:\n",
+        ("tests/spark_consumers/test_security.py",),
+    ),
+    Mutation(
+        "reader-of-another-login",
+        "a worker's reader ends when its tasks log in otherwise",
+        "spark_consumers/executors.py",
+        "        if self._fetch is None or self._made_for != made_for:\n",
+        "        if self._fetch is None:\n",
+        _EXECUTORS,
+    ),
+    Mutation(
+        "foreign-schema-staged",
+        "3.4: rows are those of the schemas that the cut names, on executors, too",
+        "spark_consumers/executors.py",
+        "if (place := job.places.get((topic, schema_id))) is None:\n",
+        "if (place := job.places.get((topic, schema_id), 0)) is None:\n",
+        _EXECUTORS,
     ),
     Mutation(
         "records-not-counted",
         "3.4: the count of the ranges is complete",
         _RANGES_FILE,
-        "    if found != (need := _count(ranges)):\n",
+        "    if found != (need := count(ranges)):\n",
         "    if False:\n",
         _READ,
     ),

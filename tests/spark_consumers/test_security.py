@@ -11,7 +11,13 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 
 from spark_consumers.api import Options
 from spark_consumers.errors import SettingRefused
-from spark_consumers.security import TABLE, java_client, java_properties
+from spark_consumers.security import (
+    TABLE,
+    java_client,
+    java_properties,
+    portable,
+    with_secrets,
+)
 from tests.certificates import authority, written
 
 BROKER = {"bootstrap.servers": "b:9093"}
@@ -253,3 +259,44 @@ def test_the_documentation_has_the_table_as_it_is() -> None:
     for row in TABLE:
         spark = f"refused: {row.refused}" if row.refused else row.java
         assert f"| `{row.librdkafka}` | {spark} | {row.registry} |" in lines
+
+
+# ---------------------------------------------------------------- to executors, as librdkafka's
+def test_only_what_is_no_secret_travels_in_the_open() -> None:
+    planted = {row.librdkafka: f"planted-{row.librdkafka}" for row in TABLE}
+    paths = {name for name in planted if name.endswith((".location", ".file"))}
+    client = {name: value for name, value in planted.items() if name not in paths}
+
+    settings, secrets = portable(client)
+
+    del client["ssl.keystore.password"]  # there is a key besides
+    assert with_secrets(settings, secrets) == client
+    words = ("password", "secret", "key", "passphrase", "config", "assertion", "cb")
+    seen = settings.keys() - {"sasl.kerberos.keytab"}  # a path
+    assert not [name for name in seen if any(word in name for word in words)]
+    assert {"sasl.username", "ssl.ca.pem", "security.protocol"} <= settings.keys()
+
+
+def test_what_files_hold_travels_as_text_and_a_key_s_place_serves_who_has_it(
+    tmp_path: Path,
+) -> None:
+    files = {"ssl.ca": "an authority", "ssl.certificate": "ours", "ssl.key": "a key"}
+    places = {}
+    for area, text in files.items():
+        path = tmp_path / area
+        path.write_text(text)
+        path.chmod(0o600)
+        places[f"{area}.location"] = str(path)
+
+    settings, secrets = portable(places)
+
+    text = {"ssl.ca.pem": "an authority", "ssl.certificate.pem": "ours"}
+    assert secrets == {"ssl.key.pem": "a key"}
+    assert with_secrets(settings, secrets) == {**text, **secrets}
+    assert with_secrets(settings, {}) == {**text, "ssl.key.location": places["ssl.key.location"]}
+
+
+def test_a_folder_of_authorities_and_functions_stay_where_they_are(tmp_path: Path) -> None:
+    folder = {"ssl.ca.location": str(tmp_path)}
+
+    assert portable({**folder, "oauth_cb": print, "kafka.sasl.jaas.config": "x"}) == (folder, {})

@@ -27,7 +27,6 @@ from gauss_cdc_lab.services.process import (
 _START_SECONDS: Final = 180.0
 _EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
 _JOB_START: Final = b'{"Event":"SparkListenerJobStart"'
-_TASK_END: Final = b'{"Event":"SparkListenerTaskEnd"'
 # Short runs compile little; executors get the same by `settings`.
 _JAVA: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
@@ -176,14 +175,13 @@ def _is_executor(pid: int) -> bool:
 
 
 class EventLog:
-    """What the event logs of some applications say of who did the work; each byte is read once."""
+    """What the event logs of some applications say of their jobs; each byte is read once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._at: dict[str, int] = {}  # application -> bytes that were read
         self._jobs: list[dict[str, Any]] = []
-        self._tasks: list[dict[str, Any]] = []  # those that succeeded
 
     @property
     def has_started(self) -> bool:
@@ -196,16 +194,6 @@ class EventLog:
         self._follow()
         return [job["Properties"]["spark.job.description"] for job in self._jobs]
 
-    def rows(self) -> int:
-        """Return the rows that tasks of these jobs read, of those tasks that succeeded."""
-        self._follow()
-        stages = {stage for job in self._jobs for stage in job["Stage IDs"]}
-        return sum(
-            _read(task["Task Info"]["Accumulables"])
-            for task in self._tasks
-            if task["Stage ID"] in stages
-        )
-
     def _follow(self) -> None:
         """Read what was written since; a log gets another name at its end."""
         for file in sorted(self.folder.iterdir()):
@@ -216,20 +204,10 @@ class EventLog:
             whole = new[: new.rfind(b"\n") + 1]  # what is behind it is being written
             self._at[application] = self._at.get(application, 0) + len(whole)
             for line in whole.splitlines():
-                if line.startswith((_JOB_START, _TASK_END)):
+                if line.startswith(_JOB_START):
                     self._take(json.loads(line))
 
     def _take(self, event: dict[str, Any]) -> None:
-        if event["Event"] == "SparkListenerTaskEnd":
-            if event["Task End Reason"]["Reason"] == "Success":
-                self._tasks.append(event)
-            return
         said = event["Properties"].get("spark.job.description", "")
         if said and "batch = " not in said:
             self._jobs.append(event)
-
-
-def _read(accumulables: list[dict[str, Any]]) -> int:
-    """Rows of a task's source: no operator behind it has more."""
-    found = (one for one in accumulables if one.get("Name") == "number of output rows")
-    return max((int(one.get("Update", 0)) for one in found), default=0)

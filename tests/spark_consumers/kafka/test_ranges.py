@@ -62,7 +62,7 @@ class Log:
         self.cluster = Cluster(self.client)
         options: dict[str, Any] = {"consumer": Consumer, "now": time.monotonic}
         self.readers: list[Fetch] = [
-            choose(self.client, "bank", self.cluster, native_parts=native, **options)
+            choose(self.client, "bank", self.cluster.first, native_parts=native, **options)
             for native in (True, False)
         ]
         assert list(map(type, self.readers)) == [NativeFetch, MessageFetch]
@@ -257,7 +257,7 @@ def test_what_is_refused_natively_python_reads(
     client = {**log.client, setting[0]: setting[1]}
 
     made = choose(
-        client, "bank", log.cluster, consumer=Consumer, now=time.monotonic, native_parts=True
+        client, "bank", log.cluster.first, consumer=Consumer, now=time.monotonic, native_parts=True
     )
 
     assert isinstance(made, MessageFetch)
@@ -279,7 +279,7 @@ def test_producer_and_consumer_know_the_same_versions_of_the_library() -> None:
 
 def test_another_consumer_than_the_library_s_is_read_by_messages(log: Log) -> None:
     made = choose(
-        log.client, "bank", log.cluster,
+        log.client, "bank", log.cluster.first,
         consumer=partial(Consumer), now=time.monotonic, native_parts=True,
     )  # fmt: skip
 
