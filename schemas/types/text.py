@@ -7,6 +7,7 @@ does not know is a plain string here, which is more than it sends.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from schemas.types.base import SqlType, always, plain, same, semantic, shape
@@ -24,6 +25,11 @@ _same = plain(same)
 def text_type(name: str, array_oid: int, *oids: int) -> SqlType:
     """Return a type that is a plain string."""
     return SqlType(name, oids, STRING, _string, _same, array_oid, "text")
+
+
+def _reference(name: str, array_oid: int, *oids: int) -> SqlType:
+    """Return a type whose values name objects of the source, which a target may not have."""
+    return replace(text_type(name, array_oid, *oids), ddl={"postgres": "text"})
 
 
 AS_TEXT: Final = text_type("", 0)  # carries a type we do not know, where the operator allows it
@@ -58,19 +64,19 @@ TYPES: Final = (
     text_type("xid8", 271, 5069),
     text_type("cid", 1012, 29),
     text_type("tid", 1010, 27),
-    text_type("regproc", 1008, 24),
-    text_type("regprocedure", 2207, 2202),
-    text_type("regclass", 2210, 2205),
-    text_type("regtype", 2211, 2206),
-    text_type("regoper", 2208, 2203),
-    text_type("regoperator", 2209, 2204),
-    text_type("regrole", 4097, 4096),
-    text_type("regnamespace", 4090, 4089),
-    text_type("regconfig", 3735, 3734),
-    text_type("regdictionary", 3770, 3769),
-    text_type("regcollation", 4192, 4191),
+    _reference("regproc", 1008, 24),
+    _reference("regprocedure", 2207, 2202),
+    _reference("regclass", 2210, 2205),
+    _reference("regtype", 2211, 2206),
+    _reference("regoper", 2208, 2203),
+    _reference("regoperator", 2209, 2204),
+    _reference("regrole", 4097, 4096),
+    _reference("regnamespace", 4090, 4089),
+    _reference("regconfig", 3735, 3734),
+    _reference("regdictionary", 3770, 3769),
+    _reference("regcollation", 4192, 4191),
     text_type("refcursor", 2201, 1790),
-    text_type("aclitem", 1034, 1033),
+    _reference("aclitem", 1034, 1033),
     text_type("int2vector", 1006, 22),
     text_type("oidvector", 1013, 30),
     text_type("jsonpath", 4073, 4072),

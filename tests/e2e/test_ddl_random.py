@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from producer.core.look import Cause
 from spark_consumers import job
 from spark_consumers.errors import KafkaDown
 from spark_consumers.sinks.postgres.sink import PostgresSink
@@ -115,6 +116,11 @@ class Killed(Path):
         return self.ledger
 
 
+def is_doubt(why: str) -> bool:
+    """Say whether a look suspects it: what described a statement ended with a killed `run`."""
+    return any(cause.value.partition("{")[0] in why for cause in Cause)
+
+
 @pytest.mark.parametrize("lossy", [False, True], ids=["exact", "with holes"])
 def test_whatever_is_run_the_target_is_equal(
     addresses, topic_prefix, new_database, tmp_path, lossy
@@ -136,11 +142,14 @@ def test_whatever_is_run_the_target_is_equal(
                 if play.random.random() < 0.2:
                     path.forget()
                 play.some(30)
-                inexact = set(path.barrier().inexact)
+                inexact = path.barrier().inexact
                 reported = "\n".join(play.done[-80:])
-                assert lossy or not inexact, f"seed {SEED}: {path.ledger.inexact}\n{reported}"
-                found = differences(source, target, inexact)
+                odd = {table: why for table, why in inexact.items() if not is_doubt(why)}
+                assert lossy or not odd, f"seed {SEED}: {odd}\n{reported}"
+                found = differences(source, target, set(inexact))
                 assert found == [], f"seed {SEED}: {found}\n{reported}"
+            # What a look suspects behind a kill is read again.
+            until(lambda: lossy or not path.barrier().inexact, "an exact target", time.sleep)
         finally:
             (tmp_path / "statements.sql").write_text("\n".join(play.done))
             path.kill(signal.SIGTERM)

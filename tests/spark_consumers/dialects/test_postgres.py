@@ -47,6 +47,14 @@ def test_a_type_that_is_no_type_is_refused(type_name: str) -> None:
         statements(create(with_columns(Column("id", 1, -1, type_name))))
 
 
+def test_names_of_objects_that_a_target_may_not_have_are_text() -> None:
+    many = with_columns(
+        Column("c", 3734, -1, "regconfig"), Column("d", 2210, -1, "regclass[]"), key=()
+    )
+
+    assert '("c" text, "d" text[])' in statements(create(many))[1]
+
+
 def test_a_dropped_table() -> None:
     assert statements(alter(T, None)) == ['DROP TABLE IF EXISTS "public"."t"']
     assert statements(alter(None, None, tag="CREATE SCHEMA")) == []
