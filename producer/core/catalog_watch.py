@@ -217,7 +217,7 @@ class CatalogWatch:
 
     def _since(self, before: Before, look: Look, known: Known, told: Told) -> Iterator[Finding]:
         """Compare with the look before: what happened between the two, which one cannot show."""
-        if before.triggers != look.triggers:  # they may have been off: nothing explains the rest
+        if before.triggers not in {"", look.triggers}:  # they may have been off for a while
             told = Told(emptied=told.emptied)
         for table, seen in self._captured(look, known):
             was_seen = seen.oid in before.versions

@@ -1,7 +1,5 @@
 """Statements between rows: told by event triggers, applied as barriers, compared at each."""
 
-import time
-
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -11,7 +9,7 @@ from producer.sources.postgres import catalog
 from producer.sources.postgres.triggers import install as ddl_triggers
 from spark_consumers import job
 from spark_consumers.sinks.postgres.sink import PostgresSink
-from tests.e2e.path import Path, ask, until
+from tests.e2e.path import Path, ask
 from tests.e2e.tables import differences
 
 START = """
@@ -215,10 +213,9 @@ def test_everything_is_applied_where_the_configuration_says_so(
         ask(source, "ALTER FUNCTION twice(int) RENAME TO doubled")
         # A target need not have all that a source has: it is told, and nothing stops.
         ask(source, "CREATE EXTENSION IF NOT EXISTS plpgsql; CREATE TABLE parted (id int)")
-        # Labels renamed in the window in which the triggers were installed are a doubt, repaired.
-        until(lambda: path.catch_up().state == "EXACT", "an exact target", time.sleep)
+        ledger = path.catch_up()
 
-        assert differences(source, target) == []
+        assert (ledger.state, differences(source, target)) == ("EXACT", [])
         for kind in "vS":
             assert names(target, kind) == names(source, kind)
         assert {"felt_at", "felt_when"} & set(names(target, "i")) == {"felt_when"}

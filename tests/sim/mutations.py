@@ -255,7 +255,7 @@ _NOT_WAITED = edit(
     ("if all(stable[tp] >= end for tp, end in ends.items()):", "if True:"),
 )
 _NOT_COUNTED = together(
-    edit(ranges, "_check_count", ("if found != (need := _count(ranges)):", "if False:")),
+    edit(ranges, "_check_count", ("if found != (need := count(ranges)):", "if False:")),
     replaced(read, check_complete=_takes_all),
 )
 _ENDS_ANYWHERE = edit(

@@ -325,9 +325,9 @@ def script(version: int) -> str:
     text = resources.files(__package__).joinpath("ddl_triggers.sql").read_text("utf-8")
     text += f"COMMENT ON EVENT TRIGGER {TRIGGERS[1]} IS 'gauss-cdc, version {VERSION}';\n"
     for since in ("14", "15"):  # lines that a server has from this version on
-        if version < int(since) * 10_000:
-            text = re.sub(rf"^.*/\*{since}\*/.*\n", "", text, flags=re.MULTILINE)
-        text = text.replace(f"/*{since}*/ ", "")
+        mark, is_known = f"/*{since}*/ ", version >= int(since) * 10_000
+        lines = text.splitlines(keepends=True)
+        text = "".join(line.replace(mark, "") for line in lines if is_known or mark not in line)
     return text
 
 
