@@ -59,6 +59,7 @@ class CatalogWatch:
         self._missing: set[TableId] | None = None
         self._told = Told()  # before the look that waits was taken, or since
         self.before = None if looked is None else Before.of(looked)  # the newest that was judged
+        self._is_first = looked is not None  # no look of this run was judged
         self._fresh: Look | None = None  # the same, until its newcomers were taken
         self._passed: Collection[int] = ()  # oids of a look behind which the stream is
         self.signature = ""  # of a look whose findings are all reported; "": look again
@@ -186,7 +187,7 @@ class CatalogWatch:
             if self.before is not None:
                 found += self._left(self.before, look, known) if reports_ddl else ()
                 happened += self._since(self.before, look, known, explained)
-            self.before = self._next(look)
+            self.before, self._is_first = self._next(look), False
         self._told = told  # perhaps behind this look, so before the next one
         # A state is reported once for as long as it holds, and again if it comes back.
         new = [finding for finding in found if finding not in self._said] + happened
@@ -226,7 +227,7 @@ class CatalogWatch:
                 yield Unseen(table, why, "suspected")
             elif seen.is_published:
                 for doubt in seen.doubts:
-                    if not told.explains(table, doubt, before.files):
+                    if not told.explains(table, doubt, before.files, is_first=self._is_first):
                         why = doubt.cause.value.format(publication=self._publication)
                         yield Unseen(table, why, "seen" if doubt.is_certain else "suspected")
 

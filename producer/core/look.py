@@ -175,6 +175,7 @@ class Told:
     # What described statements did to tables.  One explains that only: another may be hidden.
     stated: dict[Cause, set[TableId]] = field(default_factory=dict)
     renamed: list[tuple[TableId, TableId]] = field(default_factory=list)  # before, after
+    described: set[TableId] = field(default_factory=set)  # of which there was any statement
     files: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # leaf -> before, after
 
     def empty(self, table: TableId, xid: int) -> None:
@@ -184,6 +185,9 @@ class Told:
     def state(self, statement: StatementChanges) -> None:
         """Take a described statement."""
         for change in statement.changes:
+            self.described |= {table.id for table in (change.before, change.after) if table}
+            if change.moved is not None:
+                self.described.add(change.moved.table)
             if change.before and change.after and change.before.id != change.after.id:
                 self._rename(change.before.id, change.after.id)
             for cause in _stated(change, has_files=bool(statement.files)):
@@ -206,6 +210,7 @@ class Told:
         both = Told(
             {table: {*xids} for table, xids in self.emptied.items()},
             files={leaf: [*steps] for leaf, steps in self.files.items()},
+            described=self.described | later.described,
         )
         both.stated = {cause: {*tables} for cause, tables in self.stated.items()}
         for before, after in [*self.renamed, *later.renamed]:
@@ -218,8 +223,14 @@ class Told:
             both.files.setdefault(leaf, []).extend(steps)
         return both
 
-    def explains(self, table: TableId, doubt: Doubt, files: Mapping[int, int]) -> bool:
-        """Say whether a doubt is no more than what was said; `files`: of the look before."""
+    def explains(
+        self, table: TableId, doubt: Doubt, files: Mapping[int, int], *, is_first: bool = False
+    ) -> bool:
+        """Say whether a doubt is no more than what was said; `files`: of the look before.
+
+        `is_first`: an earlier run took that, and what it was told since is not known here: any
+        statement of the table is taken for what it was told, but for its files.
+        """
         match doubt.cause:
             case Cause.ENTRIES:
                 return False  # no statement about a table describes its publication
@@ -234,7 +245,7 @@ class Told:
                     for each in doubt.rewritten
                 )
             case cause:
-                return table in self.stated.get(cause, ())
+                return table in self.stated.get(cause, ()) or (is_first and table in self.described)
 
     def _leads(self, now: Rewritten, before: int | None) -> bool:
         """Say whether described statements alone led from one file to another."""

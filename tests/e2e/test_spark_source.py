@@ -132,6 +132,8 @@ def test_rows_are_the_sources_cell_by_cell(
     long = "".join(chr(97 + (at * at) % 26) + str(at) for at in range(4_000))
     ask(path.source, f'CREATE TABLE t ({columns}); ALTER TABLE t ALTER "long" SET STORAGE EXTERNAL')
     ask(path.source, insert, 1, *ROW)
+    # A look between TRUNCATE and ALTER may suspect the table: a row more, of a gap.
+    path.options = replace(path.options, look_seconds=3600)
     path.start()
     path.arrive()
     ask(path.source, insert, 2, *STRANGE)

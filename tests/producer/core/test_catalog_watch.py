@@ -234,6 +234,18 @@ def test_what_explains_a_table_explains_it_under_its_next_name() -> None:
     assert told.stated[Cause.PARTS] == {A, B}
 
 
+def test_what_an_earlier_run_was_told_is_not_known_so_any_statement_counts_once() -> None:
+    told = Told()
+    told.state(StatementChanges((ShapeChange(TABLE, TABLE, "ALTER TABLE"),), Origin.TRIGGER))
+    looked = Looked(9, "", {"100": ""}, "7:1")
+    watching = CatalogWatch(wanted={A}.__contains__, publication="p", looked=looked)
+    now = look(seen(TABLE, doubts=(Doubt(Cause.LABELS),)), triggers="7:1")
+
+    assert judged(watching, now, told=told) == []
+    judged(watching, look(seen(TABLE), triggers="7:1"))
+    assert judged(watching, now, told=told) != []
+
+
 def test_where_triggers_were_altered_nothing_is_explained() -> None:
     watching, told = watch(), Told(stated={Cause.PARTS: {A}})
     watching.before = Before(1, "", {100: CatalogVersion()}, triggers="7:1")
