@@ -87,7 +87,7 @@ NOT_RUN = {
     ),
     "compare": (
         ("gauss-cdc verify",),
-        "README's ten minutes run it; tests/e2e/test_verify.py has what differs",
+        "the first tutorial runs it; tests/e2e/test_verify.py has what differs",
     ),
     "benchmarks": (
         ("python benchmarks/",),

@@ -1,4 +1,4 @@
-"""The commands of the documents, typed as printed: README's ten minutes, then the runbook.
+"""The commands of the documents, typed as printed: the tutorial's, then the runbook.
 
 The shell, the configuration and the statements are the documents'; only names of hosts, the
 passwords and what tests share (roles, the prefix) are this machine's.
@@ -22,9 +22,10 @@ from gauss_cdc.reference import ROOT
 from gauss_cdc_lab.services import use_java
 from tests.e2e.path import PATIENCE, ask
 
+TUTORIAL = "docs/tutorials/own-database.md"
 # Blocks in the order in which a reader types them, in one shell.
 WALK = (
-    ("README.md", "ten-minutes"),
+    (TUTORIAL, "ten-minutes"),
     ("docs/operations.md", "look"),
     ("docs/operations.md", "report"),
 )
@@ -51,15 +52,15 @@ def at_home(statements: str, role: str, url: str) -> str:
     return statements.replace("'…'", f"'{role}'").replace("DATABASE bank", f'DATABASE "{database}"')
 
 
-def test_a_reader_has_a_copy_by_the_commands_of_the_readme_and_looks_by_those_of_the_runbook(
+def test_a_reader_has_a_copy_by_the_commands_of_the_tutorial_and_looks_by_those_of_the_runbook(
     addresses, topic_prefix, new_database, tmp_path: Path, monkeypatch
 ) -> None:
     source, target = new_database(), new_database()
     reader, writer = f"{topic_prefix}_source", f"{topic_prefix}_target"
     ask(source, TABLES)
-    ask(source, at_home(printed("README.md", "readme-source"), reader, source))
-    ask(target, at_home(printed("README.md", "readme-target"), writer, target))
-    config = _TOML.search((ROOT / "README.md").read_text("utf-8"))
+    ask(source, at_home(printed(TUTORIAL, "source-role"), reader, source))
+    ask(target, at_home(printed(TUTORIAL, "target-role"), writer, target))
+    config = _TOML.search((ROOT / TUTORIAL).read_text("utf-8"))
     assert config is not None
     (tmp_path / "gauss-cdc.toml").write_text(
         textwrap.dedent(config[2])

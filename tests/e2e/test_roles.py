@@ -259,7 +259,8 @@ def as_role(server: PrivateServer, dbname: str, role: str) -> Any:
 def test_the_other_statements_of_the_documentation_are_enough(
     server: PrivateServer, addresses, topic_prefix, tmp_path: File
 ) -> None:
-    owner, readme = printed(SECURITY)["source-owner"][0], printed(ROOT / "README.md")
+    owner = printed(SECURITY)["source-owner"][0]
+    tutorial = printed(ROOT / "docs" / "tutorials" / "own-database.md")
     with Path(addresses, topic_prefix, "user=x", "user=x") as path:
         options = replace(
             path.options, source=server.arguments(), include=("public.*",), publication="gauss_cdc"
@@ -272,7 +273,7 @@ def test_the_other_statements_of_the_documentation_are_enough(
         assert list(reading_problems(session, tables)) == []
     server.execute("DROP PUBLICATION gauss_cdc")
 
-    run(server, "bank", readme["readme-source"][0])
+    run(server, "bank", tutorial["source-role"][0])
 
     with closing(as_role(server, "bank", "cdc")) as session:
         found = list(check_source(options, session, fix=False))
@@ -280,7 +281,7 @@ def test_the_other_statements_of_the_documentation_are_enough(
     server.execute("DROP PUBLICATION gauss_cdc", "DROP OWNED BY cdc", "DROP ROLE cdc")
     server.execute("DROP TABLE account, transfer", "GRANT TEMP ON DATABASE bank TO PUBLIC")
 
-    run(server, "bank", readme["readme-target"][0])
+    run(server, "bank", tutorial["target-role"][0])
 
     with closing(as_role(server, "bank", "cdc")) as session, session.cursor() as cursor:
         assert list(database_problems(cursor)) == []
