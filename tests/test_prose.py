@@ -18,7 +18,6 @@ OLDER = {
     "docs/architecture.md",
     "docs/concepts.md",
     "docs/debezium.md",
-    "docs/kafka.md",
     "docs/lakes.md",
     "docs/reference/commands.md",
     "docs/reference/decoding-options.md",
