@@ -16,7 +16,6 @@ COLUMNS, WORDS = 100, 25
 OLDER = {
     "CONTRIBUTING.md",
     "docs/architecture.md",
-    "docs/debezium.md",
     "docs/lakes.md",
     "docs/reference/commands.md",
     "docs/reference/decoding-options.md",
