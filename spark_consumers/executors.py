@@ -14,7 +14,7 @@ import os
 import sys
 import time
 import zipimport
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +26,7 @@ from schemas.topics import Topics
 from spark_consumers.errors import ApplyError, StreamError
 from spark_consumers.kafka.cluster import Cluster
 from spark_consumers.kafka.content import Content, Decoders
-from spark_consumers.kafka.ranges import Fetch, Place, choose, count, taken
+from spark_consumers.kafka.ranges import Fetch, choose, count, ends, taken
 from spark_consumers.model import Change
 from spark_consumers.security import with_secrets
 
@@ -183,10 +183,10 @@ class TaskRecords:
     def staged(self, share: Sequence[Range]) -> Iterator[tuple[int, Sequence[Change]]]:
         """(Number of the staging place, some changes for it), until all rows are there."""
         job, share, most = self._job, sorted(share), _FIRST
-        ends = _ends(share)  # up to there it is worth reading ahead
+        stable = ends(share)  # up to there it is worth reading ahead
         while part := taken(share, self.count, most):
             content = Content(self._decoders)
-            self._fetch(part, content, is_committed=job.is_committed, stable=ends)
+            self._fetch(part, content, is_committed=job.is_committed, stable=stable)
             for topic, schema_id, rows in content.by_schema():
                 if (place := job.places.get((topic, schema_id))) is None:
                     raise StreamError(
@@ -196,7 +196,3 @@ class TaskRecords:
             read = count(part)
             self.count += read
             most = min(_GROWTH * read, max(1, _PART_BYTES * read // (content.held() or 1)))
-
-
-def _ends(ranges: Iterable[Range]) -> dict[Place, int]:
-    return {(r.topic, r.partition): r.end for r in ranges}  # which ascend

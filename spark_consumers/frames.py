@@ -17,6 +17,7 @@ from spark_consumers.dialects.spark import literal, quote
 from spark_consumers.dialects.spark_types import OfText
 from spark_consumers.errors import ShapeChanged
 from spark_consumers.given import given, struct
+from spark_consumers.kafka.ranges import count
 from spark_consumers.security import java_client
 from spark_consumers.shapes import Shape, is_wider
 
@@ -106,7 +107,7 @@ def records(
 
     if not ranges:
         return given(spark, (), struct(partition="integer", offset="long", value="binary"))
-    tasks = max(1, sum(r.end - r.start for r in ranges) // 100_000)
+    tasks = max(1, count(ranges) // 100_000)
     options = range_options(client, ranges, is_committed=is_committed, tasks=tasks)
     frame = spark.read.format("kafka").options(**options).load()
     return _inside(spark, frame.where(f.col("value").isNotNull()), ranges)
@@ -169,7 +170,7 @@ def _inside(spark: SparkSession, frame: DataFrame, ranges: Sequence[Range]) -> D
     """Keep the records of these ranges; commits may name thousands of them."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    bucket = max(_BUCKET, sum(r.end - r.start for r in ranges) // _MOST_BUCKETS)
+    bucket = max(_BUCKET, count(ranges) // _MOST_BUCKETS)
     held = [
         (r.partition, at, r.start, r.end)
         for r in ranges

@@ -21,6 +21,7 @@ while, writes all of them under its own id.  So a row from before the look befor
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple, Self
@@ -185,20 +186,18 @@ class Told:
     def state(self, statement: StatementChanges) -> None:
         """Take a described statement."""
         for change in statement.changes:
-            self.described |= {table.id for table in (change.before, change.after) if table}
-            if change.moved is not None:
-                self.described.add(change.moved.table)
+            tables = {table.id for table in (change.before, change.after) if table}
+            if change.moved is not None:  # of a partition: its root, too
+                tables.add(change.moved.table)
+            self.described |= tables
             if change.before and change.after and change.before.id != change.after.id:
-                self._rename(change.before.id, change.after.id)
+                self.rename(change.before.id, change.after.id)
             for cause in _stated(change, has_files=bool(statement.files)):
-                tables = self.stated.setdefault(cause, set())
-                tables |= {table.id for table in (change.before, change.after) if table}
-                if change.moved is not None:  # of a partition: its root, too
-                    tables.add(change.moved.table)
+                self.stated.setdefault(cause, set()).update(tables)
         for leaf, before, after in statement.files:
             self.files.setdefault(leaf, []).append((before, after))
 
-    def _rename(self, before: TableId, after: TableId) -> None:
+    def rename(self, before: TableId, after: TableId) -> None:
         """Let what explains a table explain it under its next name."""
         self.renamed.append((before, after))
         for tables in self.stated.values():
@@ -207,14 +206,10 @@ class Told:
 
     def with_later(self, later: Told) -> Told:
         """Return both."""
-        both = Told(
-            {table: {*xids} for table, xids in self.emptied.items()},
-            files={leaf: [*steps] for leaf, steps in self.files.items()},
-            described=self.described | later.described,
-        )
-        both.stated = {cause: {*tables} for cause, tables in self.stated.items()}
-        for before, after in [*self.renamed, *later.renamed]:
-            both._rename(before, after)
+        both = deepcopy(self)
+        both.described |= later.described
+        for before, after in later.renamed:
+            both.rename(before, after)
         for cause, tables in later.stated.items():
             both.stated.setdefault(cause, set()).update(tables)
         for table, xids in later.emptied.items():

@@ -41,7 +41,7 @@ from spark_consumers.errors import (
     TopicReplaced,
 )
 from spark_consumers.kafka.cluster import Cluster, down
-from spark_consumers.kafka.ranges import COMMON, END, SILENCE
+from spark_consumers.kafka.ranges import COMMON, END, SILENCE, count
 from spark_consumers.kafka.read import CLIENTS, Clients, CutReader, RangeReader
 from spark_consumers.kafka.registry import SchemaOf
 from spark_consumers.ledger import NOT_LOADED, SWITCHED
@@ -408,7 +408,7 @@ class CommitWalk:
             is_done = found.place.cut > record[0]
             self._left = None if is_done else record
             self.place = found.place
-            taken += sum(r.end - r.start for r in found.ranges)
+            taken += count(found.ranges)
             ranges += found.ranges
             notes += found.notes
             if found.ranges:
@@ -459,7 +459,7 @@ class CommitWalk:
                 if room is not None:
                     last = min(last, fitting(cut, self._topic, known, room))
                 mine = part(cut, self._topic, known, last)
-                if room is not None and not is_first and _rows(mine.ranges) > room:
+                if room is not None and not is_first and count(mine.ranges) > room:
                     return None
                 notes = tuple(n for entry in mine.special for n in self._noted(cut, entry))
                 if last < reached.seq:
@@ -485,10 +485,6 @@ class CommitWalk:
         for change in self._changes(cut, entry.seq) if entry.ddl else ():
             if (said := _of_change(change, self._table)) is not None:
                 yield TableNote(version, *said, change.ordinal, at)
-
-
-def _rows(ranges: Sequence[Range]) -> int:
-    return sum(r.end - r.start for r in ranges)
 
 
 @contextmanager

@@ -365,6 +365,15 @@ def count(ranges: Iterable[Range]) -> int:
     return sum(r.end - r.start for r in ranges)
 
 
+def ends(ranges: Iterable[Range]) -> dict[Place, int]:
+    """Where ranges end in each partition."""
+    found: dict[Place, int] = {}
+    for r in ranges:
+        place = (r.topic, r.partition)
+        found[place] = max(r.end, found.get(place, 0))
+    return found
+
+
 def taken(ranges: Sequence[Range], at: int, most: int) -> Sequence[Range]:
     """Return up to `most` records of ranges, from the record `at` of them on.
 

@@ -42,6 +42,7 @@ from spark_consumers.kafka.ranges import (
     NativeFetch,
     choose,
     divided,
+    ends,
 )
 from spark_consumers.kafka.registry import SchemaOf, registry_at
 from spark_consumers.model import Ledger, Rows, Segment
@@ -393,19 +394,19 @@ class RangeReader:
         Returns False where another client's open transaction blocks: a visible cut
         proves that ours was committed, so its exact offsets may be read uncommitted.
         """
-        ends = _ends(ranges)
+        wanted = ends(ranges)
         until = self._now() + self._stuck_after
-        if all(self._stable.get(tp, -1) >= end for tp, end in ends.items()):
+        if all(self._stable.get(tp, -1) >= end for tp, end in wanted.items()):
             return True  # it never moves back in the life of a topic
         while True:
-            self._stable |= (stable := self._kafka.stable(ends))
-            if all(stable[tp] >= end for tp, end in ends.items()):
+            self._stable |= (stable := self._kafka.stable(wanted))
+            if all(stable[tp] >= end for tp, end in wanted.items()):
                 return True
             if self._now() >= until:
                 break
             self._clients.sleep(0.002)  # markers of several brokers race the cut's by milliseconds
-        high = self._kafka.high(ends)
-        for (topic, partition), end in ends.items():
+        high = self._kafka.high(wanted)
+        for (topic, partition), end in wanted.items():
             if high[topic, partition] < end:
                 raise TopicReplaced(
                     "a topic ends before rows that the cuts name",
@@ -421,14 +422,6 @@ class RangeReader:
 def _checked(segment: Segment, rows: Rows) -> Rows:
     check_complete(segment, rows)
     return rows
-
-
-def _ends(ranges: Sequence[Range]) -> dict[tuple[str, int], int]:
-    ends: dict[tuple[str, int], int] = {}
-    for r in ranges:
-        tp = (r.topic, r.partition)
-        ends[tp] = max(r.end, ends.get(tp, 0))
-    return ends
 
 
 def _place(ledger: Ledger) -> tuple[int, ...]:

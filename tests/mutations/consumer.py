@@ -412,7 +412,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "not-waited",
         "3.4: the LSO has reached the end of every range",
         _READ_FILE,
-        "if all(stable[tp] >= end for tp, end in ends.items()):",
+        "if all(stable[tp] >= end for tp, end in wanted.items()):",
         "if True:",
         _READ,
     ),

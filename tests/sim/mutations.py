@@ -252,7 +252,7 @@ _NOT_FENCED = edit(rules, "check_fence", ("or ledger.fence != fence", ""))
 _NOT_WAITED = edit(
     RangeReader,
     "wait_visible",
-    ("if all(stable[tp] >= end for tp, end in ends.items()):", "if True:"),
+    ("if all(stable[tp] >= end for tp, end in wanted.items()):", "if True:"),
 )
 _NOT_COUNTED = together(
     edit(ranges, "_check_count", ("if found != (need := count(ranges)):", "if False:")),
