@@ -36,6 +36,7 @@ from schemas.types.arrays import elements
 _SHOWN: Final = (
     "CASE WHEN {oid} = 28 AND t.typlen = 8 THEN 'xid8' ELSE format_type({oid}, {modifier}) END"
 )
+_OF_RANGE: Final = "(SELECT rngsubtype FROM pg_catalog.pg_range WHERE rngtypid = t.oid)"
 _TABLES_AT_ONCE: Final = 500  # of one query, which is sent as one text
 
 
@@ -258,18 +259,19 @@ def _user_types(session: Asks, oids: Iterable[int]) -> dict[int, UserType]:
         WITH RECURSIVE of_use (oid) AS (
             SELECT oid FROM pg_catalog.pg_type WHERE oid IN ({_numbers(unknown)})
             UNION
-            SELECT coalesce(a.atttypid,
-                            CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END)
+            SELECT coalesce(a.atttypid, CASE t.typtype WHEN 'd' THEN t.typbasetype
+                            WHEN 'r' THEN {_OF_RANGE} ELSE t.typelem END)
             FROM of_use u JOIN pg_catalog.pg_type t ON t.oid = u.oid
             LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = t.typrelid AND t.typtype = 'c'
                 AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= {FIRST_OF_USERS}
-            WHERE t.typtype = 'd' OR a.atttypid IS NOT NULL
+            WHERE t.typtype IN ('d', 'r') OR a.atttypid IS NOT NULL
                OR EXISTS (SELECT 1 FROM pg_catalog.pg_type e WHERE e.typarray = t.oid)
         )
         SELECT t.oid, CASE WHEN e.oid IS NULL THEN t.typtype::text ELSE 'a' END, t.typname,
                CASE WHEN t.typtype = 'd' THEN format_type(t.typbasetype, t.typtypmod)
                     WHEN e.oid IS NOT NULL THEN format_type(e.oid, NULL) ELSE '' END,
-               CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE coalesce(e.oid, 0::oid) END,
+               CASE t.typtype WHEN 'd' THEN t.typbasetype
+                    WHEN 'r' THEN {_OF_RANGE} ELSE coalesce(e.oid, 0::oid) END,
                CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE -1 END, t.typdelim::text,
                CASE WHEN t.typtype = 'c' THEN
                    ARRAY(SELECT concat_ws(':', a.attnum, a.atttypid, a.atttypmod)
