@@ -154,12 +154,13 @@ class SparkCluster:
         )
 
     def _wait(self, what: str, is_so: Callable[[], bool], processes: Sequence[Process]) -> None:
+        is_there = False
+
         def is_decided() -> bool:
             nonlocal is_there
             is_there = is_so()
             return is_there or not all(one.alive for one in processes)
 
-        is_there = False
         poll(is_decided, _START_SECONDS)
         if not is_there:  # not asked again: a busy master may take longer than a question waits
             raise ServiceError(f"{what} of Spark did not start; see {self.folder}/*.log")
