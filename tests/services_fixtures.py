@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg2
 import pytest
@@ -57,6 +57,27 @@ def pytest_configure() -> None:
     if _VARIABLE not in os.environ:
         os.environ[_WHY] = docker.why_not()
         os.environ[_VARIABLE] = "embedded" if os.environ[_WHY] else "docker"
+
+
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> None:
+    """After a test that was ended in the middle of a call of Java, that answer is read by nobody.
+
+    A time limit raises within py4j, which only closes its connection after an Exception: each call
+    of a later test would read the answer of the one before.
+    """
+    if call.excinfo is not None and not isinstance(call.excinfo.value, Exception):
+        forget_answers()
+
+
+def forget_answers() -> None:
+    """Close this thread's connection with Java, if there is one; the next call makes another."""
+    from pyspark import SparkContext
+
+    if SparkContext._gateway is not None:
+        client: Any = SparkContext._gateway._gateway_client
+        if (connection := client.get_thread_connection()) is not None:
+            client.deque.remove(connection)
+            connection.close()
 
 
 def pytest_report_header() -> str:

@@ -6,10 +6,13 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import tomllib
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import psycopg2
 import pytest
@@ -31,7 +34,8 @@ from producer.sources.postgres import catalog
 from producer.sources.postgres.connection import ReplicationConnection
 from producer.sources.postgres.triggers import install as ddl_triggers
 from schemas.tables import TableId
-from tests.services_fixtures import execute, open_directory
+from tests.e2e.path import until
+from tests.services_fixtures import execute, forget_answers, open_directory
 
 
 @pytest.fixture(scope="module")
@@ -322,6 +326,36 @@ def test_spark_reads_kafka(spark: object, kafka: str, topic_prefix: str) -> None
     )
 
     assert [bytes(row.value) for row in rows] == [b"hello"]
+
+
+def test_a_call_of_java_that_a_time_limit_ends_spoils_no_other_one(spark: Any) -> None:
+    class Ended(BaseException):
+        pass
+
+    def end(*_: object) -> None:
+        raise Ended
+
+    def waits_for_java() -> bool:
+        frame = sys._current_frames()[threading.main_thread().ident]
+        return frame.f_code.co_name == "readinto"
+
+    def watch() -> None:
+        until(waits_for_java, "the call", Event().wait)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, end)
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with pytest.raises(Ended):
+            spark._jvm.java.lang.Thread.sleep(60_000)
+    finally:
+        watcher.join()
+        signal.signal(signal.SIGUSR1, before)
+    forget_answers()
+
+    assert spark.range(3).count() == 3
+    assert spark._jsparkSession.sessionState().sqlParser() is not None
 
 
 def processes_below(directory: Path) -> list[str]:
