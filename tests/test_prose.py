@@ -23,7 +23,6 @@ OLDER = {
     "docs/reference/pgoutput-options.md",
     "docs/reference/settings.md",
     "docs/reference/types.md",
-    "docs/subscribers.md",
     "docker/README.md",
     "tests/golden/opengauss/README.md",
 }
