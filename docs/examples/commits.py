@@ -4,7 +4,7 @@ python commits.py localhost:9092 http://localhost:8081 bank [epoch/seq]
 
 `epoch/seq` is the last transaction that you have: the one behind it is printed first.  Without it
 everything that Kafka holds is printed.  Rows of a load belong to no transaction: they are left out.
-A greater epoch begins another history, see docs/subscribers.md.
+A greater epoch may begin another history, see docs/subscribers.md.
 
 Simplified: the cuts are read from their beginning at each start (about 50 bytes a transaction); the
 transactions of one record are held in memory; `n` alone shows that a record is missing (`seq` and
