@@ -72,10 +72,19 @@ def served_bucket() -> Iterator[Bucket]:
     """Run a server, with an empty bucket."""
     with warnings.catch_warnings(action="ignore"):
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-        from werkzeug.serving import make_server
+        from werkzeug.serving import WSGIRequestHandler, make_server
+
+    class Handler(WSGIRequestHandler):
+        """Connections are kept, and requests not logged: a step of a lake makes hundreds."""
+
+        protocol_version = "HTTP/1.1"
+
+        def log_request(self, *_: object) -> None:
+            pass
+
     bucket = Bucket(f"lake-{uuid.uuid4().hex}")
     app = bucket.served(DomainDispatcherApplication(create_backend_app))
-    server = make_server("127.0.0.1", 0, app, threaded=True)
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     url = f"http://127.0.0.1:{server.port}"
