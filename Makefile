@@ -7,6 +7,7 @@
 # make native  build the native modules anew, after a change of theirs
 # make fuzz    any bytes into the native modules, and clients of Kafka that end in any way, under
 #              AddressSanitizer; SECONDS=60 for each, ROUNDS=300
+# make librdkafka  the native modules with the oldest librdkafka that they take, and the newest
 # make moments random statements of owners and administrators, and what they hide; SEQUENCES=60
 #              SEED=1: finds are printed with their seed
 # make chaos   the demo under KILLS=50 kills of run, apply and broker; ARGS='--workload tpcb',
@@ -23,6 +24,8 @@ SECONDS ?= 60
 ROUNDS ?= 300
 SEQUENCES ?= 60
 SEED ?= 1
+# FIRST_VERSION of schemas/native/librdkafka.pxi
+OLDEST := 2.2.0
 # A filter may leave no test, which pytest calls 5.
 NONE   := $(if $(ARGS),5,0)
 
@@ -31,6 +34,7 @@ INSTALLED := .venv/.installed
 STAMP := .venv/.native
 NATIVE := $(wildcard */native/*.pyx */native/*.pxi)
 UNIT  := $(wildcard tests/test_*.py tests/schemas tests/producer tests/spark_consumers tests/gauss_cdc tests/gauss_cdc_lab tests/contract tests/mutations)
+ON_LIBRDKAFKA := tests/producer/kafka/test_native_writer.py tests/producer/kafka/test_delivery.py tests/spark_consumers/kafka/test_ranges.py
 INTEGRATION := $(wildcard tests/integration)
 E2E   := $(wildcard tests/e2e)
 CODE  := $(wildcard schemas producer spark_consumers gauss_cdc lab tests benchmarks docs)
@@ -40,7 +44,7 @@ BUILD := $(BIN)/python -W ignore -c 'from setuptools import setup; setup()' -q b
 # Python keeps what it compiled, whatever the environment says: the tests start hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check mutate native fuzz moments lint chaos coverage venv clean
+.PHONY: demo test check mutate native fuzz librdkafka moments lint chaos coverage venv clean
 
 demo: $(STAMP)
 	@$(BIN)/gauss-cdc demo --source $(SOURCE) $(ARGS)
@@ -74,6 +78,17 @@ fuzz: $(STAMP)
 	        $(BIN)/python -m tests.$$half.native.any_bytes $(SECONDS) || exit; done; \
 	        $(BIN)/python -m tests.producer.native.any_ends $(ROUNDS)'; \
 	    status=$$?; $(BUILD) --force; exit $$status
+
+# Only the library is another one; Confluent's Python stays the pinned one.
+librdkafka: $(STAMP)
+	@set -e; wheel=$$(mktemp -d); trap 'rm -rf "$$wheel"' EXIT; \
+	if command -v uv >/dev/null; then install="uv pip install --python $(BIN)/python"; \
+	else install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; fi; \
+	for version in ==$(OLDEST) '>=$(OLDEST)'; do \
+	    rm -rf "$$wheel"/*; \
+	    $$install --no-deps --target "$$wheel" "confluent-kafka$$version"; \
+	    GAUSS_CDC_WHEEL="$$wheel" $(BIN)/python -m pytest -p tests.librdkafka $(ON_LIBRDKAFKA); \
+	done
 
 moments: $(STAMP)
 	@GAUSS_CDC_MOMENTS=$(SEQUENCES) GAUSS_CDC_MOMENTS_SEED=$(SEED) \

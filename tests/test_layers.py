@@ -56,8 +56,8 @@ LAYERS = {
         ("producer.sources.gauss.decoders", "producer.sources.postgres.pgoutput"),
         (
             *("producer.sources.gauss.login", "producer.sources.gauss.server"),
-            *("producer.sources.gauss.sqlstate", "producer.sources.gauss.sm3"),
-            *("producer.sources.gauss.copy_csv", "producer.sources.gauss.system_schemas"),
+            *("producer.sources.gauss.sqlstate", "producer.sources.gauss.copy_csv"),
+            "producer.sources.gauss.system_schemas",
         ),
         # Nothing from here down is a source, and none of it knows one.
         ("producer.core",),
@@ -165,7 +165,7 @@ PURE = (
     *(f"producer.sources.gauss.{name}" for name in (
         *("boundaries", "buffer", "copy_csv", "ddl", "decoders", "gaps", "login", "mixed"),
         *("resolver", "stream"),
-        *("options", "server", "sm3", "sqlstate", "system_schemas"),
+        *("options", "server", "sqlstate", "system_schemas"),
     )),
     *(f"producer.sources.postgres.{name}" for name in (
         *("gaps", "options", "pgoutput", "stream", "triggers.follow", "triggers.moved"),

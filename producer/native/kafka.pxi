@@ -1,159 +1,11 @@
 # The writer to Kafka: librdkafka of the confluent-kafka wheel, without a Python object per row.
 #
-# Its functions are found in the library that the wheel has loaded, so no header is needed to
-# build; the few types are declared here.  A version whose types are not known is refused.
-#
 # Acknowledgements are counted by a callback, not taken as events: librdkafka's flush, commit and
 # abort call callbacks by themselves, but with events they wait for another thread to take them.
 
 from libc.stdint cimport intptr_t
 from libc.stdlib cimport calloc, malloc
-from posix.dlfcn cimport RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dlsym
 from posix.unistd cimport getpid
-
-cdef enum:
-    FIRST_VERSION = 0x02000000  # inclusive: 2.0.0
-    END_VERSION = 0x02110000  # exclusive: 2.17.0 and later are not known
-    TEXT_SIZE = 512  # for librdkafka's explanations
-
-# As in rdkafka.h
-cdef enum:
-    RD_KAFKA_PRODUCER = 0
-    RD_KAFKA_MSG_F_COPY = 2
-    RD_KAFKA_PURGE_F_QUEUE = 1
-    RD_KAFKA_PURGE_F_INFLIGHT = 2
-    RD_KAFKA_RESP_ERR__QUEUE_FULL = -184
-    RD_KAFKA_RESP_ERR__FATAL = -150
-    RD_KAFKA_VTYPE_RKT = 2
-    RD_KAFKA_VTYPE_PARTITION = 3
-    RD_KAFKA_VTYPE_VALUE = 4
-    RD_KAFKA_VTYPE_KEY = 5
-    RD_KAFKA_VTYPE_OPAQUE = 6
-    RD_KAFKA_VTYPE_MSGFLAGS = 7
-    RD_KAFKA_VTYPE_HEADERS = 10
-
-
-cdef struct KafkaMessage:  # rd_kafka_message_t
-    int error
-    void *topic
-    int32_t partition
-    void *value
-    size_t value_size
-    void *key
-    size_t key_size
-    int64_t offset
-    void *opaque
-
-
-cdef struct Octets:
-    const void *at
-    size_t size
-
-
-cdef union ArgumentValue:
-    void *pointer
-    int number
-    int32_t partition
-    Octets octets
-    char reserved[64]
-
-
-cdef struct Argument:  # rd_kafka_vu_t
-    int kind
-    ArgumentValue value
-
-
-ctypedef void (*OnDelivery)(void *, const KafkaMessage *, void *) noexcept nogil
-ctypedef void (*OnError)(void *, int, const char *, void *) noexcept nogil
-ctypedef void *(*LimitedCall)(void *, int) noexcept nogil  # client, milliseconds -> error
-ctypedef void (*OnLog)(const void *, int, const char *, const char *) noexcept nogil
-
-
-cdef struct Functions:  # as rdkafka.h declares them; all pointers to its types are void *
-    int (*version)() noexcept nogil
-    const char *(*version_str)() noexcept nogil
-    void *(*conf_new)() noexcept nogil
-    void (*conf_destroy)(void *) noexcept nogil
-    int (*conf_set)(void *, const char *, const char *, char *, size_t) noexcept nogil
-    void (*conf_set_opaque)(void *, void *) noexcept nogil
-    void (*conf_set_dr_msg_cb)(void *, OnDelivery) noexcept nogil
-    void (*conf_set_error_cb)(void *, OnError) noexcept nogil
-    void (*conf_set_log_cb)(void *, OnLog) noexcept nogil
-    void *(*new_)(int, void *, char *, size_t) noexcept nogil
-    void (*destroy)(void *) noexcept nogil
-    void *(*opaque)(const void *) noexcept nogil
-    const char *(*name)(const void *) noexcept nogil
-    int (*set_log_queue)(void *, void *) noexcept nogil
-    void *(*topic_new)(void *, const char *, void *) noexcept nogil
-    void (*topic_destroy)(void *) noexcept nogil
-    int (*last_error)() noexcept nogil
-    void *(*headers_new)(size_t) noexcept nogil
-    void (*headers_destroy)(void *) noexcept nogil
-    int (*header_add)(void *, const char *, ssize_t, const void *, ssize_t) noexcept nogil
-    void *(*produceva)(void *, const Argument *, size_t) noexcept nogil
-    int (*poll)(void *, int) noexcept nogil
-    int (*flush)(void *, int) noexcept nogil
-    int (*outq_len)(void *) noexcept nogil
-    int (*purge)(void *, int) noexcept nogil
-    LimitedCall init_transactions
-    void *(*begin_transaction)(void *) noexcept nogil
-    LimitedCall commit_transaction
-    LimitedCall abort_transaction
-    int (*error_code)(const void *) noexcept nogil
-    const char *(*error_string)(const void *) noexcept nogil
-    int (*error_is_fatal)(const void *) noexcept nogil
-    int (*error_is_retriable)(const void *) noexcept nogil
-    int (*error_txn_requires_abort)(const void *) noexcept nogil
-    void (*error_destroy)(void *) noexcept nogil
-    int (*fatal_error)(void *, char *, size_t) noexcept nogil
-
-
-# In the order of the struct.
-cdef tuple NAMES = (
-    "version", "version_str", "conf_new", "conf_destroy", "conf_set", "conf_set_opaque",
-    "conf_set_dr_msg_cb", "conf_set_error_cb", "conf_set_log_cb", "new", "destroy", "opaque",
-    "name", "set_log_queue", "topic_new", "topic_destroy", "last_error", "headers_new",
-    "headers_destroy", "header_add", "produceva", "poll", "flush", "outq_len", "purge",
-    "init_transactions", "begin_transaction", "commit_transaction", "abort_transaction",
-    "error_code", "error_string", "error_is_fatal", "error_is_retriable",
-    "error_txn_requires_abort", "error_destroy", "fatal_error",
-)
-
-cdef Functions rd_kafka  # one library a process; filled by `find_librdkafka`
-
-
-class LibraryRefused(Exception):
-    """There is no librdkafka that this module knows, or it refuses the settings."""
-
-
-def is_known(int version):
-    """Say whether the types above are those of this version."""
-    return FIRST_VERSION <= version < END_VERSION
-
-
-def find_librdkafka(str path):
-    """Find the functions in the module at `path`, or in a library that it was linked with."""
-    global rd_kafka
-    cdef Functions found
-    cdef void **slots = <void **>&found
-    cdef void *library
-    cdef const char *why
-    cdef Py_ssize_t at
-    if len(NAMES) * sizeof(void *) != sizeof(Functions):
-        raise LibraryRefused("names and functions differ in number")
-    library = dlopen(path.encode(), RTLD_NOW | RTLD_LOCAL)
-    if library == NULL:
-        why = dlerror()
-        raise LibraryRefused("not loaded" if why == NULL else why.decode("utf-8", "replace"))
-    for at in range(len(NAMES)):
-        name = f"rd_kafka_{NAMES[at]}"
-        slots[at] = dlsym(library, name.encode())
-        if slots[at] == NULL:
-            raise LibraryRefused(f"no function {name} in {path}")
-    if not is_known(found.version()):
-        raise LibraryRefused(f"librdkafka {found.version_str().decode()} is not known")
-    rd_kafka = found
-
 
 # ---------------------------------------------------------------- what librdkafka calls
 cdef struct AcknowledgedRun:
@@ -349,31 +201,20 @@ cdef class NativeProducer:
 
     def __cinit__(self, list settings, Places places, on_error, on_log):
         """`settings`: (name, value) of librdkafka; raises LibraryRefused."""
-        cdef char why[512]
         cdef void *conf
-        if rd_kafka.new_ == NULL:
-            raise LibraryRefused("librdkafka was not looked for")
         self.places, self.on_error, self.on_log = places, on_error, on_log
         self.process = getpid()
         self.reports = <Reports *>calloc(1, sizeof(Reports))
         if self.reports == NULL:
             raise MemoryError
         self.reports.owner = <void *>self
-        conf = rd_kafka.conf_new()
         # Log lines wait in a queue for `poll`: librdkafka may write them while it holds a lock.
-        for name, value in [*settings, ("log.queue", "true")]:
-            if rd_kafka.conf_set(conf, name.encode(), value.encode(), why, TEXT_SIZE):
-                rd_kafka.conf_destroy(conf)
-                raise LibraryRefused(why.decode("utf-8", "replace"))
+        conf = settings_of([*settings, ("log.queue", "true")])
         rd_kafka.conf_set_opaque(conf, self.reports)
         rd_kafka.conf_set_dr_msg_cb(conf, count_delivery)
         rd_kafka.conf_set_error_cb(conf, <OnError>pass_error)
         rd_kafka.conf_set_log_cb(conf, <OnLog>pass_log)
-        with nogil:
-            self.client = rd_kafka.new_(RD_KAFKA_PRODUCER, conf, why, TEXT_SIZE)
-        if self.client == NULL:
-            rd_kafka.conf_destroy(conf)
-            raise LibraryRefused(why.decode("utf-8", "replace"))
+        self.client = client_of(RD_KAFKA_PRODUCER, conf)
         with nogil:
             rd_kafka.set_log_queue(self.client, NULL)
 

@@ -181,6 +181,8 @@ _SCRAM: Final = "SCRAM-SHA-256"
 _SCRAM_PLUS: Final = "SCRAM-SHA-256-PLUS"
 
 
+# By hand, as no library does what PostgreSQL does: scramp refuses a password that SASLprep forbids,
+# which the server takes as it is, and a login without a name in its first message.
 def _scram(
     credentials: Credentials, mechanism: str, header: str, binding: bytes, *, name: str = ""
 ) -> Machine:
@@ -309,41 +311,18 @@ def server_end_point(certificate: bytes) -> bytes:
     RFC 5929, section 4.1: the hash of the certificate's own signature, SHA-256
     in place of MD5 and SHA-1.
     """
+    from cryptography import x509  # noqa: PLC0415  heavy, and only with TLS
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
+
     try:
-        whole = _der(certificate, 0)
-        signed = _der(certificate, whole.start)
-        algorithm = _der(certificate, signed.stop)
-        oid = _der(certificate, algorithm.start)
-    except IndexError:
+        signed_by = x509.load_der_x509_certificate(certificate).signature_hash_algorithm
+    except (ValueError, x509.InvalidVersion, UnsupportedAlgorithm):
         return b""
-    name = _SIGNATURE_HASHES.get(certificate[oid.start : oid.stop])
-    return hashlib.new(name, certificate).digest() if name else b""
+    if signed_by is None:  # Ed25519
+        return b""
+    name = "sha256" if signed_by.name in {"md5", "sha1"} else signed_by.name
+    return hashlib.new(name, certificate).digest()
 
-
-def _der(data: bytes, pos: int) -> range:
-    """Find the content of the element at `pos`; IndexError if the bytes end first."""
-    size, start = data[pos + 1], pos + 2
-    if size & 0x80:
-        start += size & 0x7F
-        size = int.from_bytes(data[pos + 2 : start], "big")
-    if start + size > len(data):
-        raise IndexError
-    return range(start, start + size)
-
-
-_RSA: Final = bytes.fromhex("2a864886f70d0101")
-_ECDSA: Final = bytes.fromhex("2a8648ce3d04")
-_SIGNATURE_HASHES: Final[Mapping[bytes, str]] = {
-    _RSA + b"\x04": "sha256",  # md5WithRSAEncryption
-    _RSA + b"\x05": "sha256",  # sha1WithRSAEncryption
-    _RSA + b"\x0b": "sha256",
-    _RSA + b"\x0c": "sha384",
-    _RSA + b"\x0d": "sha512",
-    _ECDSA + b"\x01": "sha256",  # ecdsa-with-SHA1
-    _ECDSA + b"\x03\x02": "sha256",
-    _ECDSA + b"\x03\x03": "sha384",
-    _ECDSA + b"\x03\x04": "sha512",
-}
 
 Method: TypeAlias = Callable[[Credentials, bytes], Machine]
 

@@ -1,105 +1,16 @@
 # Exact offsets of Kafka into rows: librdkafka of the confluent-kafka wheel, without a Python object
 # per record.
 #
-# Its functions are found in the library that the wheel has loaded, so no header is needed to
-# build; the few types are declared here.  A version whose types are not known is refused.
-#
 # Each partition has a queue of its own, which librdkafka fills in the background as long as the
 # partition is started: reading on costs no request, and two partitions never wait for each other.
 
 from cython cimport no_gc
 from libc.stdlib cimport calloc
-from posix.dlfcn cimport RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dlsym
 from posix.unistd cimport getpid
 
 cdef enum:
-    FIRST_VERSION = 0x02000000  # inclusive: 2.0.0
-    END_VERSION = 0x02110000  # exclusive: 2.17.0 and later are not known
-    TEXT_SIZE = 512  # for librdkafka's explanations
     BATCH = 1024  # records that are taken from a queue at once
     NEAR = 10_000  # offsets that are passed over by reading on: less than a jump costs
-
-# As in rdkafka.h
-cdef enum:
-    RD_KAFKA_CONSUMER = 1
-    RD_KAFKA_RESP_ERR__PARTITION_EOF = -191
-    RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET = -140
-
-
-cdef struct KafkaMessage:  # rd_kafka_message_t
-    int error
-    void *topic
-    int32_t partition
-    void *value
-    size_t value_size
-    void *key
-    size_t key_size
-    int64_t offset
-    void *opaque
-
-
-cdef struct Functions:  # as rdkafka.h declares them; all pointers to its types are void *
-    int (*version)() noexcept nogil
-    const char *(*version_str)() noexcept nogil
-    void *(*conf_new)() noexcept nogil
-    void (*conf_destroy)(void *) noexcept nogil
-    int (*conf_set)(void *, const char *, const char *, char *, size_t) noexcept nogil
-    void *(*new_)(int, void *, char *, size_t) noexcept nogil
-    void (*destroy)(void *) noexcept nogil
-    int (*poll)(void *, int) noexcept nogil
-    void *(*topic_new)(void *, const char *, void *) noexcept nogil
-    void (*topic_destroy)(void *) noexcept nogil
-    int (*metadata)(void *, int, void *, const void **, int) noexcept nogil
-    void (*metadata_destroy)(const void *) noexcept nogil
-    int (*consume_start)(void *, int32_t, int64_t) noexcept nogil
-    int (*consume_stop)(void *, int32_t) noexcept nogil
-    ssize_t (*consume_batch)(void *, int32_t, int, KafkaMessage **, size_t) noexcept nogil
-    void (*message_destroy)(KafkaMessage *) noexcept nogil
-    int (*last_error)() noexcept nogil
-
-
-# In the order of the struct.
-cdef tuple NAMES = (
-    "version", "version_str", "conf_new", "conf_destroy", "conf_set", "new", "destroy", "poll",
-    "topic_new", "topic_destroy", "metadata", "metadata_destroy", "consume_start", "consume_stop",
-    "consume_batch", "message_destroy", "last_error",
-)
-
-cdef Functions rd_kafka  # one library a process; filled by `find_librdkafka`
-
-
-class LibraryRefused(Exception):
-    """There is no librdkafka that this module knows, or it refuses the settings."""
-
-
-def is_known(int version):
-    """Say whether the types above are those of this version."""
-    return FIRST_VERSION <= version < END_VERSION
-
-
-def find_librdkafka(str path):
-    """Find the functions in the module at `path`, or in a library that it was linked with."""
-    global rd_kafka
-    cdef Functions found
-    cdef void **slots = <void **>&found
-    cdef void *library
-    cdef const char *why
-    cdef Py_ssize_t at
-    if len(NAMES) * sizeof(void *) != sizeof(Functions):
-        raise LibraryRefused("names and functions differ in number")
-    library = dlopen(path.encode(), RTLD_NOW | RTLD_LOCAL)
-    if library == NULL:
-        why = dlerror()
-        raise LibraryRefused("not loaded" if why == NULL else why.decode("utf-8", "replace"))
-    for at in range(len(NAMES)):
-        name = f"rd_kafka_{NAMES[at]}"
-        slots[at] = dlsym(library, name.encode())
-        if slots[at] == NULL:
-            raise LibraryRefused(f"no function {name} in {path}")
-    if not is_known(found.version()):
-        raise LibraryRefused(f"librdkafka {found.version_str().decode()} is not known")
-    rd_kafka = found
-
 
 # What `RangeConsumer.read` stopped at.
 DONE = 0  # everything that is wanted of the partition was passed
@@ -142,21 +53,8 @@ cdef class RangeConsumer:
 
     def __cinit__(self, list settings):
         """`settings`: (name, value) of librdkafka; raises LibraryRefused."""
-        cdef char why[512]
-        cdef void *conf
         self.topics, self.numbers, self.process = {}, {}, getpid()
-        if rd_kafka.new_ == NULL:
-            raise LibraryRefused("librdkafka was not looked for")
-        conf = rd_kafka.conf_new()
-        for name, value in settings:
-            if rd_kafka.conf_set(conf, name.encode(), value.encode(), why, TEXT_SIZE):
-                rd_kafka.conf_destroy(conf)
-                raise LibraryRefused(why.decode("utf-8", "replace"))
-        with nogil:
-            self.client = rd_kafka.new_(RD_KAFKA_CONSUMER, conf, why, TEXT_SIZE)
-        if self.client == NULL:
-            rd_kafka.conf_destroy(conf)
-            raise LibraryRefused(why.decode("utf-8", "replace"))
+        self.client = client_of(RD_KAFKA_CONSUMER, settings_of(settings))
 
     def __dealloc__(self):
         self._end()

@@ -12,12 +12,14 @@ from gauss_cdc.pack import pack
 from schemas.native import FILE, Outdated, check_built
 from spark_consumers import native
 
+BUILT = 4_000_000_000  # long after what both halves include
+
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     for name in ("__init__.py", "_native.pyx", "walk.pxi", "_native.abi3.so"):
         (tmp_path / name).touch()
-        os.utime(tmp_path / name, (1_000, 1_000))
+        os.utime(tmp_path / name, (BUILT, BUILT))
     return tmp_path / "__init__.py"
 
 
@@ -27,7 +29,15 @@ def test_a_module_that_is_as_new_as_its_sources_is_used(package: Path) -> None:
 
 @pytest.mark.parametrize("source", ["_native.pyx", "walk.pxi"])
 def test_a_module_that_is_older_than_a_source_is_not(package: Path, source: str) -> None:
-    os.utime(package.parent / source, (1_001, 1_001))
+    os.utime(package.parent / source, (BUILT + 1, BUILT + 1))
+
+    with pytest.raises(Outdated, match="make native"):
+        check_built(str(package))
+
+
+def test_a_module_that_is_older_than_what_both_halves_include_is_not(package: Path) -> None:
+    for path in package.parent.iterdir():
+        os.utime(path, (1_000, 1_000))
 
     with pytest.raises(Outdated, match="make native"):
         check_built(str(package))

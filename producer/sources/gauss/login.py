@@ -3,7 +3,7 @@
 One request, one answer, one OK: except with protocol 3.0 the server does not
 authenticate itself, so a login is only as safe as its TLS.  The key is PBKDF2
 over SHA-1, the rest SHA-256 and two fixed texts, one of them misspelt, as in the
-server.
+server.  No library of SCRAM knows that: theirs are the messages and keys of RFC 5802.
 
 The minor version in the startup message decides whether the number of rounds
 is sent (3.51), assumed (3.50), or assumed and the server's own proof added
@@ -22,7 +22,6 @@ from types import MappingProxyType
 from typing import Final
 
 from producer.errors import DecodeError, LoginRefused
-from producer.sources.gauss import sm3
 from producer.wire import protocol
 from producer.wire.auth import Credentials, Machine, Method, cleartext, md5, password_of
 from producer.wire.cursor import Cursor
@@ -98,7 +97,7 @@ def _sm3(version: int, credentials: Credentials, body: bytes) -> Machine:
     cur = Cursor(body)
     if (stored := cur.u32()) != _SM3:
         raise _unknown(13, stored)
-    return _challenged(version, credentials, cur, sm3.digest)
+    return _challenged(version, credentials, cur, _hash_sm3)
 
 
 def _challenged(
@@ -171,6 +170,26 @@ HINT: Final = (
 
 def _hash_sha256(raw: bytes) -> bytes:
     return hashlib.sha256(raw).digest()
+
+
+def _hash_sm3(raw: bytes) -> bytes:
+    """SM3 (GB/T 32905-2016), which `hashlib` has only where the system's OpenSSL has it.
+
+    >>> _hash_sm3(b"abc").hex()
+    '66c7f0f462eeedd9d1f2d46bdc10e4e24167c4875cf2f7a2297da02b8f4ba8e0'
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415  for this login only
+    from cryptography.hazmat.primitives import hashes  # noqa: PLC0415
+
+    try:
+        hashing = hashes.Hash(hashes.SM3())
+    except UnsupportedAlgorithm as error:
+        raise LoginRefused(
+            "the server asks for a login by SM3, and OpenSSL has none here",
+            hint="install cryptography's wheel of PyPI, whose OpenSSL has it; or " + HINT,
+        ) from error
+    hashing.update(raw)
+    return hashing.finalize()
 
 
 def _hmac(key: bytes, message: bytes) -> bytes:

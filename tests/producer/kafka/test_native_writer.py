@@ -286,7 +286,13 @@ def test_a_setting_that_is_not_for_librdkafka_is_refused(
 
 @pytest.mark.parametrize(
     ("version", "known"),
-    [(0x010902FF, False), (0x020000FF, True), (0x021000FF, True), (0x021100FF, False)],
+    [
+        (0x020101FF, False),
+        (0x020200FF, True),
+        (0x021000FF, True),
+        (0x02FFFFFF, True),
+        (0x03000000, False),
+    ],
 )
 def test_a_library_of_another_version_is_not_known(version: int, *, known: bool) -> None:
     assert _native.is_known(version) == known

@@ -1,9 +1,13 @@
 import base64
+import functools
 import hashlib
 import hmac
-from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from producer.errors import DecodeError, LoginRefused
 from producer.wire import auth
@@ -164,38 +168,81 @@ def test_the_password_is_never_printed() -> None:
     assert "DER" not in shown
 
 
-def sequence(*parts: bytes) -> bytes:
-    body = b"".join(parts)
-    return b"\x30" + (b"\x82" + len(body).to_bytes(2, "big")) + body
+@functools.cache
+def signer() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(65537, 2048)
 
 
-def certificate(oid: str) -> bytes:
-    raw = bytes.fromhex(oid)
-    return sequence(sequence(bytes(300)), sequence(bytes([6, len(raw)]) + raw), b"\x03\x01\x00")
+def certificate(signature: str = "2a864886f70d01010b", *, is_pss: bool = False) -> bytes:
+    """A certificate whose signature says that it is of this algorithm."""
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "db.test")])
+    hashing = hashes.SHA384() if is_pss else hashes.SHA256()
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(signer().public_key())
+        .serial_number(1)
+        .not_valid_before(datetime(2026, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(2026, 1, 2, tzinfo=UTC))
+        .sign(
+            signer(),
+            hashing,
+            rsa_padding=padding.PSS(padding.MGF1(hashing), 48) if is_pss else None,
+        )
+    )
+    der = made.public_bytes(serialization.Encoding.DER)
+    return der.replace(bytes.fromhex("2a864886f70d01010b"), bytes.fromhex(signature))
 
 
-HASHES: Mapping[str, str] = {
-    "2a864886f70d010105": "sha256",  # SHA-1 is too weak: RFC 5929 replaces it
-    "2a864886f70d01010b": "sha256",
-    "2a864886f70d01010c": "sha384",
-    "2a8648ce3d040304": "sha512",
-}
+@pytest.mark.parametrize(
+    ("signature", "name"),
+    [
+        ("2a864886f70d010104", "sha256"),  # MD5 and SHA-1 are too weak: RFC 5929 replaces them
+        ("2a864886f70d010105", "sha256"),
+        ("2a864886f70d01010b", "sha256"),
+        ("2a864886f70d01010c", "sha384"),
+        ("2a864886f70d01010d", "sha512"),
+    ],
+)
+def test_channel_binding_hashes_by_the_certificates_own_signature(
+    signature: str, name: str
+) -> None:
+    der = certificate(signature)
+
+    assert server_end_point(der) == hashlib.new(name, der).digest()
 
 
-@pytest.mark.parametrize("oid", HASHES)
-def test_channel_binding_hashes_by_the_certificates_own_signature(oid: str) -> None:
-    der = certificate(oid)
+def test_channel_binding_hashes_by_the_parameters_of_a_pss_signature() -> None:
+    der = certificate(is_pss=True)
 
-    assert server_end_point(der) == hashlib.new(HASHES[oid], der).digest()
+    assert server_end_point(der) == hashlib.sha384(der).digest()
 
 
-@pytest.mark.parametrize("der", [b"", b"\x30", certificate("2b6570"), certificate("2b6570")[:200]])
+# Made by `openssl req -x509 -newkey ed25519`: its signature names no hash.
+ED25519 = base64.b64decode(
+    "MIIBLjCB4aADAgECAhRFqueGckZkwT+4h6GSk2jkX8zM+jAFBgMrZXAwDTELMAkGA1UEAwwCZGIwHhcNMjYxMTI2MDQz"
+    "NjQwWhcNMjYxMTI4MDQzNjQwWjANMQswCQYDVQQDDAJkYjAqMAUGAytlcAMhAMezK+Y/Qgi2fBZ+OoLK4nvHFch+502H"
+    "EBSMIvZpQBuco1MwUTAdBgNVHQ4EFgQUo0h7DNhROlclEUDO7vM7KSaqTecwHwYDVR0jBBgwFoAUo0h7DNhROlclEUDO"
+    "7vM7KSaqTecwDwYDVR0TAQH/BAUwAwEB/zAFBgMrZXADQQCaB7/oYR7IrlFIKRAK1eFgDyJ1bEoXfcE1VzmL4PKHeJYy"
+    "3H8pEVkRQMNBffFPQpHrGPf2lBgMqEBZmcNZkrUP"
+)
+
+
+@pytest.mark.parametrize(
+    "der",
+    [
+        *(b"", b"\x30", b"no certificate", ED25519, ED25519[:100]),
+        certificate("2a864886f70d010177"),  # nobody's algorithm
+        certificate().replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x09"),  # version 10
+    ],
+)
 def test_a_certificate_without_a_known_hash_binds_nothing(der: bytes) -> None:
     assert server_end_point(der) == b""
 
 
 def test_the_channel_is_bound_where_the_server_offers_it() -> None:
-    der = certificate("2a864886f70d01010b")
+    der = certificate()
     who = login(encrypted=True, certificate=der)
 
     first = who.answer(request(10, b"SCRAM-SHA-256-PLUS\0" + OFFER))
@@ -209,7 +256,7 @@ def test_the_channel_is_bound_where_the_server_offers_it() -> None:
 
 
 def test_a_server_can_see_that_its_offer_to_bind_was_taken_away() -> None:
-    who = login(encrypted=True, certificate=certificate("2a864886f70d01010b"))
+    who = login(encrypted=True, certificate=certificate())
 
     first = who.answer(request(10, OFFER))
 

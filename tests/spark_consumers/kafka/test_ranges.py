@@ -21,7 +21,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition, cimpl
 
-from producer.native import _native as producing
 from schemas.control import Range
 from schemas.tables import Column, TableId, TableSchema
 from schemas.topics import Topics
@@ -268,13 +267,6 @@ def test_what_is_refused_natively_python_reads(
 def test_a_library_without_its_functions_is_refused(path: str) -> None:
     with pytest.raises(ConsumerRefused):
         range_consumer([], library=path or _native.__file__)
-
-
-def test_producer_and_consumer_know_the_same_versions_of_the_library() -> None:
-    versions = [0x010902FF, 0x020000FF, 0x021000FF, 0x021100FF]
-
-    assert [_native.is_known(version) for version in versions] == [False, True, True, False]
-    assert [producing.is_known(version) for version in versions] == [False, True, True, False]
 
 
 def test_another_consumer_than_the_library_s_is_read_by_messages(log: Log) -> None:

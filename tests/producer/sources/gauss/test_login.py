@@ -4,12 +4,13 @@ import hmac
 import itertools
 
 import pytest
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
 from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.errors import DecodeError, LoginRefused
-from producer.sources.gauss import sm3
-from producer.sources.gauss.login import HINT, Keys, methods
+from producer.sources.gauss.login import HINT, Keys, _hash_sm3, methods
 from producer.wire import protocol
 from producer.wire.auth import Credentials, Login
 from tests.producer.wire.transcripts import Conversation, all_conversations
@@ -125,13 +126,34 @@ def test_an_sm3_proof_is_what_a_server_that_stored_it_accepts() -> None:
     answer = login().answer(challenge(number(10_000), code=13, stored=3))
 
     # The server's side: it knows the stored key, and recovers the client's from the proof.
-    keys = Keys.derive(PASSWORD, bytes.fromhex(SALT), 10_000, sm3.digest)
+    keys = Keys.derive(PASSWORD, bytes.fromhex(SALT), 10_000, _hash_sm3)
     assert answer is not None
     assert answer.endswith(b"\0")
     proof = bytes.fromhex(answer[:64].decode())
     signature = hmac.digest(keys.stored, bytes.fromhex(TOKEN), "sha256")
     recovered = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
-    assert sm3.digest(recovered) == keys.stored
+    assert _hash_sm3(recovered) == keys.stored
+
+
+@pytest.mark.parametrize(
+    ("message", "digest"),
+    [  # GB/T 32905-2016, appendix A
+        (b"abc", "66c7f0f462eeedd9d1f2d46bdc10e4e24167c4875cf2f7a2297da02b8f4ba8e0"),
+        (b"abcd" * 16, "debe9ff92275b8a138604889c18e5a4d6fdb70e5387e5765293dcba39c0c5732"),
+    ],
+)
+def test_sm3_follows_the_examples_of_the_standard(message: bytes, digest: str) -> None:
+    assert _hash_sm3(message).hex() == digest
+
+
+def test_where_openssl_has_no_sm3_the_way_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(_: object) -> None:
+        raise UnsupportedAlgorithm("sm3 is not a supported hash on this backend")
+
+    monkeypatch.setattr(hashes, "Hash", without)
+
+    with pytest.raises(LoginRefused, match=r"by SM3.*wheel of PyPI.*sha256 in pg_hba\.conf"):
+        login().answer(challenge(number(10_000), code=13, stored=3))
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2047, 10_000_001, 134_217_728, 2**32 - 1])

@@ -1,4 +1,4 @@
-"""Whether a native module was built from the sources beside it, and how one in a zip is loaded.
+"""Whether a native module was built from its sources, and how one in a zip is loaded.
 
 In a checkout the sources change by `git pull`, and the module only by a build.  A module of
 older sources lacks what Python calls: it is treated as one that was not built.
@@ -22,12 +22,13 @@ class Outdated(ImportError):
 
 
 def check_built(package: str) -> None:
-    """Raise Outdated where a source in the folder of `package` (its `__file__`) is newer.
+    """Raise Outdated where a source in the folder of `package` (its `__file__`), or here, is newer.
 
     An installed package and a zip have no sources, and pass.
     """
     folder = Path(package).parent
-    sources = [path for pattern in ("*.pyx", "*.pxi") for path in folder.glob(pattern)]
+    sources = [*folder.glob("*.pyx"), *folder.glob("*.pxi")]
+    sources += Path(__file__).parent.glob("*.pxi") if sources else ()
     built = [path.stat().st_mtime for path in folder.glob("_native.*so")]
     if built and sources and max(path.stat().st_mtime for path in sources) > max(built):
         raise Outdated(f"{folder} was changed after it was built: `make native` builds it anew")
