@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
 
 from gauss_cdc.config import Config
 from producer.core.events import Limits
@@ -11,9 +10,6 @@ from producer.core.ports import Tuning
 from producer.kafka.topics import TopicSettings
 from producer.options import Options
 from producer.sources.dial import ConnectionArguments, parse_dsn
-from producer.sources.gauss.connection import GaussConnection
-from producer.sources.gauss.options import effective
-from producer.sources.postgres.connection import ReplicationConnection
 from schemas.types import TypeOptions
 
 
@@ -44,37 +40,6 @@ def source_arguments(config: Config) -> ConnectionArguments:
     if not is_postgres:
         return found
     return replace(found, hosts=source.hosts or found.hosts, role=source.role, slot=source.slot)
-
-
-class CatalogSession(Protocol):
-    """An ordinary session with a source of any kind, for its catalog."""
-
-    @property
-    def is_encrypted(self) -> bool:
-        """By TLS."""
-
-    def query(self, sql: str) -> list[list[str | None]]:
-        """Run one statement; rows of text."""
-
-    def close(self) -> None:
-        """Log out."""
-
-
-def source_session(config: Config) -> CatalogSession:
-    """Log in to the source for queries: psycopg2 cannot log in everywhere."""
-    options = producer_options(config)
-    if options.kind == "postgres":
-        return ReplicationConnection.open(options.source, replication=False)
-    return GaussConnection.open(
-        options.source, replication=False, hosts=options.hosts, role=options.role
-    )
-
-
-def is_ordered_by_csn(options: Options) -> bool:
-    """Say whether positions of the source are CSNs, not positions in its log."""
-    if options.kind == "postgres":
-        return False
-    return effective(options.plugin_options, options.terms).ordered_by == "csn"
 
 
 def producer_options(

@@ -18,13 +18,16 @@ LAYERS = {
     "schemas": (("schemas",),),
     "producer": (
         ("producer.pipeline", "producer.outlook"),
-        ("producer.start",),
-        ("producer.sources.gauss.checks",),
-        ("producer.preflight",),
+        ("producer.start", "producer.preflight"),
+        ("producer.acls", "producer.publish", "producer.meanwhile"),
+        ("producer.sources.kinds",),
+        ("producer.sources.gauss.kind", "producer.sources.postgres.kind"),
         (
-            *("producer.acls", "producer.publish", "producer.sources.kinds"),
-            "producer.meanwhile",
+            *("producer.sources.gauss.inspector", "producer.sources.postgres.inspector"),
+            *("producer.sources.gauss.recording", "producer.sources.postgres.recording"),
+            *("producer.sources.gauss.rehearsal", "producer.sources.postgres.rehearsal"),
         ),
+        ("producer.sources.gauss.checks", "producer.sources.postgres.checks"),
         (
             *("producer.sources.gauss.source", "producer.sources.postgres.source"),
             *("producer.sources.gauss.point", "producer.sources.postgres.point"),

@@ -1,16 +1,30 @@
-"""What the producer needs of a source, whatever its kind."""
+"""The whole contract of a source: what `run`, and every command that asks it, need of it.
+
+A source is one module or folder next to this one, and one line of `SOURCES` (kinds.py): a
+`SourceKind`.
+"""
 
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Container, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from producer.core import ports
+from producer.core.look import Before
+from producer.core.shape_change import ShapeChange
+from producer.errors import SlotMissing, Unsupported
 from producer.options import Options
+from producer.sources.dial import ConnectionArguments
 from producer.sources.session import Asks
-from schemas.control import Identity
-from schemas.tables import TableId
+from producer.wire.replication import Received
+from schemas.control import Identity, Origin
+from schemas.errors import LOAD_AGAIN
+from schemas.findings import Finding
+from schemas.positions import Lsn
+from schemas.tables import TableId, TableSchema
 
 _LOCK_SPACE: Final = 0x6763_6463  # "gcdc": the first half of our advisory locks
 
@@ -49,3 +63,262 @@ class Source(ports.Source, Protocol):
 
 
 Opened = Callable[[Options, Callable[[list[TableId]], None]], Source]
+
+
+# ---------------------------------------------------------------- check, status, wait and verify
+class CatalogSession(Asks, Protocol):
+    """An ordinary session with a source of any kind, by our own client."""
+
+    @property
+    def arguments(self) -> ConnectionArguments:
+        """Of the server that accepted the login."""
+
+    @property
+    def is_encrypted(self) -> bool:
+        """By TLS."""
+
+    @property
+    def protection(self) -> str:
+        """How it is protected, for display."""
+
+    def close(self) -> None:
+        """Log out."""
+
+
+OrderedBy: TypeAlias = Literal["lsn", "csn"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStanding:
+    """The source's own view."""
+
+    wal_end: int
+    slot: str
+    active: bool
+    confirmed: int | None
+    restart: int | None
+    retained_bytes: int
+    wal_status: str
+    ordered_by: OrderedBy = "lsn"  # what `confirmed` is, and the newest record's resume
+
+
+@dataclass(frozen=True, slots=True)
+class ServerNow:
+    """What a server says of itself."""
+
+    system_id: str
+    timeline: int
+    end: int  # of its log; at a standby, of what it has replayed
+    is_standby: bool
+
+
+class SnapshotPoint(NamedTuple):
+    """Exactly the commits that begin before `position` are in the snapshot of `reading`."""
+
+    position: int
+    reading: Asks  # in a transaction, under the snapshot
+    now: Asks  # of the same server, in none
+
+
+class SourceInspector:
+    """Reads a source's state only; a kind overrides what it can report.
+
+    One question at a time: what a question needs is opened by the first one, and kept.
+    """
+
+    def close(self) -> None:
+        """Let go of the source."""
+
+    def session(self) -> CatalogSession:
+        """Log in for queries; raise Unsupported where the source has no such sessions."""
+        raise Unsupported("this kind of source answers no SQL")
+
+    # ---- check
+    def check(self, *, fix: bool) -> Iterable[Finding]:
+        """What would stop a `run`; `fix` creates what may be created without harm."""
+        del fix
+        return ()
+
+    def captured(self) -> list[TableSchema]:
+        """Shapes of the captured tables, as the stream will describe them."""
+        return []
+
+    def replication(self) -> Iterable[Finding]:
+        """Log in as the stream does, where opening the source does not show that it may."""
+        return ()
+
+    # ---- status and wait
+    def log_end(self) -> int:
+        """Where the source's log ends now: everything committed before is below."""
+        raise NotImplementedError
+
+    def goal(self) -> int:
+        """The end of the log, where a stream shows that all before it was read."""
+        return self.log_end()
+
+    def standing(self) -> SourceStanding | None:
+        """The slot and what it holds back; None without a slot."""
+        return None
+
+    def server(self) -> ServerNow | None:
+        """Which server it is, and where it ends; None: it does not say."""
+        return None
+
+    def has_left(self, was: int, now: int) -> bool:
+        """Say whether the server, on timeline `now`, was on an older one."""
+        del was, now
+        return False
+
+    def estimated_rows(self, table: TableId) -> int:
+        """A guess for a progress bar; 0: unknown."""
+        del table
+        return 0
+
+    def notes(self, before: Before | None) -> list[str]:
+        """Say what the catalog shows now, and `run` has not compared or cannot mend.
+
+        `before`: as `run` compared it last.
+        """
+        del before
+        return []
+
+    def unexplained(
+        self,
+        known: Mapping[TableId, TableSchema],
+        before: Before | None,
+        inexact: Container[str],
+    ) -> str:
+        """Name what the catalog shows and neither the stream nor a mark explains; "": nothing.
+
+        `known`: the tables of the stream; `inexact`: those that are marked, as schema.table.
+        """
+        del known, before, inexact
+        return ""
+
+    # ---- snapshot and verify
+    def asking(self) -> Asks:
+        """Return the session by which requests for re-reads are written."""
+        return self.session()
+
+    def snapshot(
+        self, stop: Callable[[], bool], note: Callable[[str], None]
+    ) -> AbstractContextManager[SnapshotPoint | None]:
+        """Read the source as of now; None: asked to stop while it waited.
+
+        Raises Unsupported where no state of the source is known by its position.
+        """
+        del stop, note
+        raise Unsupported("no state of this kind of source is known by its position")
+
+
+# ---------------------------------------------------------------- ddl plan, and record
+STATEMENT_TIMEOUT: Final = "30s"
+SEARCH_PATH_OF_STATEMENTS: Final = '"$user", public'
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """What the stream would contain of a statement."""
+
+    statement: str
+    origin: Origin
+    changes: tuple[tuple[ShapeChange, Mapping[str, str]], ...]  # with the session's settings
+    note: str = ""  # what it would not contain, or why `run` would stop
+
+
+class OverheardSession(Protocol):
+    """A session that turned to streaming."""
+
+    def tap(self, take: Callable[[bytes], None]) -> None:
+        """Hand on every byte."""
+
+    def receive(self, timeout: float) -> Received:
+        """Read what has arrived."""
+
+    def send_status(self, flush: Lsn) -> None:
+        """Say that we live."""
+
+
+RECORDED_SETTINGS: Final = (
+    *("server_version", "server_encoding", "TimeZone", "DateStyle", "IntervalStyle"),
+    "sql_compatibility",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Overheard:
+    """A stream that has begun, or a part of the log, and what its reader must know."""
+
+    server: str  # its product and version
+    plugin: str
+    sent: Mapping[str, str]  # the plugin's options
+    database: str
+    encoding: str
+    settings: Mapping[str, str]  # of `RECORDED_SETTINGS`
+    confirmed: Lsn | None = None  # by the slot
+    wire: OverheardSession | None = None
+    changes: Iterable[tuple[int, int, bytes]] = ()  # start, end, payload: of the part
+
+
+@dataclass(frozen=True, slots=True)
+class Wished:
+    """What is to be recorded."""
+
+    more: Mapping[str, str]  # options of the plugin
+    create: bool = False  # the slot, if there is none; it is dropped at the end
+    between: tuple[Lsn, Lsn] | None = None  # decode this part of the log again; no slot is used
+
+
+def check_may_create(options: Options, wished: Wished) -> None:
+    """Raise SlotMissing unless a slot may be made."""
+    if not wished.create:
+        raise SlotMissing(
+            "there is no slot to record from",
+            hint="record --create makes one for as long as it records",
+            slot=options.slot,
+        )
+
+
+# ---------------------------------------------------------------- how a source is made
+# Names of logins.
+SQL: Final = "source, SQL"
+REPLICATION: Final = "source, replication"
+
+
+def _nothing(*_: object) -> str:
+    return ""
+
+
+def _not_captured(_: Options, table: TableId) -> str:
+    return f"table {table} matches [tables] and is not captured"
+
+
+def _never(*_: object) -> bool:
+    return False
+
+
+def _by_log(_: Options) -> OrderedBy:
+    return "lsn"
+
+
+def _no_sessions(_: Options) -> Mapping[str, Callable[[], CatalogSession]]:
+    return {}
+
+
+class SourceKind(NamedTuple):
+    """A kind of source: `[source] kind`."""
+
+    open: Opened
+    inspector: Callable[[Options], SourceInspector]
+    # By name, each login that `run` makes: `check` says how it is protected.
+    logins: Callable[[Options], Mapping[str, Callable[[], CatalogSession]]] = _no_sessions
+    rereads: Callable[[Options], bool] = _never  # a table can be read again while the stream goes
+    ordered_by: Callable[[Options], OrderedBy] = _by_log  # what positions are
+    why_not_full: Callable[[Mapping[str, str]], str] = _nothing  # what the plugin's options omit
+    way_out: str = LOAD_AGAIN  # where another server has taken the source's place
+    advice: Callable[[Options, TableId], str] = _not_captured  # how a new table gets captured
+    opens_stream: bool = False  # `open` shows that the role may replicate
+    # None: the kind cannot.
+    rehearse: Callable[[Options, str], Rehearsed] | None = None  # a statement, undone at once
+    record: Callable[[Options, Wished], AbstractContextManager[Overheard]] | None = None
+    triggers: Callable[[Options], Any] | None = None  # logs in to install them
