@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gauss_cdc.config import Config
 from producer.core.events import Limits
 from producer.core.ports import Tuning
@@ -28,29 +26,14 @@ def _milliseconds(seconds: float) -> int:
     return int(seconds * 1000)
 
 
-def source_arguments(config: Config) -> ConnectionArguments:
-    """Connection arguments of the source; of a cluster of PostgreSQL, with all its hosts."""
-    source, is_postgres = config.source, config.source.kind == "postgres"
-    found = parse_dsn(
-        source.dsn,
-        source.password.get_secret_value() or None,
-        sslpassword=source.ssl_password.get_secret_value(),
-        is_cluster=is_postgres,
-    )
-    if not is_postgres:
-        return found
-    return replace(found, hosts=source.hosts or found.hosts, role=source.role, slot=source.slot)
-
-
 def producer_options(
     config: Config, *, accept_gap: bool = False, accept_switch: bool = False, load: bool = True
 ) -> Options:
     """Arguments of `producer.pipeline.run`."""
     kafka = config.kafka
     return Options(
-        source=source_arguments(config),
+        source=config.source.connection(),
         slot=config.source.slot,
-        publication=config.source.publication,
         prefix=kafka.prefix,
         client=kafka.client_settings(),
         registry_url=config.registry.url,
@@ -58,16 +41,12 @@ def producer_options(
         include=config.tables.include,
         exclude=config.tables.exclude,
         kind=config.source.kind,
+        section=config.source,
         plugin=config.source.output_plugin,
         plugin_options=config.source.options,
         hosts=config.source.hosts,
         role=config.source.role,
-        failover_slot=config.source.failover_slot,
-        ha_port=config.source.ha_port,
-        interface=config.source.interface,
-        allow_internal=config.source.allow_internal_options,
         repair=config.source.repair,
-        unknown_message=config.source.unknown_message,
         without_identity=config.tables.without_identity,
         unfit_row=config.tables.unfit_row,
         types=TypeOptions(**config.types.model_dump()),
@@ -97,4 +76,5 @@ def producer_options(
         accept_gap=accept_gap,
         accept_switch=accept_switch,
         load=load,
+        **{"publication": "", **config.source.own()},
     )

@@ -83,7 +83,7 @@ def slot_advance(config_path: Path, *, lsn: Lsn | None, yes: bool) -> None:
             gauss_slots.find(session, config.source.slot),
             name=config.source.slot,
             plugin=config.source.output_plugin,
-            database=wiring.source_arguments(config).dbname,
+            database=config.source.connection().dbname,
         )
         if slot.ordered_by == "csn":
             raise Unsupported(

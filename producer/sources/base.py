@@ -18,6 +18,7 @@ from producer.core.shape_change import ShapeChange
 from producer.errors import SlotMissing, Unsupported
 from producer.options import Options
 from producer.sources.dial import ConnectionArguments
+from producer.sources.section import SourceSection
 from producer.sources.session import Asks
 from producer.wire.replication import Received
 from schemas.control import Identity, Origin
@@ -308,6 +309,7 @@ def _no_sessions(_: Options) -> Mapping[str, Callable[[], CatalogSession]]:
 class SourceKind(NamedTuple):
     """A kind of source: `[source] kind`."""
 
+    section: type[SourceSection]  # its settings
     open: Opened
     inspector: Callable[[Options], SourceInspector]
     # By name, each login that `run` makes: `check` says how it is protected.
@@ -317,6 +319,7 @@ class SourceKind(NamedTuple):
     why_not_full: Callable[[Mapping[str, str]], str] = _nothing  # what the plugin's options omit
     way_out: str = LOAD_AGAIN  # where another server has taken the source's place
     advice: Callable[[Options, TableId], str] = _not_captured  # how a new table gets captured
+    loads_by_sessions: bool = False  # as many as [load] workers says
     opens_stream: bool = False  # `open` shows that the role may replicate
     # None: the kind cannot.
     rehearse: Callable[[Options, str], Rehearsed] | None = None  # a statement, undone at once

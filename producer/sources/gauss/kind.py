@@ -14,6 +14,7 @@ from producer.sources.gauss.inspector import GaussSourceInspector
 from producer.sources.gauss.options import effective, why_not_full
 from producer.sources.gauss.point import open_replication, rereads
 from producer.sources.gauss.recording import overheard
+from producer.sources.gauss.section import GaussSection
 from producer.sources.gauss.source import GaussSource, open_session
 from schemas.errors import LOAD_AGAIN
 
@@ -35,6 +36,7 @@ def _rehearsed(options: Options, statement: str) -> Rehearsed:
 
 
 KIND: Final = SourceKind(
+    section=GaussSection,
     open=GaussSource.open,
     inspector=GaussSourceInspector,
     logins=_logins,

@@ -16,6 +16,7 @@ from producer.sources.postgres.inspector import PostgresSourceInspector
 from producer.sources.postgres.options import why_not_full
 from producer.sources.postgres.primary import at_primary
 from producer.sources.postgres.recording import overheard
+from producer.sources.postgres.section import PostgresSection
 from producer.sources.postgres.source import PostgresSource
 
 
@@ -34,12 +35,14 @@ def _rehearsed(options: Options, statement: str) -> Rehearsed:
 
 
 KIND: Final = SourceKind(
+    section=PostgresSection,
     open=PostgresSource.open,
     inspector=PostgresSourceInspector,
     logins=_logins,
     rereads=lambda _: True,
     why_not_full=why_not_full,
     advice=not_captured,
+    loads_by_sessions=True,
     opens_stream=True,
     rehearse=_rehearsed,
     record=overheard,
