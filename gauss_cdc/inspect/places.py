@@ -428,6 +428,8 @@ class Endpoints:
         return replace(cuts, under_way=tuple(loads))
 
     def _requests(self, note: Callable[[str], None]) -> list[AskedAgain]:
+        if not self._kind.rereads(self._options):
+            return []
         try:
             return requests.requests(self.source().session(), self._config.source.slot)
         except NotOurs as error:  # the source answers all the same

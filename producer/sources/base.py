@@ -7,25 +7,27 @@ A source is one module or folder next to this one, and one line of `SOURCES` (ki
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from producer.core import ports
-from producer.core.look import Before
+from producer.core.look import Before, Look, Unchanged
 from producer.core.shape_change import ShapeChange
+from producer.core.takeover import MadeSlot
 from producer.errors import SlotMissing, Unsupported
 from producer.options import Options
 from producer.sources.dial import ConnectionArguments
 from producer.sources.section import SourceSection
 from producer.sources.session import Asks
 from producer.wire.replication import Received
-from schemas.control import Identity, Origin
+from schemas.control import Cut, Identity, Looked, Origin
 from schemas.errors import LOAD_AGAIN
 from schemas.findings import Finding
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
+from schemas.types import BY_OID
 
 _LOCK_SPACE: Final = 0x6763_6463  # "gcdc": the first half of our advisory locks
 
@@ -61,6 +63,107 @@ class Source(ports.Source, Protocol):
 
     def close(self) -> None:
         """Release slot and lock."""
+
+
+class PlainSource:
+    """What a `Source` is that has a log and nothing else; a kind overrides what it has besides.
+
+    Left to the kind: `wire`, `slot`, `make_slot`, `captured`, `reading`, `messages`, `listed`,
+    `identity`, and `shape`.
+    """
+
+    tables: list[TableId]
+    encoding = "utf-8"
+    keepalives_move = False
+    new_tables_are_complete = True
+    told_end = 0  # what comes is as old as the reading of the log
+    positions_are_csns = True  # there are no others
+    ids_are_oids = False
+    reports_ddl = False
+    rereads = False
+    tells_switches = True  # there are none
+
+    def prepare(self, note: Callable[[str], None]) -> list[TableId]:
+        del note
+        return self.listed()
+
+    def listed(self) -> list[TableId]:
+        raise NotImplementedError
+
+    def discard(self, note: Callable[[str], None]) -> None:
+        del note
+
+    def fingerprint_inputs(self) -> Mapping[str, object]:
+        return {}
+
+    def close(self) -> None:
+        return None
+
+    def try_lock(self) -> bool:
+        return True
+
+    def try_take(self) -> bool:
+        return True
+
+    def switch_point(self, timeline: int) -> int | None:
+        del timeline
+        return None
+
+    def lacks(self, resume: int, xid: int) -> str:
+        del resume, xid
+        return ""
+
+    def looked(self, made: MadeSlot) -> Looked | None:
+        del made
+        return None
+
+    def start_reading(
+        self,
+        known: dict[TableId, TableSchema],
+        *,
+        resume: int,
+        csn: int,
+        hidden: set[TableId] | None = None,
+        loads: bool = True,
+    ) -> None:
+        del known, resume, csn, hidden, loads
+
+    def point(self, table: TableId, *, if_gone: bool = False) -> ports.Point | None:
+        del table, if_gone
+        return None
+
+    def adopt(self, table: TableSchema) -> None:
+        del table
+
+    def publish(self, table: TableId) -> str:
+        del table
+        return ""
+
+    def requests(self) -> Mapping[TableId, int]:
+        return {}
+
+    def answer(self, table: TableId, number: int) -> None:
+        del table, number
+
+    def look(
+        self, known: Mapping[TableId, TableSchema], *, unless: str, before: Before | None
+    ) -> Look | Unchanged | None:
+        del known, unless, before
+        return None
+
+    def delivered(self, cuts: Sequence[Cut]) -> None:
+        del cuts
+
+    def type_name(self, type_oid: int, modifier: int) -> str:
+        del modifier
+        return BY_OID[type_oid].name
+
+    def table_name(self, oid: int) -> TableId | None:
+        del oid
+        return None
+
+    def keep_alive(self, *, force: bool = False) -> None:
+        del force
 
 
 Opened = Callable[[Options, Callable[[list[TableId]], None]], Source]
