@@ -26,15 +26,15 @@ def setup(config: Config) -> Setup:
 
     `connect` raises one of `spark_consumers.sinks.postgres.driver.DRIVER_ERRORS`.
     """
-    section = _section(config)
+    target = _section(config)
     made = Setup(
         source=config.kafka.prefix,
-        dsn=section.dsn,
+        dsn=target.dsn,
         ddl=config.ddl.apply,
         code=config.ddl.code,
-        mode=section.mode,
-        keep=section.keep.total_seconds(),
-        shadow=section.load == "shadow",
+        mode=target.mode,
+        keep=target.keep.total_seconds(),
+        shadow=target.load == "shadow",
     )
     if (client := _CLIENTS.get(kind_of(config).client)) is None:
         return made  # it brings its own
