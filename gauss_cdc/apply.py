@@ -22,12 +22,6 @@ from spark_consumers.stream import Checkpoint, SparkStream, Starting
 
 _log = logging.getLogger("gauss_cdc.apply")
 
-# Rows of a segment: where the target keeps up, and where much waits (spark_consumers/sizes.py).
-_FEW_ROWS: Final = 5_000
-_MANY_ROWS: Final = 200_000  # by executors
-_DRIVER_ROWS: Final = 50_000  # by the driver, where it is to take what waits
-_LAKE_ROWS: Final = 1_000_000  # a lake's step costs by table
-_BEHIND: Final = 10.0  # seconds in which most backlogs of a restart are worked off
 _DOUBT: Final = 30.0  # seconds: several heartbeats of a running `run`
 
 
@@ -41,7 +35,7 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
     client, spark_client = config.kafka.client_settings(), config.spark_client()
     java_client(spark_client)  # what has no counterpart is reported before anything begins
     prefix = config.kafka.prefix
-    is_lake, interval = kind.settings is not None, config.target.interval.total_seconds()
+    pace, interval = kind.pace, config.target.interval.total_seconds()
 
     def alarm(what: str) -> None:
         _log.warning("a record that is not ours: %s; who may write there? (gauss-cdc check)", what)
@@ -65,11 +59,11 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             Checkpoint(config.spark.checkpoint, _log.warning),
             source=prefix,
             client=spark_client,
-            wait=(lambda _: stop(interval)) if is_lake else cuts.wait,
-            behind=_BEHIND if is_driven() and starts_here(config) and not is_lake else 0.0,
+            wait=(lambda _: stop(interval)) if pace.by_interval else cuts.wait,
+            behind=pace.behind if is_driven() and starts_here(config) else 0.0,
         )
         lanes: Lanes | FrameReader
-        if is_lake:
+        if pace.takes_frames:
             setup = dataclasses.replace(setup, spark=stream.session)
             lanes = FrameReader(stream.session, rows, schema_of, source=prefix, client=spark_client)
         else:
@@ -87,10 +81,13 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
                 on_idle=_log.warning,
                 on_note=_log.info,
             )
-        sizes = (_LAKE_ROWS, _LAKE_ROWS) if is_lake else (_FEW_ROWS, _MANY_ROWS)
-        strict = config.target.strict and not is_lake
-        driver_rows = _DRIVER_ROWS if is_driven() and rows.is_native and not is_lake else 0
-        options = PassOptions(*sizes, driver_rows, strict=strict, ddl_apart=not is_lake)
+        options = PassOptions(
+            pace.few_rows,
+            pace.many_rows,
+            pace.driver_rows if is_driven() and rows.is_native else 0,
+            strict=config.target.strict and pace.by_commit,
+            ddl_apart=pace.by_commit,
+        )
         with closing(lanes):
             run(
                 kind.sink(setup), cuts, lanes, stream,

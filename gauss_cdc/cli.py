@@ -23,9 +23,9 @@ import click
 
 from gauss_cdc import logs
 from gauss_cdc.commands.base import FAULT, INTERRUPTED, OUTPUT, USAGE, fail
+from gauss_cdc.errors import ConfigError
 from gauss_cdc.runtime.errors import Unavailable
 from gauss_cdc.secrets import Masking
-from gauss_cdc.settings import ConfigError
 from producer.errors import CdcError
 from schemas.version import VERSION
 from spark_consumers.errors import ApplyError

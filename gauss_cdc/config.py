@@ -13,24 +13,29 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, Union, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    Discriminator,
     Field,
     SecretStr,
+    Tag,
     ValidationError,
     field_validator,
     model_validator,
 )
 
 from gauss_cdc import kafka_settings
-from gauss_cdc.config_source import SourceSection
 from gauss_cdc.config_tables import LoadSection, TablesSection
-from gauss_cdc.secrets import from_environment, from_file, holds_secret, is_secret, option
-from gauss_cdc.settings import ConfigError, Duration, Options, Public, Section, duration
+from gauss_cdc.errors import ConfigError
+from gauss_cdc.secrets import from_environment, from_file, option
+from producer.secret_words import holds_secret, is_secret
+from producer.settings import Duration, Options, Public, Section, duration
+from producer.sources.kinds import SOURCES
+from producer.sources.section import SourceSection
 from schemas import plaintext
 from schemas.secret_file import exposed_of
 from schemas.topics import Topics
@@ -312,13 +317,29 @@ class SparkSection(Section):
         return master
 
 
+def _kind_of_source(section: object) -> str | None:
+    """Find whose section of `SOURCES` it is; None: it is no section."""
+    if isinstance(section, SourceSection):
+        return section.kind
+    return str(section.get("kind", DEFAULT_KIND)) if isinstance(section, dict) else None
+
+
+DEFAULT_KIND: Final = "postgres"
+if TYPE_CHECKING:
+    AnySource: TypeAlias = SourceSection
+else:
+    AnySource = Annotated[
+        Union[tuple(Annotated[kind.section, Tag(name)] for name, kind in SOURCES.items())],  # noqa: UP007
+        Discriminator(_kind_of_source),
+    ]
+
 _ALLOWED: Final = "allow-plaintext-login = true where nobody else reads that network"
 
 
 class Config(Section):
     """A whole file."""
 
-    source: SourceSection
+    source: AnySource
     tables: TablesSection = TablesSection()
     load: LoadSection = LoadSection()
     types: TypesSection = TypesSection()
@@ -367,8 +388,10 @@ def load(path: Path) -> Config:
         # Not `from exc`: it repeats the input, which may wrongly contain a secret.
         reasons = "\n".join(_explain(path, text, error) for error in exc.errors())
         raise ConfigError(reasons) from None
-    if config.source.kind != "postgres" and (keys := config.load.postgres_only()):
-        raise ConfigError(_place(path, text, ["load", keys[0]], 'only with kind = "postgres"'))
+    if "workers" in config.load.model_fields_set:
+        able = [name for name, kind in SOURCES.items() if kind.loads_by_sessions]
+        if config.source.kind not in able:
+            raise ConfigError(_place(path, text, ["load", "workers"], _only_with(able)))
     wrong = [(["source", *key], why) for key, why in config.source.problems()]
     if wrong := [*wrong, *config.plaintext_logins()]:
         raise ConfigError("\n".join(_place(path, text, key, why) for key, why in wrong))
@@ -479,6 +502,7 @@ REMOVED: Final = {
 _WRITE = {
     "tuple_type": 'write a list, as ["..."]',
     "dict_type": "write a section in brackets, with keys below it",
+    "union_tag_not_found": "write a section in brackets, with keys below it",
     "model_type": "write a section in brackets, with keys below it",
     "string_type": "write text in quotes",
 }
@@ -486,9 +510,13 @@ _WRITE = {
 
 def _explain(path: Path, text: str, error: Any) -> str:
     where = [str(part) for part in error["loc"]]
+    if where[0] == "source" and where[1:2] and where[1] in SOURCES:
+        del where[1]  # which of the kinds' sections it is
     reason = error["msg"].removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
         reason = REMOVED.get(".".join(where)) or _unknown(where)
+    elif error["type"] == "union_tag_invalid":
+        where, reason = ["source", "kind"], f"unknown kind, one of {', '.join(SOURCES)}"
     elif error["type"] == "missing":
         reason = "required, but missing"
     else:
@@ -499,22 +527,24 @@ def _explain(path: Path, text: str, error: Any) -> str:
 def _unknown(where: list[str]) -> str:
     """Report an unknown key, with a suggestion and the sections that have it."""
     *sections, key = where
-    model: type[BaseModel] = Config
+    models: list[type[BaseModel]] = [Config]
     for section in sections:
-        fields = {field.alias or name: field for name, field in model.model_fields.items()}
-        found = _model(fields[section].annotation) if section in fields else None
-        if found is None:
+        fields = {field.alias or name: field for name, field in models[0].model_fields.items()}
+        models = list(sections_of(fields[section].annotation)) if section in fields else []
+        if not models:
             return "unknown key"
-        model = found
-    known = [field.alias or name for name, field in model.model_fields.items()]
+    if sections == ["source"] and (
+        having := [n for n, k in SOURCES.items() if key in keys(k.section)]
+    ):
+        return _only_with(having)
+    known = list(dict.fromkeys(key for model in models for key in keys(model)))
     inside = f"[{'.'.join(sections)}]" if sections else "the file"
     if close := get_close_matches(key.replace("_", "-").lower(), known, 1):
         return f"unknown key in {inside}; did you mean {close[0]}?"
     elsewhere = [
         f"[{name}] {key}"
         for name, field in Config.model_fields.items()
-        if (other := _model(field.annotation)) is not None
-        and key in {f.alias or n for n, f in other.model_fields.items()}
+        if any(key in keys(other) for other in sections_of(field.annotation))
     ]
     if elsewhere:
         return f"unknown key in {inside}; did you mean {' or '.join(elsewhere)}?"
@@ -522,12 +552,21 @@ def _unknown(where: list[str]) -> str:
     return f"unknown key in {inside}, which has {', '.join(shown)}"
 
 
-def _model(annotation: object) -> type[Section] | None:
-    """The section that a field holds; None: a plain value."""
-    for candidate in getattr(annotation, "__args__", (annotation,)):
-        if isinstance(candidate, type) and issubclass(candidate, Section):
-            return candidate
-    return None
+def keys(model: type[BaseModel]) -> list[str]:
+    """Keys of a section, as in the file."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def sections_of(annotation: object) -> list[type[Section]]:
+    """The section that a field holds, or one of each kind; []: a plain value."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return [annotation]
+    inner = [found for part in get_args(annotation) for found in sections_of(part)]
+    return list(dict.fromkeys(inner))
+
+
+def _only_with(kinds: list[str]) -> str:
+    return "only with kind = " + " or ".join(f'"{kind}"' for kind in kinds)
 
 
 def _place(path: Path, text: str, where: list[str], reason: str) -> str:

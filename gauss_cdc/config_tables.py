@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from gauss_cdc.settings import Section
 from producer.errors import SourceError
+from producer.settings import Section
 from producer.sources.patterns import parse
 
 
@@ -63,7 +63,3 @@ class LoadSection(Section):
     chunk_rows: Annotated[int, Field(ge=1)] = 16_000
     """Rows of a chunk. Each is one Kafka transaction, and what `apply` can take at a time; it
     stages more than 20,000 by executors. One of 16 MiB is closed in any case."""
-
-    def postgres_only(self) -> list[str]:
-        """Return keys that are set and mean something for PostgreSQL only."""
-        return [key for key in ("workers",) if key in self.model_fields_set]

@@ -62,9 +62,11 @@ def settings() -> str:
 
     def rows() -> Iterator[tuple[object, ...]]:
         for section, field in config.Config.model_fields.items():
-            model = _model(field.annotation)
-            meanings = _docstrings(model)
-            for name, setting in model.model_fields.items():
+            models = config.sections_of(field.annotation)
+            meanings = {k: v for model in models for k, v in _docstrings(model).items()}
+            settings = {k: v for model in models[::-1] for k, v in model.model_fields.items()}
+            for name in dict.fromkeys(name for model in models for name in model.model_fields):
+                setting = settings[name]
                 key = setting.alias or name
                 if setting.is_required():
                     default = "required"
@@ -79,22 +81,20 @@ def settings() -> str:
 
 def _docstrings(model: type[config.Section]) -> dict[str, str]:
     """The text below each attribute; pydantic would read its sources at every start."""
-    (section,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
-    assert isinstance(section, ast.ClassDef)
     found: dict[str, str] = {}
-    for before, node in itertools.pairwise(section.body):
-        match before, node:
-            case (
-                ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str(text))),
-            ):
-                found[name] = text
+    for base in model.__mro__[::-1]:
+        if not issubclass(base, config.Section):
+            continue
+        (section,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(section, ast.ClassDef)
+        for before, node in itertools.pairwise(section.body):
+            match before, node:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    found[name] = text
     return found
-
-
-def _model(annotation: object) -> type[config.Section]:
-    candidates = getattr(annotation, "__args__", (annotation,))
-    return next(c for c in candidates if isinstance(c, type) and issubclass(c, config.Section))
 
 
 def _plain(value: object) -> str:

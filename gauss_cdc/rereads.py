@@ -11,11 +11,8 @@ from producer.core.reread import EVERYTHING
 from producer.errors import Unsupported
 from producer.options import Options
 from producer.sources import requests
-from producer.sources.gauss import point
-from producer.sources.gauss.source import open_session
+from producer.sources.kinds import SOURCES
 from producer.sources.patterns import chooser
-from producer.sources.postgres import catalog
-from producer.sources.postgres.primary import at_primary
 from producer.sources.requests import AskedAgain
 from producer.sources.session import Asks
 from schemas.errors import LOAD_AGAIN
@@ -32,7 +29,7 @@ class NotAsked(ValueError):
 
 def possible(config: Config) -> bool:
     """Say whether this source can read one table again."""
-    return config.source.kind == "postgres" or point.rereads(wiring.producer_options(config))
+    return SOURCES[config.source.kind].rereads(wiring.producer_options(config))
 
 
 def check(config: Config) -> None:
@@ -49,12 +46,8 @@ def session(config: Config) -> Iterator[SnapshotRequests]:
     """Open the source to ask it; raise Unsupported where it cannot."""
     check(config)
     options = wiring.producer_options(config)
-    if options.kind == "postgres":
-        with closing(catalog.connect(at_primary(options.source))) as connection:
-            yield SnapshotRequests(options, catalog.QueryingConnection(connection))
-    else:
-        with open_session(options) as asking:
-            yield SnapshotRequests(options, asking)
+    with closing(SOURCES[options.kind].inspector(options)) as inspector:
+        yield SnapshotRequests(options, inspector.asking())
 
 
 class SnapshotRequests:

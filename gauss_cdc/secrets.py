@@ -20,75 +20,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TextIO
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from pydantic import SecretStr
 
-from producer.sources.dsn import names_in
+from producer.secret_words import IN_URL, PRIVATE_KEY, SETTING, holds_secret, is_secret
 from schemas.secret_file import exposed
 
 STARS: Final = "**********"
 _LEAST: Final = 4  # characters of a secret that is searched for in other text
 _PASSWORD: Final = 8  # … of the text after a colon, which may be a part of a password
 
-# Names of settings that hold a secret: words of it, anywhere between dots, dashes, humps.
-_WORD: Final = re.compile(
-    r"pass(?:word|wd|phrase|code)?\d*(?:$|[._-])|password|passphrase|secret|token|credential"
-    r"|(?:^|[._-])(?:key|pwd|sas)$|(?:access|account|api|private|shared|encryption)[._-]?key"
-    r"|jaas|user\.?info|bearer|(?:key|assertion)\.pem$|oauthbearer\.config$",
-    re.IGNORECASE,
-)
-# … and names of locations or kinds of secrets.
-_HARMLESS: Final = re.compile(
-    r"(?:location|file|files|path|dir|url|uri|type|class|provider|providers|algorithm|name"
-    r"|method|endpoint|enabled|enable|seconds|ms|interval|timeout|id|scope|deserializer|serializer"
-    r"|mechanism|regex)$|^spark\.kubernetes\.(?:driver|executor)\.secret(?:s|KeyRef)\.",
-    re.IGNORECASE,
-)
-_IN_URL: Final = re.compile(r"(//[^/@\s]*?:)[^/@\s]+@")
-# A quoted value ends at its own kind of quote, also within JSON, where that is escaped. Behind a
-# colon only a quoted one is a value: `password: the variable is not set` is a sentence.
-_QUOTED: Final = (
-    r"\"[^\"\\]*(?:\\.[^\"\\]*)*\"|\\\"[^\"\\]*\\\"|'[^']*'"  # "…", \"…\" within JSON, '…'
-)
-_SETTING: Final = re.compile(
-    r"((?:password|passwd|passphrase|secret|token|credentials?|private[._-]?key|user\.info)"
-    r"\\?['\"]?\s?(?:=\s?|:\s?(?=\\?['\"])))"
-    rf"(?:{_QUOTED}|[^\s,;&'\"\\}})]+)",
-    re.IGNORECASE,
-)
-_PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END|\Z)", re.DOTALL)
-_DSN_SECRETS: Final = {"password", "sslpassword", "scram_client_key", "oauth_client_secret"}
-
 _known: set[str] = set()
 _variables: set[str] = set()
-
-
-def is_secret(name: str) -> bool:
-    """Whether a setting of this name holds a secret.
-
-    >>> is_secret("ssl.key.password"), is_secret("fs.s3a.secret.key"), is_secret("ssl.key.pem")
-    (True, True, True)
-    >>> is_secret("ssl.key.location"), is_secret("sasl.oauthbearer.token.endpoint.url")
-    (False, False)
-    """
-    return bool(_WORD.search(name)) and not _HARMLESS.search(name)
-
-
-def holds_secret(value: object) -> bool:
-    """Whether a value that should be public contains a password.
-
-    >>> holds_secret("http://me:pencil@proxy"), holds_secret("-Djavax.trustStorePassword=x")
-    (True, True)
-    """
-    if not isinstance(value, str):
-        return False
-    return bool(
-        _IN_URL.search(value)
-        or _SETTING.search(value)
-        or _PRIVATE_KEY.search(value)
-        or _DSN_SECRETS & {unquote(name).lower() for name in names_in(value)}
-    )
 
 
 def option(name: str, value: object, *, way: str = "") -> object:
@@ -177,9 +121,9 @@ def masked(text: str) -> str:
     for secret in sorted(_known, key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, STARS)
-    text = _IN_URL.sub(rf"\1{STARS}@", text)
-    text = _PRIVATE_KEY.sub(STARS, text)
-    return _SETTING.sub(_starred, text)
+    text = IN_URL.sub(rf"\1{STARS}@", text)
+    text = PRIVATE_KEY.sub(STARS, text)
+    return SETTING.sub(_starred, text)
 
 
 def _starred(match: re.Match[str]) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg2
 
 from gauss_cdc import gauss_dbapi, wiring
 from gauss_cdc.config import Config, ConfigError, TargetSection
 from producer.errors import CdcError, ConnectionLost
+from producer.sources.base import CatalogSession
 from producer.sources.dial import ConnectionArguments
+from producer.sources.gauss.connection import GaussConnection
 from producer.sources.postgres.connection import ReplicationConnection
 from spark_consumers.sinks.base import Kind, Setup
 from spark_consumers.sinks.kinds import SINKS
@@ -24,20 +26,20 @@ def setup(config: Config) -> Setup:
 
     `connect` raises one of `spark_consumers.sinks.postgres.driver.DRIVER_ERRORS`.
     """
-    section = _section(config)
+    target = _section(config)
     made = Setup(
         source=config.kafka.prefix,
-        dsn=section.dsn,
+        dsn=target.dsn,
         ddl=config.ddl.apply,
         code=config.ddl.code,
-        mode=section.mode,
-        keep=section.keep.total_seconds(),
-        shadow=section.load == "shadow",
+        mode=target.mode,
+        keep=target.keep.total_seconds(),
+        shadow=target.load == "shadow",
     )
-    if (client := _CLIENTS.get(section.kind)) is None:
+    if (client := _CLIENTS.get(kind_of(config).client)) is None:
         return made  # it brings its own
     arguments = wiring.target_arguments(config)
-    made = replace(made, host=arguments.host, connect=partial(client, arguments))
+    made = replace(made, host=arguments.host, connect=partial(client.connect, arguments))
     if kind_of(config).loader is not None:
         made = replace(made, login=arguments.libpq())
     return made
@@ -46,6 +48,16 @@ def setup(config: Config) -> Setup:
 def kind_of(config: Config) -> Kind:
     """Look the configured kind up; raise ConfigError."""
     return SINKS[_section(config).kind]
+
+
+def login(config: Config) -> Callable[[], CatalogSession] | None:
+    """Return what logs in by our own client, which knows its protection; None: a kind's own does.
+
+    psycopg2 connects by the same settings.
+    """
+    if (client := _CLIENTS.get(kind_of(config).client)) is None:
+        return None
+    return partial(client.login, wiring.target_arguments(config))
 
 
 def spark_settings(config: Config) -> dict[str, str]:
@@ -78,9 +90,17 @@ def _connect(arguments: ConnectionArguments) -> Any:
         raise gauss_dbapi.login_refused(refused) from refused
 
 
-# Clients that the program provides, in the form of the DB-API: only our own client can report
-# all reasons of a failed login.
-_CLIENTS: Final[Mapping[str, Callable[[ConnectionArguments], Any]]] = {
-    "postgres": _connect,
-    "opengauss": gauss_dbapi.connect,
+class _TargetClient(NamedTuple):
+    """A client in the form of the DB-API, and its protocol's own, which explains failed logins."""
+
+    connect: Callable[[ConnectionArguments], Any]
+    login: Callable[[ConnectionArguments], CatalogSession]
+
+
+# By `Kind.client`: what the program provides.
+_CLIENTS: Final[Mapping[str, _TargetClient]] = {
+    "postgres": _TargetClient(_connect, partial(ReplicationConnection.open, replication=False)),
+    "opengauss": _TargetClient(
+        gauss_dbapi.connect, partial(GaussConnection.open, replication=False, role="primary")
+    ),
 }

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Protocol
-
 from gauss_cdc.config import Config
 from producer.core.events import Limits
 from producer.core.ports import Tuning
 from producer.kafka.topics import TopicSettings
 from producer.options import Options
 from producer.sources.dial import ConnectionArguments, parse_dsn
-from producer.sources.gauss.connection import GaussConnection
-from producer.sources.gauss.options import effective
-from producer.sources.postgres.connection import ReplicationConnection
 from schemas.types import TypeOptions
 
 
@@ -32,60 +26,14 @@ def _milliseconds(seconds: float) -> int:
     return int(seconds * 1000)
 
 
-def source_arguments(config: Config) -> ConnectionArguments:
-    """Connection arguments of the source; of a cluster of PostgreSQL, with all its hosts."""
-    source, is_postgres = config.source, config.source.kind == "postgres"
-    found = parse_dsn(
-        source.dsn,
-        source.password.get_secret_value() or None,
-        sslpassword=source.ssl_password.get_secret_value(),
-        is_cluster=is_postgres,
-    )
-    if not is_postgres:
-        return found
-    return replace(found, hosts=source.hosts or found.hosts, role=source.role, slot=source.slot)
-
-
-class CatalogSession(Protocol):
-    """An ordinary session with a source of any kind, for its catalog."""
-
-    @property
-    def is_encrypted(self) -> bool:
-        """By TLS."""
-
-    def query(self, sql: str) -> list[list[str | None]]:
-        """Run one statement; rows of text."""
-
-    def close(self) -> None:
-        """Log out."""
-
-
-def source_session(config: Config) -> CatalogSession:
-    """Log in to the source for queries: psycopg2 cannot log in everywhere."""
-    options = producer_options(config)
-    if options.kind == "postgres":
-        return ReplicationConnection.open(options.source, replication=False)
-    return GaussConnection.open(
-        options.source, replication=False, hosts=options.hosts, role=options.role
-    )
-
-
-def is_ordered_by_csn(options: Options) -> bool:
-    """Say whether positions of the source are CSNs, not positions in its log."""
-    if options.kind == "postgres":
-        return False
-    return effective(options.plugin_options, options.terms).ordered_by == "csn"
-
-
 def producer_options(
     config: Config, *, accept_gap: bool = False, accept_switch: bool = False, load: bool = True
 ) -> Options:
     """Arguments of `producer.pipeline.run`."""
     kafka = config.kafka
     return Options(
-        source=source_arguments(config),
+        source=config.source.connection(),
         slot=config.source.slot,
-        publication=config.source.publication,
         prefix=kafka.prefix,
         client=kafka.client_settings(),
         registry_url=config.registry.url,
@@ -93,16 +41,12 @@ def producer_options(
         include=config.tables.include,
         exclude=config.tables.exclude,
         kind=config.source.kind,
+        section=config.source,
         plugin=config.source.output_plugin,
         plugin_options=config.source.options,
         hosts=config.source.hosts,
         role=config.source.role,
-        failover_slot=config.source.failover_slot,
-        ha_port=config.source.ha_port,
-        interface=config.source.interface,
-        allow_internal=config.source.allow_internal_options,
         repair=config.source.repair,
-        unknown_message=config.source.unknown_message,
         without_identity=config.tables.without_identity,
         unfit_row=config.tables.unfit_row,
         types=TypeOptions(**config.types.model_dump()),
@@ -132,4 +76,5 @@ def producer_options(
         accept_gap=accept_gap,
         accept_switch=accept_switch,
         load=load,
+        **{"publication": "", **config.source.own()},
     )

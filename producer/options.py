@@ -12,6 +12,7 @@ from producer.kafka.topics import TopicSettings
 from producer.native import Choice
 from producer.sources.dial import ConnectionArguments
 from producer.sources.gauss.options import Interface, Role, Terms, Vendor
+from producer.sources.section import SourceSection
 from schemas.topics import Topics
 from schemas.types import TypeOptions
 
@@ -22,7 +23,7 @@ class Options:
 
     source: ConnectionArguments
     slot: str
-    publication: str
+    publication: str  # of PostgreSQL; "": there is none
     prefix: str
     client: Mapping[str, Any] = field(repr=False)  # librdkafka; it holds secrets
     registry_url: str
@@ -30,6 +31,7 @@ class Options:
     include: tuple[str, ...] = ("*.*",)
     exclude: tuple[str, ...] = ()
     kind: str = "postgres"
+    section: SourceSection | None = None  # [source], for what a kind alone has
     plugin: str = "pgoutput"
     plugin_options: Mapping[str, str] = field(default_factory=dict)
     failover_slot: Literal["auto", "on", "off"] = "auto"  # of PostgreSQL: standbys have it, too

@@ -35,10 +35,11 @@ def check_start(options: Options) -> Iterator[Finding]:
 
 
 def _check_start(options: Options, stack: ExitStack) -> Iterator[Finding]:
-    source = SOURCES[options.kind](options, lambda _: None)
+    kind = SOURCES[options.kind]
+    source = kind.open(options, lambda _: None)
     stack.callback(source.close)
     identity = source.identity()
-    if options.kind == "postgres":  # for the others `check` tests the port, too
+    if kind.opens_stream:  # for the others `check` has logged in as the stream does
         where = f"system {identity.system_id}, timeline {identity.timeline}"
         yield Finding(Level.OK, "replication", f"the role may replicate; {where}")
     parts = StartParts.open(options, stack)

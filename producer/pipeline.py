@@ -10,6 +10,7 @@ import logging
 import random
 import uuid
 from contextlib import ExitStack
+from functools import partial
 
 import tenacity
 
@@ -29,7 +30,6 @@ from producer.publish import Publisher
 from producer.sources.base import Source
 from producer.sources.kinds import SOURCES
 from producer.sources.patterns import chooser
-from producer.sources.postgres.catalog_look import not_captured
 from producer.start import StartParts
 from schemas.errors import Verdict
 
@@ -111,7 +111,8 @@ def _run_once(
         )
         publisher.prepare()
         reader, ddl_reader = start.reader(topics.cuts), start.reader(topics.ddl)
-        source = SOURCES[options.kind](options, publisher.prepare_tables)
+        kind = SOURCES[options.kind]
+        source = kind.open(options, publisher.prepare_tables)
         stack.callback(source.close)
         publisher.encoding = source.encoding
         parts = native.parts(options.native)
@@ -157,7 +158,7 @@ def _run_once(
             clock=clock,
             observer=observer,
             wants=chooser(options.include, options.exclude),
-            advice=lambda table: not_captured(options, table),
+            advice=partial(kind.advice, options),
             changed=changed,
             captured=source.listed,
             native=parts,

@@ -18,13 +18,16 @@ LAYERS = {
     "schemas": (("schemas",),),
     "producer": (
         ("producer.pipeline", "producer.outlook"),
-        ("producer.start",),
-        ("producer.sources.gauss.checks",),
-        ("producer.preflight",),
+        ("producer.start", "producer.preflight"),
+        ("producer.acls", "producer.publish", "producer.meanwhile"),
+        ("producer.sources.kinds",),
+        ("producer.sources.gauss.kind", "producer.sources.postgres.kind"),
         (
-            *("producer.acls", "producer.publish", "producer.sources.kinds"),
-            "producer.meanwhile",
+            *("producer.sources.gauss.inspector", "producer.sources.postgres.inspector"),
+            *("producer.sources.gauss.recording", "producer.sources.postgres.recording"),
+            *("producer.sources.gauss.rehearsal", "producer.sources.postgres.rehearsal"),
         ),
+        ("producer.sources.gauss.checks", "producer.sources.postgres.checks"),
         (
             *("producer.sources.gauss.source", "producer.sources.postgres.source"),
             *("producer.sources.gauss.point", "producer.sources.postgres.point"),
@@ -40,6 +43,10 @@ LAYERS = {
             *("producer.sources.gauss", "producer.sources.postgres"),
             "producer.sources.postgres.triggers.install",
         ),
+        ("producer.sources.gauss.section", "producer.sources.postgres.section"),
+        ("producer.sources.section",),
+        ("producer.settings",),
+        ("producer.secret_words",),
         ("producer.sources",),
         ("producer.kafka", "producer.native"),
         (
@@ -104,11 +111,13 @@ LAYERS = {
         ("gauss_cdc.session", "gauss_cdc.target", "gauss_cdc.reports"),
         ("gauss_cdc.wiring", "gauss_cdc.gauss_dbapi"),
         (
-            *("gauss_cdc.config", "gauss_cdc.config_source", "gauss_cdc.config_tables"),
+            *("gauss_cdc.config", "gauss_cdc.config_tables"),
             *("gauss_cdc.kafka_settings", "gauss_cdc.spark_settings"),
         ),
-        ("gauss_cdc.settings",),
-        ("gauss_cdc.logs", "gauss_cdc.pack", "gauss_cdc.secrets", "gauss_cdc.watch"),
+        (
+            *("gauss_cdc.errors", "gauss_cdc.logs", "gauss_cdc.pack"),
+            *("gauss_cdc.secrets", "gauss_cdc.watch"),
+        ),
         ("gauss_cdc.runtime",),
     ),
     "gauss_cdc_lab": (
@@ -136,7 +145,7 @@ ROOMS = {
     # Plays the product's own programs, and reads what `status` reads.
     "gauss_cdc_lab.demo": (
         *("gauss_cdc_lab.demo", "gauss_cdc_lab.services", "gauss_cdc.watch"),
-        *("gauss_cdc.config", "gauss_cdc.inspect.places"),
+        *("gauss_cdc.config", "gauss_cdc.inspect.places", "producer.sources.postgres.section"),
         # Looks into a lake as any program does, with a Spark of its own.
         *("gauss_cdc.runtime", "spark_consumers.lakes", "spark_consumers.sinks.lakes.places"),
         *("schemas.accept", "producer.errors"),

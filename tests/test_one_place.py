@@ -41,6 +41,19 @@ ONE_PLACE = {
         r"py4j|[Ss]parkContext\b|java_gateway|\._j(vm|sc|df|c|sparkSession)\b|\._sc\b|\.rdd\b",
         {"spark_consumers/jvm.py"},
     ),
+    "what a kind of source is asked by name": (
+        r"""kind (?:[!=]=|(?:not )?in) [("'{[]+(?:postgres|opengauss|gaussdb)\b""",
+        set(),
+    ),
+    "what a kind of target is asked by name": (
+        r"""is_lake|kind (?:[!=]=|(?:not )?in) [("'{[]+(?:delta|iceberg)\b""",
+        {
+            "spark_consumers/lakes.py",
+            "gauss_cdc_lab/demo/lake.py",
+            "gauss_cdc_lab/demo/play.py",
+            "gauss_cdc_lab/demo/scene.py",
+        },
+    ),
     "quotes of SQL": (
         r"""\.replace\((["'])(\\?["'])\1, *(["'])\2\2\3\)""",
         {"schemas/quoting.py", "gauss_cdc_lab/emulator/quoting.py"},
@@ -62,6 +75,13 @@ def test_it_stands_in_one_place(what: str) -> None:
     }
 
     assert there == places
+
+
+@pytest.mark.parametrize(
+    "text", ['if options.kind == "postgres":', 'if source.kind not in ("opengauss", "gaussdb"):']
+)
+def test_a_question_for_a_kind_by_its_name_would_be_found(text: str) -> None:
+    assert found(ONE_PLACE["what a kind of source is asked by name"][0], text)
 
 
 @pytest.mark.parametrize("text", ["""name.replace('"', '""')""", """text.replace("'", "''")"""])

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 
+from gauss_cdc.config import Config, sections_of
 from tests.tree import PACKAGES, ROOT, modules
 
 OUTSIDE = ("docs", "benchmarks")  # examples for people, and what measures
@@ -118,3 +119,48 @@ def test_what_only_tests_use_is_not_there() -> None:
 
 def test_the_exceptions_are_needed() -> None:
     assert set(CALLED_FROM_OUTSIDE) - set(unused()) == set()
+
+
+# ---------------------------------------------------------------- settings
+def settings_read() -> set[tuple[str, str]]:
+    """Settings that some code reads: `config.kafka.retention`, or `self.plugin` in its section."""
+    found = set()
+    for module, path in modules(*PACKAGES):
+        parsed = ast.parse(path.read_text("utf-8"))
+        own = [name for name, models in SECTIONS.items() for m in models if m.__module__ == module]
+        for each in ast.walk(parsed):
+            if not isinstance(each, ast.Attribute):
+                continue
+            match each.value:
+                case ast.Attribute(attr=section) | ast.Name(id=section):
+                    found |= {
+                        (name, each.attr) for name in (own if section == "self" else [section])
+                    }
+    return found
+
+
+SECTIONS = {
+    name: [base for model in sections_of(field.annotation) for base in model.__mro__]
+    for name, field in Config.model_fields.items()
+}
+
+
+def is_read(section: str, field: str, read: set[tuple[str, str]]) -> bool:
+    """A whole section may be handed on, and the file of a secret is read in its place."""
+    secret = field.removesuffix("_file")
+    return bool(read & {(section, field), (section, "model_dump")}) or (
+        secret != field and is_read(section, secret, read)
+    )
+
+
+def test_a_setting_that_nothing_reads_is_not_there() -> None:
+    read = settings_read()
+    fields = {
+        (name, field)
+        for name, configured in Config.model_fields.items()
+        for model in sections_of(configured.annotation)
+        for field in model.model_fields
+    }
+
+    assert [one for one in sorted(fields) if not is_read(*one, read)] == []
+    assert not is_read("kafka", "linger", read)

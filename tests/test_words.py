@@ -10,7 +10,7 @@ import pytest
 
 from gauss_cdc import reference
 from gauss_cdc.cli import cli
-from gauss_cdc.config import REMOVED, Config
+from gauss_cdc.config import REMOVED, Config, keys, sections_of
 from tests import tree
 
 ROOT = reference.ROOT
@@ -60,10 +60,8 @@ def fault(words: list[str]) -> str | None:
 
 
 _SECTIONS = {
-    name: {field.alias or key for key, field in model.model_fields.items()}
-    for name, model in ((name, field.annotation) for name, field in Config.model_fields.items())
-    for model in [next(m for m in getattr(model, "__args__", (model,)) if m is not type(None))]
-    if model is not None
+    name: {key for model in sections_of(field.annotation) for key in keys(model)}
+    for name, field in Config.model_fields.items()
 }
 _NAMES = "|".join(_SECTIONS)
 # `[source] slot`, and `source.slot`; what follows a section in a sentence need not be a setting.

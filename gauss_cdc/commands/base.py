@@ -13,8 +13,8 @@ from typing import Any, Final, NoReturn
 import click
 
 from gauss_cdc import logs
-from gauss_cdc.secrets import holds_secret
-from gauss_cdc.settings import duration
+from producer.secret_words import holds_secret
+from producer.settings import duration
 from schemas.errors import LOAD_AGAIN, Explained
 from schemas.positions import Lsn
 

@@ -19,10 +19,7 @@ from gauss_cdc.watch import console, say
 from producer.kafka.registry import Registry
 from producer.options import Options
 from producer.sources.dial import parse_dsn
-from producer.sources.gauss.connection import GaussConnection
-from producer.sources.gauss.source import open_session
-from producer.sources.postgres import catalog
-from producer.sources.postgres.primary import at_primary
+from producer.sources.kinds import SOURCES
 from producer.sources.postgres.triggers import install as ddl_triggers
 from spark_consumers.dialects import DIALECTS
 
@@ -92,18 +89,15 @@ def ddl_plan(config_path: Path, dsn: str | None, into: str | None, statement: st
     It holds its locks meanwhile, for 30 seconds at most. Exit code 1 if one would refuse it.
     """
     from gauss_cdc.inspect import ddl_plan as planning  # noqa: PLC0415  only here
-    from gauss_cdc.inspect import rehearsal  # noqa: PLC0415  only here
 
     config = load(config_path)
     options = wiring.producer_options(config)
     kind = config.target.kind if config.target is not None else "postgres"
     target = into or (kind if kind in DIALECTS else "spark")
-    if options.kind == "postgres":
-        with closing(_source(options, dsn)) as connection:
-            rehearsed = rehearsal.at_postgres(options, connection, statement)
-    else:
-        with closing(_gauss(options, dsn)) as session:
-            rehearsed = rehearsal.at_gauss(options, session, statement)
+    rehearse = SOURCES[options.kind].rehearse
+    if rehearse is None:
+        raise click.UsageError(f"a source of kind {options.kind} tells nothing of a statement")
+    rehearsed = rehearse(_at(options, dsn), statement)
     with closing(Registry(options.registry_url, options.registry_options)) as registry:
         planned = planning.plan(options, registry, rehearsed, target=target)
     for line in planning.lines(planned, options.incompatible, rehearsed.note):
@@ -112,17 +106,16 @@ def ddl_plan(config_path: Path, dsn: str | None, into: str | None, statement: st
         sys.exit(1)
 
 
-def _gauss(options: Options, dsn: str | None) -> GaussConnection:
-    """An ordinary session at a source of openGauss' family."""
-    if dsn is not None:
-        options = replace(options, source=parse_dsn(dsn, os.environ.get(SOURCE_PASSWORD)))
-    return open_session(options)
+def _at(options: Options, dsn: str | None) -> Options:
+    """Log in elsewhere, or as somebody else, than the configuration says."""
+    if dsn is None:
+        return options
+    return replace(options, source=parse_dsn(dsn, os.environ.get(SOURCE_PASSWORD)), hosts=())
 
 
 def _source(options: Options, dsn: str | None) -> Any:
-    """An ordinary session at a PostgreSQL source."""
-    if options.kind != "postgres":
+    """An ordinary session at a source that has event triggers."""
+    log_in = SOURCES[options.kind].triggers
+    if log_in is None:
         raise click.UsageError("event triggers are PostgreSQL's; openGauss and GaussDB decode DDL")
-    if dsn is None:
-        return catalog.connect(at_primary(options.source))
-    return catalog.connect(parse_dsn(dsn, os.environ.get(SOURCE_PASSWORD)))
+    return log_in(_at(options, dsn))

@@ -82,7 +82,7 @@ def wait(config_path: Path, *, lsn: Lsn | None, timeout: timedelta | None) -> No
 
     config = load(config_path)
     with Endpoints(config) as places:
-        goal = places.goal() if lsn is None else int(lsn)
+        goal = places.source().goal() if lsn is None else int(lsn)
         standing = places.wait(goal, pause, lambda _: None, say)
     advice = way_out(config, standing.target) if standing and standing.target else ""
     if standing is None:

@@ -19,6 +19,7 @@ from producer import native
 from producer.core.loop import Progress as Streamed
 from producer.core.ports import RunObserver
 from producer.pipeline import run as run_producer
+from producer.sources.kinds import SOURCES
 from schemas.tables import TableId
 
 _log = logging.getLogger("gauss_cdc.run")
@@ -58,7 +59,8 @@ def run(config_path: Path, *, accept_gap: bool, accept_switch: bool, log_every: 
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
     progress = Streamed()
-    report = RunReport(progress, by_csn=wiring.is_ordered_by_csn(options))
+    ordered_by = SOURCES[options.kind].ordered_by(options)
+    report = RunReport(progress, by_csn=ordered_by == "csn")
     with (
         TableBars("loading", leave_when_done=True) as bars,
         Reporter(log_every.total_seconds(), report.write),

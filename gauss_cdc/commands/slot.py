@@ -35,7 +35,7 @@ def slot_show(config_path: Path) -> None:
     """Print the slot as JSON; exit code 13 if there is none."""
     config = load(config_path)
     with Endpoints(config) as places:
-        found = ReplicationStatus(places.source(), None, None).as_json()["source"]
+        found = ReplicationStatus(places.source().standing(), None, None).as_json()["source"]
     if found is None:
         name = config.source.slot
         fail(
@@ -62,7 +62,7 @@ def slot_create(config_path: Path) -> None:
 def slot_list(config_path: Path) -> None:
     """Print every slot of the source's server, one JSON object a line."""
     with Endpoints(load(config_path)) as places:
-        for slot in gauss_slots.slots(places.source_session()):
+        for slot in gauss_slots.slots(places.source().session()):
             click.echo(json.dumps(slot_fields(slot)))
 
 
@@ -78,12 +78,12 @@ def slot_advance(config_path: Path, *, lsn: Lsn | None, yes: bool) -> None:
     """Let the server drop log that is in Kafka already, while `run` is stopped; repeatable."""
     config = load(config_path)
     with Endpoints(config) as places:
-        session = places.source_session()
+        session = places.source().session()
         slot = gauss_slots.check_usable(
             gauss_slots.find(session, config.source.slot),
             name=config.source.slot,
             plugin=config.source.output_plugin,
-            database=wiring.source_arguments(config).dbname,
+            database=config.source.connection().dbname,
         )
         if slot.ordered_by == "csn":
             raise Unsupported(
@@ -112,5 +112,5 @@ def slot_drop(config_path: Path, *, yes: bool) -> None:
         raise click.UsageError("this loses the slot's position; confirm with --yes")
     config = load(config_path)
     with Endpoints(config) as places:
-        gauss_slots.drop(places.source_session(), config.source.slot)
+        gauss_slots.drop(places.source().session(), config.source.slot)
     console.print(f"slot {config.source.slot} dropped")

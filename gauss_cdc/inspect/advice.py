@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
-from producer.sources.gauss import point
+from producer.sources.kinds import SOURCES
 from producer.sources.patterns import chooser
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
@@ -38,7 +38,7 @@ def way_out(config: Config, at: Ledger) -> str:
 
 
 def _of_captured(config: Config, tables: list[str]) -> str:
-    if config.source.kind != "postgres" and not point.rereads(wiring.producer_options(config)):
+    if not SOURCES[config.source.kind].rereads(wiring.producer_options(config)):
         return f"a load makes every table equal: {LOAD_AGAIN}"
     asking = f"`gauss-cdc snapshot --table {tables[0]}`"
     if config.source.repair == "auto":

@@ -1,7 +1,7 @@
 """`gauss-cdc ddl plan`: what a statement would do, by the servers' own answers.
 
-`gauss_cdc/inspect/rehearsal.py` runs it at the source and undoes it; here stands what registry
-and target would do with the changes that a stream would contain.
+The source runs it and undoes it (`SourceKind.rehearse`); here stands what registry and
+target would do with the changes that a stream would contain.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gauss_cdc.inspect.rehearsal import Rehearsed
 from producer.core.shape_change import ShapeChange
 from producer.kafka.registry import Registry
 from producer.options import Options
+from producer.sources.base import Rehearsed
 from schemas.control import SchemaChange
 from schemas.envelope import EnvelopeOptions, envelope_schema, key_schema
 from schemas.tables import TableId, TableSchema

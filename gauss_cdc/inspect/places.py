@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final, Self, TypeVar
 
 from gauss_cdc import target, wiring
-from gauss_cdc.config import Config, ConfigError
+from gauss_cdc.config import Config
 from gauss_cdc.inspect import history
 from gauss_cdc.inspect.advice import way_out
 from gauss_cdc.inspect.loads import LoadStanding, loads_under_way, waiting_lines
-from producer.core.catalog_differences import differences
-from producer.core.catalog_rows import not_sent
 from producer.core.ddl_log import known_tables
-from producer.core.look import Before, Look
+from producer.core.look import Before
 from producer.errors import CdcError, ConnectionLost, NotOurs, RegistryError
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
 from producer.sources import requests
-from producer.sources.dial import ConnectionArguments
-from producer.sources.gauss import readings as gauss_readings
-from producer.sources.gauss import slots as gauss_slots
-from producer.sources.gauss import snapshot as gauss_snapshot
-from producer.sources.gauss.options import Decoding, effective, why_not_full
-from producer.sources.gauss.slots import OrderedBy
-from producer.sources.patterns import chooser
-from producer.sources.postgres import catalog, catalog_look, publications, snapshot
-from producer.sources.postgres import options as pgoutput_options
-from producer.sources.postgres.primary import Primary
-from producer.sources.postgres.triggers import install as ddl_triggers
+from producer.sources.base import SourceInspector, SourceStanding
+from producer.sources.kinds import SOURCES
 from producer.sources.requests import AskedAgain
 from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
 from schemas.control import Head, Identity, Looked, TableLoad, are_loading
@@ -48,20 +37,6 @@ from spark_consumers.sinks.base import Inspector, Met
 
 ENDPOINTS: Final = ("source", "kafka", "registry", "target")
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class SourceStanding:
-    """The source's own view."""
-
-    wal_end: int
-    slot: str
-    active: bool
-    confirmed: int | None
-    restart: int | None
-    retained_bytes: int
-    wal_status: str
-    ordered_by: OrderedBy = "lsn"  # what `confirmed` is, and the newest record's resume
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +175,9 @@ class Endpoints:
         self._registry = Registry(config.registry.url, config.registry.client())
         self._reader: CutsReader | None = None
         self._ddl_reader: CutsReader | None = None
-        self._source: Any = None
-        self._session: wiring.CatalogSession | None = None
+        self._options = wiring.producer_options(config)
+        self._kind = SOURCES[config.source.kind]
+        self._source: SourceInspector | None = None
         self._inspector: Inspector | None = None
         self._table_records: dict[int, TableLoad] = {}  # by offset, as last read
 
@@ -212,88 +188,12 @@ class Endpoints:
         self._stack.close()
 
     # ------------------------------------------------------------ source
-    def source_connection(self) -> Any:
-        """A connection to the source, opened once."""
+    def source(self) -> SourceInspector:
+        """What asks the source; it connects at the first question."""
         if self._source is None:
-            self._source = catalog.connect(wiring.source_arguments(self._config))
+            self._source = self._kind.inspector(self._options)
             self._stack.callback(self._source.close)
         return self._source
-
-    def source_session(self) -> wiring.CatalogSession:
-        """A session of our own client's with the source, opened once."""
-        if self._session is None:
-            self._session = wiring.source_session(self._config)
-            self._stack.callback(self._session.close)
-        return self._session
-
-    def wal_end(self) -> int:
-        """Where the source's log ends now: everything committed before is below."""
-        if self._config.source.kind != "postgres":
-            return int(gauss_readings.wal_end(self.source_session()))
-        return int(catalog.log_end(self.source_connection()))
-
-    def goal(self) -> int:
-        """The current end of the log, followed by a commit that every stream sends.
-
-        Parallel decoding and SQL functions send commits only: without one an idle source
-        never shows that all was read. A transaction that has an id and no changes is one.
-        """
-        options = wiring.producer_options(self._config)
-        if options.kind == "postgres":
-            return self._primary_end(options.source)
-        end = self.wal_end()
-        decided = effective(options.plugin_options, options.terms)
-        if decided.ordered_by == "csn":
-            raise ConfigError(
-                "a slot in the order of CSNs has no position in the log that could be waited for; "
-                "give the CSN as --lsn, in hex and with a slash before its last eight digits"
-            )
-        if decided.mode is not Decoding.SERIAL and options.role == "primary":
-            self.source_session().query("SELECT txid_current()")
-        return end
-
-    def _primary_end(self, arguments: ConnectionArguments) -> int:
-        """Where the primary's log ends; at a standby without one, what it has replayed."""
-        with closing(Primary(arguments, self.source_connection())) as primary:
-            try:
-                return int(catalog.log_end(primary.connection))
-            except ConnectionLost:
-                return self.wal_end()
-
-    def source(self) -> SourceStanding | None:
-        """The slot and what it holds back; None without a slot."""
-        slot = self._config.source.slot
-        if self._config.source.kind != "postgres":
-            return self._gauss_source(slot)
-        state = catalog.slot_state(self.source_connection(), slot)
-        if state is None:
-            return None
-        end = self.wal_end()
-        return SourceStanding(
-            wal_end=end,
-            slot=slot,
-            active=state.active_pid is not None,
-            confirmed=state.confirmed_flush,
-            restart=state.restart,
-            retained_bytes=end - state.restart if state.restart else 0,
-            wal_status=state.wal_status,
-        )
-
-    def _gauss_source(self, name: str) -> SourceStanding | None:
-        slot = gauss_slots.find(self.source_session(), name)
-        if slot is None:
-            return None
-        end = self.wal_end()
-        return SourceStanding(
-            wal_end=end,
-            slot=name,
-            active=slot.is_active,
-            confirmed=slot.confirmed_csn if slot.ordered_by == "csn" else slot.confirmed,
-            restart=slot.restart,
-            retained_bytes=max(0, end - slot.restart) if slot.restart else 0,
-            wal_status="lost" if slot.is_invalid else "orphaned" if slot.is_orphaned else "",
-            ordered_by=slot.ordered_by,
-        )
 
     # ------------------------------------------------------------ cuts
     def reader(self) -> CutsReader:
@@ -402,9 +302,7 @@ class Endpoints:
 
     def standing(self) -> ReplicationStatus:
         """All three, asked at the same time; of a place that does not answer, why."""
-        source = self._config.source
-        why = pgoutput_options.why_not_full if source.kind == "postgres" else why_not_full
-        not_full = why(source.options)
+        not_full = self._kind.why_not_full(self._config.source.options)
         down: dict[str, CdcError | ApplyError] = {}
 
         def asked(place: str, ask: Callable[[], _T]) -> _T | None:
@@ -415,7 +313,7 @@ class Endpoints:
                 return None
 
         with ThreadPoolExecutor(3) as pool:
-            at_source = pool.submit(asked, "source", self.source)
+            at_source = pool.submit(asked, "source", lambda: self.source().standing())
             in_kafka = pool.submit(asked, "kafka", self.cuts)
             at_target = (
                 pool.submit(asked, "target", self._at_target)
@@ -432,8 +330,9 @@ class Endpoints:
             if "source" not in down:
                 asking_for = partial(self._requests, notes.append)
                 requested = pool.submit(asked, "source", asking_for).result() or []
-            if "source" not in down and source.kind == "postgres":
-                asking = pool.submit(asked, "source", partial(self._of_catalog, cuts))
+            if "source" not in down:
+                looked = partial(self._noted, cuts)
+                asking = pool.submit(asked, "source", looked)
                 notes += asking.result() or []
         found = at_target.result() if at_target is not None else None
         ledger, conflicts = found or (None, {})
@@ -501,42 +400,22 @@ class Endpoints:
 
     def _doubt(self, standing: ReplicationStatus) -> str:
         """See `history`; raises SourceSwitched."""
-        options, cuts, at = wiring.producer_options(self._config), standing.cuts, standing.target
+        cuts, at = standing.cuts, standing.target
         if cuts is None or cuts.identity is None or at is None:
             return ""
-        if options.kind == "postgres":
-            now = history.postgres_now(self.source_connection())
-        else:
-            now = history.gauss_now(options, self.source_session())
+        if (now := self.source().server()) is None:
+            return ""
         resume = max(cuts.resume, at.resume)
-        return history.doubt(options, cuts.identity, now, resume, history.has_left)
+        return history.doubt(self._options, cuts.identity, now, resume, self.source().has_left)
 
     def _unexplained(self, standing: ReplicationStatus) -> str:
-        """Name what the source's catalog shows and neither the stream nor a mark explains.
-
-        Without triggers a table that is dropped and made again is not in the stream: the target
-        holds every commit, and another table.
-        """
-        if self._config.source.kind != "postgres" or standing.target is None:
-            return ""
-        options = wiring.producer_options(self._config)
+        """Name what the source's catalog shows and neither the stream nor a mark explains."""
         at = standing.target
-        known, connection = self.known_tables(at), self.source_connection()
-        is_told = ddl_triggers.state(connection).enabled
+        if at is None:
+            return ""
         looked = None if standing.cuts is None else standing.cuts.looked
         before = None if looked is None else Before.of(looked)
-        look = catalog_look.look(connection, options, known, unless="", before=before)
-        if not isinstance(look, Look):
-            return "a table is being altered"
-        found = differences(
-            known,
-            look,
-            wanted=chooser(options.include, options.exclude),
-            publication=options.publication,
-            reports_ddl=is_told,
-        )
-        left = [finding for finding in found if str(finding.table) not in at.inexact]
-        return "; ".join([*map(str, left), *since(before, look, known, at.inexact)])
+        return self.source().unexplained(self.known_tables(at), before, at.inexact)
 
     def known_tables(self, at: Ledger) -> dict[TableId, TableSchema]:
         """Tables of the stream, as the commit has them that a target holds."""
@@ -544,41 +423,22 @@ class Endpoints:
 
     def _with_estimates(self, cuts: CutsStanding) -> CutsStanding:
         """Ask the source how many rows the tables have that are being loaded."""
-        if self._config.source.kind == "postgres":
-            estimated = partial(snapshot.estimated_rows, self.source_connection())
-        else:
-            estimated = partial(gauss_snapshot.estimated_rows, self.source_session())
+        estimated = self.source().estimated_rows
         loads = (replace(load, of_about=estimated(load.table)) for load in cuts.under_way)
         return replace(cuts, under_way=tuple(loads))
 
     def _requests(self, note: Callable[[str], None]) -> list[AskedAgain]:
+        if not self._kind.rereads(self._options):
+            return []
         try:
-            return requests.requests(self.source_session(), self._config.source.slot)
+            return requests.requests(self.source().session(), self._config.source.slot)
         except NotOurs as error:  # the source answers all the same
             note(f"{requests.NOT_READ}: {error}")
             return []
 
-    def _of_catalog(self, cuts: CutsStanding | None) -> list[str]:
-        """Say what the source's catalog shows now, and `run` has not compared or cannot mend."""
-        options = wiring.producer_options(self._config)
-        before = None if cuts is None or cuts.looked is None else Before.of(cuts.looked)
-        look = catalog_look.look(self.source_connection(), options, {}, unless="", before=before)
-        if (
-            not isinstance(look, Look)
-            or publications.publication(self.source_connection(), options.publication) is None
-        ):
-            return []
-        notes = catalog_look.how_captured(
-            self.source_connection(), options, look.missing, is_ours=look.is_ours
-        )
-        notes += [f"{what}; `run` has not compared it yet" for what in since(before, look)]
-        of_generated = [
-            seen.id
-            for seen in look.tables.values()
-            if seen.version is not None and seen.version.generated
-        ]
-        shapes = catalog.table_schemas(self.source_connection(), of_generated)
-        return [*notes, *(f"{shape.id}: {not_sent(shape)}" for shape in shapes)]
+    def _noted(self, cuts: CutsStanding | None) -> list[str]:
+        looked = None if cuts is None else cuts.looked
+        return self.source().notes(None if looked is None else Before.of(looked))
 
     def _ddl(self) -> CutsReader:
         if self._ddl_reader is None:
@@ -586,28 +446,6 @@ class Endpoints:
             self._ddl_reader = CutsReader(self._config.kafka.client_settings(), topic)
             self._stack.callback(self._ddl_reader.close)
         return self._ddl_reader
-
-
-def since(
-    before: Before | None,
-    look: Look,
-    known: Mapping[TableId, TableSchema] | None = None,
-    inexact: Container[str] = (),
-) -> Iterator[str]:
-    """Name tables of which `run` has not judged yet what happened since its last look.
-
-    `known`: with their names in the stream, if not as they are now.
-    """
-    if before is None:
-        return
-    if before.publication != look.publication:
-        yield "the publication was altered"
-        return
-    names = {table.oid: table.id for table in (known or {}).values()}
-    for seen in look.tables.values():
-        table = seen.id if known is None else names.get(seen.oid)
-        if table is not None and seen.doubts and str(table) not in inexact:
-            yield f"{table} has changed in the catalog"
 
 
 @dataclass(slots=True)

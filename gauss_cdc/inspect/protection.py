@@ -7,18 +7,17 @@ For Kafka and the registry it is what their clients were configured with.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gauss_cdc import wiring
+from gauss_cdc import target, wiring
 from gauss_cdc.config import Config
 from producer.errors import CdcError
 from producer.options import Options
-from producer.sources.dsn import ConnectionArguments
-from producer.sources.gauss.connection import GaussConnection
-from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.base import REPLICATION, CatalogSession
+from producer.sources.kinds import SOURCES
 from schemas.findings import Finding, Level, refused
 from schemas.plaintext import brokers, is_loopback
 from spark_consumers.errors import SettingRefused
@@ -45,54 +44,19 @@ def protections(config: Config, silent: Collection[str] = ()) -> Iterator[Findin
 
 
 def _databases(config: Config, options: Options, silent: Collection[str]) -> Iterator[Finding]:
-    is_postgres = options.kind == "postgres"
     if "source" not in silent:
-        yield from _looked_at(
-            "source, SQL", options, is_postgres=is_postgres, replication=False, at=options.source
-        )
-    if options.interface != "sql" and "source" not in silent:
-        yield from _looked_at(
-            "source, replication",
-            options,
-            is_postgres=is_postgres,
-            replication=True,
-            at=options.source,
-        )
-    is_server = config.target is not None and config.target.kind in ("postgres", "opengauss")
-    if config.target is not None and is_server and "target" not in silent:
-        yield from _looked_at(
-            "target",
-            None,
-            is_postgres=config.target.kind == "postgres",
-            replication=False,
-            at=wiring.target_arguments(config),
-        )
+        for name, login in SOURCES[options.kind].logins(options).items():
+            yield from _looked_at(name, login)
+    log_in = None if config.target is None else target.login(config)
+    if log_in is not None and "target" not in silent:
+        yield from _looked_at("target", log_in)
 
 
-def _looked_at(
-    name: str,
-    options: Options | None,
-    *,
-    is_postgres: bool,
-    replication: bool,
-    at: ConnectionArguments,
-) -> Iterator[Finding]:
+def _looked_at(name: str, login: Callable[[], CatalogSession]) -> Iterator[Finding]:
     try:
-        session: ReplicationConnection | GaussConnection
-        if is_postgres:
-            session = ReplicationConnection.open(at, replication=replication)
-        elif options is None:
-            session = GaussConnection.open(at, replication=False, role="primary")
-        else:
-            session = GaussConnection.open(
-                at,
-                replication=replication,
-                hosts=options.hosts,
-                role=options.role,
-                replication_port=options.ha_port or 0 if replication else 0,
-            )
+        session = login()
     except CdcError as error:
-        if replication:  # only this login is used so; errors of the others are reported already
+        if name == REPLICATION:  # only this login is used so; errors of the others are reported
             yield refused(f"connection {name}", error)
         return
     with closing(session):

@@ -11,32 +11,23 @@ import gzip
 import json
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final
 
 from gauss_cdc.recordings.files import written
 from gauss_cdc.recordings.redaction import Redaction
-from producer.errors import DecodeError, SlotMissing, Unsupported
+from producer.errors import DecodeError, Unsupported
 from producer.options import Options
+from producer.sources.base import Overheard, OverheardSession, Wished
 from producer.sources.decoders import NAMING, Format
-from producer.sources.gauss import catalog as gauss_catalog
-from producer.sources.gauss import slots as gauss_slots
-from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.decoders.messages import TxBegin, TxCommit
-from producer.sources.gauss.functions import area_changes
-from producer.sources.gauss.options import effective
-from producer.sources.gauss.point import open_replication
-from producer.sources.gauss.source import open_session
-from producer.sources.postgres import catalog
-from producer.sources.postgres import options as pgoutput_options
-from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.kinds import SOURCES
 from producer.wire import commands
-from producer.wire.commands import Snapshot
 from producer.wire.protocol import Frame, Frames, frame
-from producer.wire.replication import NOWHERE, Received
+from producer.wire.replication import NOWHERE
 from schemas.positions import Lsn
 from schemas.version import VERSION
 
@@ -44,30 +35,11 @@ _WRAP: Final = 25  # bytes of XLogData before its payload
 _STATUS_SECONDS: Final = 5.0  # well below every server's timeout
 _GRACE: Final = 10.0  # seconds more for a transaction that is being sent when the time is over
 _UNDONE: Final = (b"ABORT", b"PREPARE")  # how the other transactions of a range end
-_RELEASE: Final = 60.0  # seconds for a walsender to let go of a slot that we made
-_SETTINGS: Final = (
-    *("server_version", "server_encoding", "TimeZone", "DateStyle", "IntervalStyle"),
-    "sql_compatibility",
-)
-
-
+_FROM_SLOT: Final = "0/0 (= slot confirmed position)"
 # Options whose values are names of tables, users or publications.
 _NAMING_OPTIONS: Final = frozenset(
     {"publication_names", "white-table-list", "exclude-users", "exclude-userids"}
 )
-
-
-class OverheardSession(Protocol):
-    """A session that turned to streaming."""
-
-    def tap(self, take: Callable[[bytes], None]) -> None:
-        """Hand on every byte."""
-
-    def receive(self, timeout: float) -> Received:
-        """Read what has arrived."""
-
-    def send_status(self, flush: Lsn) -> None:
-        """Say that we live."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,67 +67,49 @@ class Recorded:
     undone: int = 0  # transactions left out, since they were rolled back, or only prepared
 
 
-@dataclass(frozen=True, slots=True)
-class _BegunStream:
-    """A stream that has begun."""
-
-    wire: OverheardSession
-    header: dict[str, Any]
-    written: Format
-
-
 def record(options: Options, plan: RecordingPlan, stop: Callable[[], bool]) -> Recorded:
     """Record from the slot of `options`; raises what its connection raises, the file closed.
 
     Raises FileExistsError rather than write over a recording.
     """
-    if plan.between is not None:
-        return _again(options, plan, *plan.between, stop)
-    streams = _postgres if options.kind == "postgres" else _gauss
-    with streams(options, plan) as stream, _created(plan.out) as file:
-        return _run(stream, plan, _File(file, stream.header, stream.written, plan), stop)
+    begin = SOURCES[options.kind].record
+    if begin is None:
+        raise Unsupported(f"a source of kind {options.kind} cannot be recorded")
+    with (
+        begin(options, Wished(plan.more, plan.create, plan.between)) as heard,
+        _created(plan.out) as opened,
+    ):
+        form = written(heard.plugin, heard.sent, heard.encoding)
+        file = _File(opened, _header(options, plan, heard, form), form, plan)
+        if heard.wire is None:
+            return _part(heard.changes, file, stop)
+        return _run(heard.wire, plan, file, stop)
 
 
-def _again(
-    options: Options, plan: RecordingPlan, low: Lsn, high: Lsn, stop: Callable[[], bool]
+def _part(
+    changes: Iterable[tuple[int, int, bytes]], file: _File, stop: Callable[[], bool]
 ) -> Recorded:
-    """Record a range by pg_logical_get_area_changes, which also returns what was rolled back."""
-    if options.kind == "postgres":
-        raise Unsupported(
-            "PostgreSQL cannot decode a part of its log again",
-            hint="record from a slot, without --from and --to",
-        )
-    with closing(open_session(options)) as asking:
-        decided = effective(options.plugin_options, replace(options.terms, interface="sql"))
-        sent = {**dict(decided.options), **plan.more}
-        header, form = _described(options, plan, asking, sent, plugin=options.plugin)
-        header |= {"command": "pg_logical_get_area_changes", "start": f"{low} to {high}"}
-        changes = area_changes(
-            asking, low, high, plugin=options.plugin, options=tuple(sent.items())
-        )
-        with _created(plan.out) as opened:
-            file = _File(opened, header, form, plan)
-            held: list[bytes] = []
-            try:
-                for start, end, payload in changes:
-                    if stop() or file.is_full:
-                        break
-                    held.append(frame(b"d", b"w" + struct.pack(">3Q", start, end, 0) + payload))
-                    if payload.startswith(_UNDONE):
-                        file.recorded.undone += 1
-                        held = []
-                    elif payload.startswith(b"COMMIT"):
-                        file.take(b"".join(held))
-                        held = []
-            finally:
-                file.end()
-            return file.recorded
+    """Record a part of the log, which also has what was rolled back."""
+    held: list[bytes] = []
+    try:
+        for start, end, payload in changes:
+            if stop() or file.is_full:
+                break
+            held.append(frame(b"d", b"w" + struct.pack(">3Q", start, end, 0) + payload))
+            if payload.startswith(_UNDONE):
+                file.recorded.undone += 1
+                held = []
+            elif payload.startswith(b"COMMIT"):
+                file.take(b"".join(held))
+                held = []
+    finally:
+        file.end()
+    return file.recorded
 
 
 def _run(
-    stream: _BegunStream, plan: RecordingPlan, file: _File, stop: Callable[[], bool]
+    wire: OverheardSession, plan: RecordingPlan, file: _File, stop: Callable[[], bool]
 ) -> Recorded:
-    wire = stream.wire
     wire.tap(file.take)
     began = sent = time.monotonic()
     wire.send_status(NOWHERE)
@@ -280,151 +234,34 @@ class _File:
         self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
 
 
-# ---- where it comes from
-
-
-@contextmanager
-def _postgres(options: Options, plan: RecordingPlan) -> Iterator[_BegunStream]:
-    with ExitStack() as stack:
-        connection = catalog.connect(options.source)
-        stack.callback(connection.close)
-        wire = ReplicationConnection.open(options.source)
-        stack.callback(wire.close)
-        state = catalog.slot_state(connection, options.slot)
-        if state is None:
-            _may_create(options, plan)
-            # A slot of the session's own: it cannot be forgotten.
-            wire.create_slot(options.slot, options.plugin, temporary=True, snapshot=Snapshot.NONE)
-            state = catalog.slot_state(connection, options.slot)
-        plugin = options.plugin if state is None else state.plugin or options.plugin
-        sent = dict(plan.more)
-        if plugin == "pgoutput":
-            decided = pgoutput_options.effective(
-                options.plugin_options,
-                publication=options.publication,
-                version=connection.server_version,
-            )
-            sent = {**decided, **sent}
-        with catalog.asking(connection) as cursor:
-            cursor.execute(
-                "SELECT name, setting FROM pg_settings WHERE name = ANY(%s)", [list(_SETTINGS)]
-            )
-            settings = dict(cursor.fetchall())
-        encoding = settings.get("server_encoding", "UTF8")
-        wire.start(options.slot, sent)
-        header = _header(
-            options,
-            plan,
-            sent,
-            server=f"PostgreSQL {settings.get('server_version', '')}".strip(),
-            plugin=plugin,
-            database=options.source.dbname,
-            confirmed=None if state is None else state.confirmed_flush,
-            settings=settings,
-        )
-        yield _BegunStream(wire, header, written(plugin, {}, encoding))
-
-
-@contextmanager
-def _gauss(options: Options, plan: RecordingPlan) -> Iterator[_BegunStream]:
-    with ExitStack() as stack:
-        asking = open_session(options)
-        stack.callback(asking.close)
-        found = gauss_slots.find(asking, options.slot)
-        if found is None:
-            _may_create(options, plan)
-            with open_replication(options) as maker:
-                maker.create_slot(options.slot, options.plugin)
-            stack.callback(_drop, asking, options.slot)
-            found = gauss_slots.find(asking, options.slot)
-        plugin = options.plugin if found is None else found.plugin or options.plugin
-        # What [source.options] says is judged as in `run`; what was asked for here is not, since
-        # a recording may be of a mode that we do not read.
-        decided = effective(options.plugin_options, replace(options.terms, plugin=plugin))
-        sent = {**dict(decided.options), **plan.more}
-        confirmed = None if found is None else found.confirmed
-        header, form = _described(options, plan, asking, sent, plugin=plugin, confirmed=confirmed)
-        wire = stack.enter_context(open_replication(options))
-        wire.start(options.slot, sent)
-        yield _BegunStream(wire, header, form)
-
-
-def _described(
-    options: Options,
-    plan: RecordingPlan,
-    asking: GaussConnection,
-    sent: Mapping[str, str],
-    *,
-    plugin: str,
-    confirmed: Lsn | None = None,
-) -> tuple[dict[str, Any], Format]:
-    """Return the header of a recording of this server, and how it writes."""
-    server = asking.server()
-    settings = {
-        name: value
-        for name, value in gauss_catalog.settings(asking, _SETTINGS).items()
-        if value is not None
-    }
-    form = written(plugin, sent, server.encoding)
-    header = _header(
-        options,
-        plan,
-        sent,
-        server=f"{'GaussDB' if server.product == 'gaussdb' else 'openGauss'} {server.version}",
-        plugin=plugin,
-        database=server.database,
-        confirmed=confirmed,
-        settings={**settings, "server_encoding": server.encoding},
-        is_parallel=bool(form.style),
-    )
-    return header, form
-
-
-def _drop(asking: GaussConnection, slot: str) -> None:
-    asking.wait_released(slot, _RELEASE)
-    gauss_slots.drop(asking, slot)
-
-
-def _may_create(options: Options, plan: RecordingPlan) -> None:
-    if not plan.create:
-        raise SlotMissing(
-            "there is no slot to record from",
-            hint="record --create makes one for as long as it records",
-            slot=options.slot,
-        )
-
-
 def _header(
-    options: Options,
-    plan: RecordingPlan,
-    sent: Mapping[str, str | None],
-    *,
-    server: str,
-    plugin: str,
-    database: str,
-    confirmed: Lsn | None,
-    settings: Mapping[str, str],
-    is_parallel: bool = False,
+    options: Options, plan: RecordingPlan, heard: Overheard, form: Format
 ) -> dict[str, Any]:
     """Make the first line: all that a reader needs, and nothing secret."""
+    sent, database = dict(heard.sent), heard.database
     if plan.redact_names:
         database = "database"
         sent = {name: "names" if name in _NAMING_OPTIONS else v for name, v in sent.items()}
+    if plan.between is None:
+        command, start = commands.start(options.slot, sent, NOWHERE), _FROM_SLOT
+    else:
+        low, high = plan.between
+        command, start = "pg_logical_get_area_changes", f"{low} to {high}"
     return {
         "kind": "header",
         "format": 1,
-        "server": server,
-        "server_version": settings.get("server_version", ""),
-        "plugin": plugin,
-        "mode": "parallel" if is_parallel else "serial",
+        "server": heard.server,
+        "server_version": heard.settings.get("server_version", ""),
+        "plugin": heard.plugin,
+        "mode": "parallel" if form.style else "serial",
         "options": [[name, value or ""] for name, value in sent.items()],
-        "command": commands.start(options.slot, sent, NOWHERE),
+        "command": command,
         "slot": options.slot,
-        **({} if confirmed is None else {"slot_consistent_point": str(confirmed)}),
-        "start": "0/0 (= slot confirmed position)",
+        **({} if heard.confirmed is None else {"slot_consistent_point": str(heard.confirmed)}),
+        "start": start,
         "database": database,
-        "database_encoding": settings.get("server_encoding", "UTF8"),
-        "settings": dict(settings),
+        "database_encoding": heard.settings.get("server_encoding", "UTF8"),
+        "settings": dict(heard.settings),
         "recorded_by": f"gauss-cdc {VERSION}",
         "redacted": "names" if plan.redact_names else "values" if plan.redact else "nothing",
     }

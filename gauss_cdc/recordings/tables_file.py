@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from gauss_cdc.errors import ConfigError
 from gauss_cdc.recordings.transactions import Known, KnownTable
-from gauss_cdc.settings import ConfigError
 from schemas.tables import TableId
 
 

@@ -18,7 +18,6 @@ from typing import Any, Final
 from gauss_cdc import target as targets
 from gauss_cdc.config import Config, ConfigError
 from gauss_cdc.inspect.places import Endpoints, ReplicationStatus
-from gauss_cdc.verify.points import source_point
 from gauss_cdc.verify.report import RowDifference, RowKind, TableReport
 from gauss_cdc.verify.rows import (
     ALL,
@@ -59,7 +58,7 @@ _log = logging.getLogger(__name__)
 _ROUNDS: Final = 4
 _LOOK: Final = 0.01  # seconds
 _UNFIT: Final = "a value of the source is none of the target's type"
-_KINDS: Final[Mapping[str, TargetProduct]] = {"postgres": POSTGRES, "opengauss": OPENGAUSS}
+_PRODUCTS: Final = {product.dialect: product for product in (POSTGRES, OPENGAUSS)}
 
 
 _COLUMNS: Final = """
@@ -114,7 +113,7 @@ def verify(config: Config, request: Request, observer: VerifyObserver) -> list[T
 
     Raises what `status` raises of a place that does not answer.
     """
-    if config.target is None or config.target.kind not in _KINDS:
+    if config.target is None or targets.kind_of(config).client not in _PRODUCTS:
         raise ConfigError(
             "verify compares a target of kind postgres or opengauss; a lake is compared at a "
             "commit by spark_consumers.lakes.read_at (docs/lakes.md)"
@@ -150,11 +149,14 @@ def _round(
     if earlier is None:
         return None
     is_over = partial(observer.pause, _LOOK)
-    point = stack.enter_context(source_point(config, is_over, observer.note))
+    point = stack.enter_context(places.source().snapshot(is_over, observer.note))
     if point is None:
         return None
+    settled(point.reading)
+    settled(point.now)
+    source = ComparedServer(point.reading, point.now, is_source=True)
     start = EarlierLedger(earlier.target, point.position)
-    goal = places.goal()
+    goal = places.source().goal()
     if places.wait(goal, observer.pause, start.look, observer.note, compares=False) is None:
         return None
     target, ledger, connection = _target(config, stack)
@@ -172,7 +174,7 @@ def _round(
     shapes = [known[name] for name in sorted(wanted or known)]
     with _reading(connection) as cursor:
         there = read_tables(cursor, [shape.id for shape in shapes], _product(config))
-    pair = SnapshotPair(request, observer, point.server, target, ledger, window)
+    pair = SnapshotPair(request, observer, source, target, ledger, window)
     return [pair.compare(shape, there.get(shape.id)) for shape in shapes]
 
 
@@ -190,8 +192,7 @@ class EarlierLedger:
 
 
 def _product(config: Config) -> TargetProduct:
-    assert config.target is not None
-    return _KINDS[config.target.kind]
+    return _PRODUCTS[targets.kind_of(config).client]
 
 
 def _target(config: Config, stack: ExitStack) -> tuple[ComparedServer, Ledger, Any]:

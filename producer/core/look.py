@@ -20,7 +20,7 @@ while, writes all of them under its own id.  So a row from before the look befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -270,3 +270,25 @@ def _stated(change: ShapeChange, *, has_files: bool) -> Iterator[Cause]:
         yield Cause.LABELS
     if any(column.number not in was for column in after.columns):  # it is sent from here on
         yield Cause.GENERATED
+
+
+def since(
+    before: Before | None,
+    look: Look,
+    known: Mapping[TableId, TableSchema] | None = None,
+    inexact: Container[str] = (),
+) -> Iterator[str]:
+    """Name tables of which `run` has not judged yet what happened since its last look.
+
+    `known`: with their names in the stream, if not as they are now.
+    """
+    if before is None:
+        return
+    if before.publication != look.publication:
+        yield "the publication was altered"
+        return
+    names = {table.oid: table.id for table in (known or {}).values()}
+    for seen in look.tables.values():
+        table = seen.id if known is None else names.get(seen.oid)
+        if table is not None and seen.doubts and str(table) not in inexact:
+            yield f"{table} has changed in the catalog"

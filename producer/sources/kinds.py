@@ -1,4 +1,4 @@
-"""Kinds of sources: one file and one line of `SOURCES` each.
+"""Kinds of sources: one module or folder next to this one, and one line of `SOURCES`.
 
 A source is a session that streams, a way to query the catalog, and a way to read
 existing rows under a snapshot.  What is common to all of them (takeover, load,
@@ -7,13 +7,15 @@ the loop) is in `producer/core`.
 
 from __future__ import annotations
 
-from producer.sources.base import Opened
-from producer.sources.gauss.source import GaussSource
-from producer.sources.postgres.source import PostgresSource
+from typing import Final
 
-# [source] kind -> what opens it: (options, on_tables) -> Source
-SOURCES: dict[str, Opened] = {
-    "postgres": PostgresSource.open,
-    "opengauss": GaussSource.open,
-    "gaussdb": GaussSource.open,
+from producer.sources.base import SourceKind
+from producer.sources.gauss import kind as gauss
+from producer.sources.postgres import kind as postgres
+
+# [source] kind -> what makes it
+SOURCES: Final[dict[str, SourceKind]] = {
+    "postgres": postgres.KIND,
+    "opengauss": gauss.KIND,
+    "gaussdb": gauss.KIND,
 }

@@ -181,6 +181,19 @@ class Setup:
     on_note: Callable[[str], None] = field(default=_ignore, repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How `apply` takes its steps into a kind of target; see `sizes.py` and `job.PassOptions`."""
+
+    few_rows: int = 5_000  # of a segment, where the target keeps up
+    many_rows: int = 200_000  # by executors, where much waits
+    driver_rows: int = 50_000  # by the driver, where it is to take what waits; 0: it never does
+    behind: float = 10.0  # seconds in which most backlogs of a restart are worked off
+    by_commit: bool = True  # steps may end at each commit, and at each statement of DDL
+    by_interval: bool = False  # a step costs by table: steps are [target] interval apart
+    takes_frames: bool = False  # `stage` is given frames of Spark, not rows
+
+
 class Kind(NamedTuple):
     """A kind of target: `[target] kind`."""
 
@@ -189,3 +202,6 @@ class Kind(NamedTuple):
     loader: Callable[[Setup], StagingLoader] | None = None  # None: all rows take the driver
     settings: Callable[[str], Mapping[str, str]] | None = None  # Spark's, by [target] dsn: a lake
     jars: str = ""  # the lock of the archives that it needs besides
+    pace: Pace = Pace()
+    # "postgres" or "opengauss": whose client the program brings, and whose SQL `verify` compares.
+    client: str = ""

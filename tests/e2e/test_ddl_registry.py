@@ -5,11 +5,11 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from gauss_cdc.inspect.ddl_plan import lines, plan
-from gauss_cdc.inspect.rehearsal import at_postgres
 from producer.errors import SchemaRefused
 from producer.kafka.registry import Registry
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
+from producer.sources.postgres.rehearsal import at_postgres
 from tests.e2e.path import Path, ask, content, until
 from tests.e2e.test_ddl import install
 

@@ -192,7 +192,7 @@ class Scene:
 
         said: list[str] = []
         with Endpoints(load(self.file)) as places:
-            standing = places.wait(places.goal(), gives_up, lambda _: None, said.append)
+            standing = places.wait(places.source().goal(), gives_up, lambda _: None, said.append)
         assert standing is not None, f"wait never ends: {said}\n{self.log.read_text()[-2000:]}"
         assert standing.target is not None
         inexact = standing.target.inexact

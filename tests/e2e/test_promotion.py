@@ -20,6 +20,7 @@ from producer.errors import SourceSwitched
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
 from producer.sources.postgres.connection import reach
+from producer.sources.postgres.inspector import PostgresSourceInspector
 from producer.sources.postgres.standbys import check_standbys
 from schemas.control import Identity
 from schemas.findings import Level
@@ -124,11 +125,11 @@ def test_the_stream_goes_on_at_the_promoted_standby(
 
 def doubt_of_timeline(server: Server, path: Path, timeline: int) -> str:
     """What `wait` says of a server, where cuts are of a timeline."""
-    with closing(catalog.connect(parse_dsn(server.url))) as connection:
-        now = history.postgres_now(connection)
     options = replace(path.options, source=parse_dsn(server.url))
-    was = Identity(now.system_id, timeline, "bank", path.options.slot, "pgoutput")
-    return history.doubt(options, was, now, path.progress.resume, history.has_left)
+    with closing(PostgresSourceInspector(options)) as inspector:
+        now = inspector.server()
+        was = Identity(now.system_id, timeline, "bank", path.options.slot, "pgoutput")
+        return history.doubt(options, was, now, path.progress.resume, inspector.has_left)
 
 
 def passes_the_old_primary(pair: Pair, path: Path) -> None:

@@ -17,10 +17,10 @@ from psycopg2 import sql
 from gauss_cdc.cli import cli
 from gauss_cdc.reference import ROOT
 from producer.errors import NotPermitted
-from producer.preflight import check_source
 from producer.sources import requests
 from producer.sources.postgres import catalog
 from producer.sources.postgres.captured import reading_problems
+from producer.sources.postgres.checks import check_source
 from producer.sources.postgres.triggers import install as ddl_triggers
 from schemas.findings import Level
 from schemas.tables import TableId

@@ -96,7 +96,7 @@ class Undone(Path):
             return False
 
         with Endpoints(load(self.file)) as places:
-            standing = places.wait(places.goal(), pause, lambda _: None)
+            standing = places.wait(places.source().goal(), pause, lambda _: None)
         assert standing is not None
         assert standing.target is not None
         marks = dict(standing.target.inexact)

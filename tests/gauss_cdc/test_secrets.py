@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gauss_cdc import secrets
-from gauss_cdc.secrets import STARS, Masking, is_secret, known, masked, option
+from gauss_cdc.secrets import STARS, Masking, known, masked, option
+from producer.secret_words import is_secret
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gauss_cdc.settings import ConfigError
+from gauss_cdc.errors import ConfigError
 from gauss_cdc.spark_settings import REFUSED, in_file, merged
 
 ZONE = "spark.sql.session.timeZone"

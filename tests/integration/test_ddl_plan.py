@@ -9,13 +9,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gauss_cdc.cli import cli
-from gauss_cdc.inspect.rehearsal import at_gauss, at_postgres
 from gauss_cdc_lab.emulator.login import Account
 from producer.errors import SourceError, Unsupported
 from producer.options import Options
 from producer.sources.dial import parse_dsn
 from producer.sources.gauss.connection import GaussConnection
+from producer.sources.gauss.rehearsal import at_gauss
 from producer.sources.postgres import catalog
+from producer.sources.postgres.rehearsal import at_postgres
 from tests.e2e.gauss_facade import PASSWORD, USER, facade
 from tests.e2e.path import ask as query
 from tests.services_fixtures import execute

@@ -9,9 +9,9 @@ import pytest
 
 from producer.errors import NotPermitted, SourceError
 from producer.options import Options
-from producer.preflight import check_source
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog, publications
+from producer.sources.postgres.checks import check_source
 from producer.sources.postgres.snapshot import stream_shapes
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.follow import Follower

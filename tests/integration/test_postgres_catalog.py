@@ -10,9 +10,9 @@ import pytest
 from producer.core.catalog_rows import as_sent
 from producer.errors import NotPermitted, SourceError
 from producer.options import Options
-from producer.preflight import check_table
 from producer.sources.postgres import catalog, catalog_look, publications
 from producer.sources.postgres.captured import Captured, captured, captured_tables
+from producer.sources.postgres.checks import check_table
 from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
 from schemas.findings import Level
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType

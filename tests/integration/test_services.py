@@ -147,10 +147,10 @@ def _check_that_strangers_stay_outside(directory: Path, addresses: Addresses) ->
             with pytest.raises(psycopg2.OperationalError):
                 psycopg2.connect(addresses.public_url("source", user), password=guess)
     config = load(directory / "gauss-cdc.toml")
-    with ReplicationConnection.open(wiring.source_arguments(config)) as source:
+    with ReplicationConnection.open(config.source.connection()) as source:
         assert source.protection == "not encrypted, scram-sha-256"
     for arguments, rights in (
-        (wiring.source_arguments(config), [(False, True, False, False)]),
+        (config.source.connection(), [(False, True, False, False)]),
         (wiring.target_arguments(config), [(False, False, False, False)]),
     ):
         with closing(psycopg2.connect(**arguments.libpq())) as connection:
@@ -170,7 +170,7 @@ def _check_that_triggers_can_be_installed(directory: Path, addresses: Addresses)
     for _ in range(2):
         arguments = ["ddl", "install", "--config", str(file), "--dsn", admin]
         assert CliRunner().invoke(cli, arguments, env=environment).exit_code == 0
-        with closing(catalog.connect(wiring.source_arguments(load(file)))) as connection:
+        with closing(catalog.connect(load(file).source.connection())) as connection:
             assert ddl_triggers.state(connection, "gauss_cdc").reports_ddl
             session = catalog.QueryingConnection(connection)
             requests.ask(session, "gauss_cdc", [TableId("public", "t")])

@@ -13,7 +13,6 @@ from gauss_cdc_lab.services.process import poll
 from producer.core.takeover import MadeSlot
 from producer.errors import NotPermitted
 from producer.options import Options
-from producer.preflight import check_source
 from producer.sources.dial import parse_dsn
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss import marks
@@ -25,6 +24,7 @@ from producer.sources.postgres.captured import (
     publication_problems,
     reading_problems,
 )
+from producer.sources.postgres.checks import check_source
 from producer.sources.postgres.connection import ReplicationConnection
 from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.source import PostgresSource

@@ -284,7 +284,7 @@ class _Play:
         began = time.monotonic()
         still = _Stillness(self._moved)
         with Endpoints(self._config) as places:
-            end = places.wal_end()
+            end = places.source().log_end()
 
             def pause(seconds: float) -> bool:
                 self._look()

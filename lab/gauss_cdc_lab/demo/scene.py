@@ -20,6 +20,7 @@ from gauss_cdc.inspect.places import Endpoints
 from gauss_cdc_lab.demo.disguise import Disguise
 from gauss_cdc_lab.services import Addresses, LocalServices, postgres
 from producer.errors import CdcError
+from producer.sources.postgres.section import PostgresSection
 from schemas.accept import Foreign
 
 _POSTGRES: Final = """\
@@ -90,11 +91,14 @@ class Scene:
         config = load(self.config_file)
         client = {**config.kafka.client, "log_level": 0}
         # In disguise, too, PostgreSQL itself is asked how far it is.
-        real = {"kind": "postgres", "dsn": self.source_url, "password": SecretStr("")}
+        source = config.source
+        if not isinstance(source, PostgresSection):
+            source = PostgresSection(dsn=self.source_url, slot=source.slot)
+        real = {"dsn": self.source_url, "password": SecretStr("")}
         return config.model_copy(
             update={
                 "kafka": config.kafka.model_copy(update={"client": client}),
-                "source": config.source.model_copy(update=real),
+                "source": source.model_copy(update=real),
             }
         )
 

@@ -29,7 +29,7 @@ from producer.errors import (
 )
 from producer.options import Options
 from producer.sources import patterns
-from producer.sources.base import try_lock
+from producer.sources.base import PlainSource, try_lock
 from producer.sources.decoders import DECODERS
 from producer.sources.postgres import (
     catalog,
@@ -58,7 +58,7 @@ from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import WalMessage
-from schemas.control import Cut, Identity, Looked
+from schemas.control import Identity, Looked
 from schemas.errors import LOAD_AGAIN, Verdict
 from schemas.positions import Lsn
 from schemas.quoting import identifier
@@ -81,16 +81,12 @@ _MAKE_SECONDS: Final = 0.5  # for a new slot before control returns to the calle
 _NOTE_SECONDS: Final = 2.0  # between two queries for whom it waits
 
 
-class PostgresSource:
-    """A source of kind "postgres"."""
+class PostgresSource(PlainSource):
+    """A source of kind "postgres"; its sessions' client_encoding is that of cells."""
 
-    encoding = "utf-8"  # the sessions' client_encoding
     keepalives_move = True
-    positions_are_csns = True  # it has no others
-    told_end = 0  # what comes is as old as the reading of the log
     ids_are_oids = True
     rereads = True
-    tells_switches = True
 
     def __init__(
         self,
@@ -207,10 +203,6 @@ class PostgresSource:
     def switch_point(self, timeline: int) -> int | None:
         """Return where the server's history left an older timeline."""
         return self._history.get(timeline)
-
-    def lacks(self, resume: int, xid: int) -> str:  # noqa: ARG002  the protocol's
-        """Return "": the server tells its switches."""
-        return ""
 
     def try_lock(self) -> bool:
         """Take the lock in the session that creates the slot and streams: it ends with it."""
@@ -451,9 +443,6 @@ class PostgresSource:
             self._patience = min(2 * patience, LONGEST)
             raise
 
-    def adopt(self, table: TableSchema) -> None:
-        """The stream describes its tables itself."""
-
     def publish(self, table: TableId) -> str:
         """Put a new table into the publication; return what somebody else must do, or ""."""
         if not catalog.table_schemas(self.connection, [table])[0].identity_columns:
@@ -531,9 +520,6 @@ class PostgresSource:
         self._failed_looks += 1
         if self._failed_looks % _FAILED_LOOKS == 0:
             self._note(f"the catalog could not be compared {self._failed_looks} times: {error}")
-
-    def delivered(self, cuts: Sequence[Cut]) -> None:
-        """Do nothing: the stream lacks no row behind a statement."""
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from spark_consumers.sinks.base import Inspector, Kind, Setup, Sink
+from spark_consumers.sinks.base import Inspector, Kind, Pace, Setup, Sink
 from spark_consumers.sinks.lakes import places
 
 if TYPE_CHECKING:
@@ -56,15 +56,27 @@ def _look(setup: Setup, *, is_delta: bool) -> Inspector:
     return looking.LakeInspector(setup, stamps)
 
 
+_PACE: Final = Pace(
+    few_rows=1_000_000,  # a step costs by table, however many rows there are
+    many_rows=1_000_000,
+    driver_rows=0,
+    behind=0.0,
+    by_commit=False,
+    by_interval=True,
+    takes_frames=True,
+)
+
 DELTA_KIND: Final = Kind(
     sink=_delta,
     inspector=partial(_look, is_delta=True),
     jars="delta",
     settings=places.delta_settings,
+    pace=_PACE,
 )
 ICEBERG_KIND: Final = Kind(
     sink=_iceberg,
     inspector=partial(_look, is_delta=False),
     jars="iceberg",
     settings=places.iceberg_settings,
+    pace=_PACE,
 )

@@ -35,9 +35,11 @@ POSTGRES_KIND: Final = Kind(
     sink=partial(_sink, product=POSTGRES),
     inspector=partial(PostgresInspector, product=POSTGRES),
     loader=_loader,
+    client=POSTGRES.dialect,
 )
 # Executors have psycopg2 only, and openGauss refuses its login: all rows take the driver.
 OPENGAUSS_KIND: Final = Kind(
     sink=partial(_sink, product=OPENGAUSS),
     inspector=partial(PostgresInspector, product=OPENGAUSS),
+    client=OPENGAUSS.dialect,
 )

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from gauss_cdc.inspect import history
-from gauss_cdc.inspect.history import ServerNow
 from producer.errors import SourceSwitched
 from producer.options import Options
+from producer.sources.base import ServerNow
 from producer.sources.dial import parse_dsn
+from producer.sources.gauss.inspector import GaussSourceInspector
 from schemas.control import Identity
 
 WAS = Identity("7000", 1, "bank", "slot", "pgoutput")
@@ -30,7 +31,7 @@ def options(**more: Any) -> Options:
 
 def doubt(of: Options, now: ServerNow, resume: int) -> str:
     """Of a server whose timeline 2 came from timeline 1."""
-    return history.doubt(of, WAS, now, resume, lambda _, was, now: (was, now) == (1, 2))
+    return history.doubt(of, WAS, now, resume, lambda was, now: (was, now) == (1, 2))
 
 
 GAUSS = options(kind="gaussdb", plugin="mppdb_decoding")
@@ -80,4 +81,4 @@ def test_a_promoted_server_is_waited_for() -> None:
 
 
 def test_servers_that_tell_no_history_have_left_no_timeline() -> None:
-    assert not history.has_left(GAUSS, 1, 2)
+    assert not GaussSourceInspector(GAUSS).has_left(1, 2)

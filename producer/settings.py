@@ -8,14 +8,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SecretStr
 
-from gauss_cdc.secrets import holds_secret
+from producer.secret_words import holds_secret
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
-
-
-class ConfigError(Exception):
-    """The configuration cannot be used; the message names file, line and reason."""
 
 
 def duration(text: str, *, bare_seconds: bool = False) -> timedelta:

@@ -180,6 +180,40 @@ def test_what_postgresql_does_not_have_is_refused(file: Path, source: str) -> No
     assert message == f'{file}:4: source.{key}: only with kind = "opengauss" or "gaussdb"'
 
 
+@pytest.mark.parametrize("source", ['failover-slot = "on"', 'publication = "ours"'])
+def test_what_only_postgresql_has_is_refused(file: Path, source: str) -> None:
+    key = source.split(" ", maxsplit=1)[0]
+
+    assert refused(file, source) == f'{file}:4: source.{key}: only with kind = "postgres"'
+
+
+def test_sessions_of_a_load_are_postgresqls(file: Path) -> None:
+    load(written(file, "[load]\nworkers = 2", kind="postgres"))
+
+    message = refused(file, "[load]\nworkers = 2")
+
+    assert message == f'{file}:5: load.workers: only with kind = "postgres"'
+
+
+def test_a_kind_that_is_not_there_is_refused_with_those_that_are(file: Path) -> None:
+    message = refused(file, kind="oracle")
+
+    assert message == f"{file}:2: source.kind: unknown kind, one of postgres, opengauss, gaussdb"
+
+
+def test_a_source_that_is_no_section_is_refused(file: Path) -> None:
+    text = written(file).read_text().partition("[kafka]")[2]
+    file.write_text(f'source = "postgresql://db"\n[kafka]{text}')
+
+    with pytest.raises(ConfigError, match=r":1: source: write a section in brackets"):
+        load(file)
+
+
+def test_a_key_of_no_kind_is_refused_with_one_that_is_near(file: Path) -> None:
+    assert "did you mean status-interval?" in refused(file, 'status-intervall = "1s"')
+    assert refused(file, "chunk-rows = 1").endswith("did you mean [load] chunk-rows?")
+
+
 def test_role_and_slot_decide_which_host_of_postgresql_is_read(file: Path) -> None:
     source = 'hosts = ["db1:1", "db2:2"]\nrole = "standby"\nslot = "beside"'
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from producer.preflight import check_key
+from producer.sources.postgres.checks import check_key
 from schemas.findings import Level
 from schemas.tables import Column, TableId, TableSchema
 

@@ -1,0 +1,151 @@
+"""What `check`, `status`, `wait` and `verify` ask of an openGauss or a GaussDB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from typing import Final
+
+from producer.errors import Unsupported
+from producer.options import Options
+from producer.sources.base import ServerNow, SnapshotPoint, SourceInspector, SourceStanding
+from producer.sources.gauss import catalog as gauss_catalog
+from producer.sources.gauss import readings as gauss_readings
+from producer.sources.gauss import slots as gauss_slots
+from producer.sources.gauss import snapshot as gauss_snapshot
+from producer.sources.gauss.checks import check_gauss_source
+from producer.sources.gauss.connection import GaussConnection
+from producer.sources.gauss.options import Decoding, effective
+from producer.sources.gauss.point import exporting_slot, exports_snapshot, open_replication
+from producer.sources.gauss.source import open_session
+from schemas.findings import Finding, Level
+from schemas.quoting import constant
+from schemas.tables import TableId, TableSchema
+
+_LOOK: Final = 0.5  # seconds between two looks at what a new slot waits for
+
+
+class GaussSourceInspector(SourceInspector):
+    """One session of our own client's: psycopg2 cannot log in everywhere."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._stack = ExitStack()
+
+    @cached_property
+    def _session(self) -> GaussConnection:
+        return self._stack.enter_context(open_session(self._options))
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def session(self) -> GaussConnection:
+        return self._session
+
+    # ---- check
+    def check(self, *, fix: bool) -> Iterator[Finding]:
+        return check_gauss_source(self._options, self._session, fix=fix)
+
+    def captured(self) -> list[TableSchema]:
+        options = self._options
+        tables = gauss_catalog.expand(self._session, options.include, options.exclude)
+        return gauss_catalog.table_schemas(self._session, tables)
+
+    def replication(self) -> Iterator[Finding]:
+        """Log in once more, as `run` does: another port, another line of pg_hba.conf."""
+        if self._options.interface == "sql":
+            return
+        with open_replication(self._options) as wire:
+            found = wire.identify()
+            at = f"{wire.arguments.host}:{wire.arguments.port}"
+        yield Finding(
+            Level.OK, "replication", f"at {at}, system {found.system_id}, timeline {found.timeline}"
+        )
+
+    # ---- status and wait
+    def log_end(self) -> int:
+        return int(gauss_readings.wal_end(self._session))
+
+    def goal(self) -> int:
+        """The current end of the log, followed by a commit that every stream sends.
+
+        Parallel decoding and SQL functions send commits only: without one an idle source
+        never shows that all was read. A transaction that has an id and no changes is one.
+        """
+        end = self.log_end()
+        decided = effective(self._options.plugin_options, self._options.terms)
+        if decided.ordered_by == "csn":
+            raise Unsupported(
+                "a slot in the order of CSNs has no position in the log that could be waited for",
+                hint="give the CSN as --lsn, in hex and with a slash before its last eight digits",
+            )
+        if decided.mode is not Decoding.SERIAL and self._options.role == "primary":
+            self._session.query("SELECT txid_current()")
+        return end
+
+    def standing(self) -> SourceStanding | None:
+        name = self._options.slot
+        slot = gauss_slots.find(self._session, name)
+        if slot is None:
+            return None
+        end = self.log_end()
+        return SourceStanding(
+            wal_end=end,
+            slot=name,
+            active=slot.is_active,
+            confirmed=slot.confirmed_csn if slot.ordered_by == "csn" else slot.confirmed,
+            restart=slot.restart,
+            retained_bytes=max(0, end - slot.restart) if slot.restart else 0,
+            wal_status="lost" if slot.is_invalid else "orphaned" if slot.is_orphaned else "",
+            ordered_by=slot.ordered_by,
+        )
+
+    def server(self) -> ServerNow:
+        end = gauss_readings.wal_end(self._session)
+        if self._options.interface == "sql":
+            system_id, timeline = gauss_catalog.system(self._session)
+        else:
+            with open_replication(self._options) as wire:
+                said = wire.identify()
+            system_id, timeline = said.system_id, said.timeline
+        return ServerNow(system_id, timeline, end, self._options.role != "primary")
+
+    def estimated_rows(self, table: TableId) -> int:
+        return gauss_snapshot.estimated_rows(self._session, table)
+
+    # ---- verify
+    @contextmanager
+    def snapshot(
+        self, stop: Callable[[], bool], note: Callable[[str], None]
+    ) -> Iterator[SnapshotPoint | None]:
+        """Read under the snapshot of a slot, which lives until it is imported.
+
+        These servers have no temporary slots: its name is always the same one, and what a killed
+        `verify` left behind is dropped by the next.
+        """
+        options = self._options
+        if not exports_snapshot(options):
+            raise Unsupported(
+                "slots of this source export no snapshot: no state of it is known by its position",
+                hint='verify needs interface = "stream" and a slot in the order of the log',
+            )
+
+        def note_blockers(found: list[gauss_slots.OpenTransaction]) -> None:
+            for blocker in found:
+                note(f"the snapshot waits for {blocker}")
+
+        with ExitStack() as stack:
+            asker = stack.enter_context(open_session(options))
+            # SlotTaken: another verify runs.
+            with exporting_slot(
+                options, asker, "verify", on_blocked=note_blockers, note=note
+            ) as making:
+                while (made := making.result(_LOOK)) is None:
+                    if stop():
+                        yield None
+                        return
+                reading, now = (stack.enter_context(open_session(options)) for _ in range(2))
+                reading.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                reading.query(f"SET TRANSACTION SNAPSHOT {constant(made.snapshot or '')}")
+            yield SnapshotPoint(int(made.consistent_point), reading, now)

@@ -1,0 +1,194 @@
+"""What `check`, `status`, `wait` and `verify` ask of a PostgreSQL source."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from functools import cached_property
+from typing import Final
+
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from producer.core.catalog_differences import differences
+from producer.core.catalog_rows import not_sent
+from producer.core.look import Before, Look, since
+from producer.errors import ConnectionLost
+from producer.options import Options
+from producer.sources.base import ServerNow, SnapshotPoint, SourceInspector, SourceStanding
+from producer.sources.patterns import chooser
+from producer.sources.postgres import catalog, catalog_look, publications, running, snapshot
+from producer.sources.postgres.captured import captured_tables
+from producer.sources.postgres.checks import check_source
+from producer.sources.postgres.connection import ReplicationConnection, reach
+from producer.sources.postgres.primary import Primary, at_primary, history_of
+from producer.sources.postgres.triggers import install as ddl_triggers
+from producer.sources.session import Asks
+from schemas.findings import Finding
+from schemas.quoting import constant
+from schemas.tables import TableId, TableSchema
+
+_LOOK: Final = 0.5  # seconds between two looks at what a new slot waits for
+_LONGEST_NAME: Final = 63
+
+
+class PostgresSourceInspector(SourceInspector):
+    """Two sessions of the server that is read: by psycopg2, and by our own client."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._stack = ExitStack()
+
+    @cached_property
+    def _connection(self) -> Connection:
+        return self._stack.enter_context(closing(catalog.connect(self._options.source)))
+
+    @cached_property
+    def _session(self) -> ReplicationConnection:
+        return self._stack.enter_context(
+            ReplicationConnection.open(self._options.source, replication=False)
+        )
+
+    @cached_property
+    def _asking(self) -> Asks:
+        connection = catalog.connect(at_primary(self._options.source))
+        self._stack.callback(connection.close)
+        return catalog.QueryingConnection(connection)
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def session(self) -> ReplicationConnection:
+        return self._session
+
+    def asking(self) -> Asks:
+        """Return a session of the primary's: a standby takes no requests."""
+        return self._asking
+
+    # ---- check
+    def check(self, *, fix: bool) -> Iterator[Finding]:
+        return check_source(self._options, self._connection, fix=fix)
+
+    def captured(self) -> list[TableSchema]:
+        options = self._options
+        tables = captured_tables(self._connection, options)
+        if not tables:  # no publication yet
+            tables = catalog.expand(self._connection, options.include, options.exclude)
+        return snapshot.stream_shapes(catalog.table_schemas(self._connection, tables))
+
+    # ---- status and wait
+    def log_end(self) -> int:
+        return int(catalog.log_end(self._connection))
+
+    def goal(self) -> int:
+        """Where the primary's log ends; at a standby without one, what it has replayed."""
+        with closing(Primary(self._options.source, self._connection)) as primary:
+            try:
+                return int(catalog.log_end(primary.connection))
+            except ConnectionLost:
+                return self.log_end()
+
+    def standing(self) -> SourceStanding | None:
+        state = catalog.slot_state(self._connection, self._options.slot)
+        if state is None:
+            return None
+        end = self.log_end()
+        return SourceStanding(
+            wal_end=end,
+            slot=self._options.slot,
+            active=state.active_pid is not None,
+            confirmed=state.confirmed_flush,
+            restart=state.restart,
+            retained_bytes=end - state.restart if state.restart else 0,
+            wal_status=state.wal_status,
+        )
+
+    def server(self) -> ServerNow:
+        connection = self._connection
+        system_id, timeline = history_of(connection)
+        end, is_standby = catalog.log_end(connection), catalog.in_recovery(connection)
+        return ServerNow(system_id, timeline, end, is_standby)
+
+    def has_left(self, was: int, now: int) -> bool:
+        with ReplicationConnection.open(self._options.source) as wire:
+            return any(switch.timeline == was for switch in wire.timeline_history(now))
+
+    def estimated_rows(self, table: TableId) -> int:
+        return snapshot.estimated_rows(self._connection, table)
+
+    def notes(self, before: Before | None) -> list[str]:
+        options, connection = self._options, self._connection
+        look = catalog_look.look(connection, options, {}, unless="", before=before)
+        if (
+            not isinstance(look, Look)
+            or publications.publication(connection, options.publication) is None
+        ):
+            return []
+        notes = catalog_look.how_captured(connection, options, look.missing, is_ours=look.is_ours)
+        notes += [f"{what}; `run` has not compared it yet" for what in since(before, look)]
+        of_generated = [
+            seen.id
+            for seen in look.tables.values()
+            if seen.version is not None and seen.version.generated
+        ]
+        shapes = catalog.table_schemas(connection, of_generated)
+        return [*notes, *(f"{shape.id}: {not_sent(shape)}" for shape in shapes)]
+
+    def unexplained(
+        self,
+        known: Mapping[TableId, TableSchema],
+        before: Before | None,
+        inexact: Container[str],
+    ) -> str:
+        """Without triggers a table that is dropped and made again is not in the stream.
+
+        The target holds every commit then, and another table.
+        """
+        options = self._options
+        is_told = ddl_triggers.state(self._connection).enabled
+        look = catalog_look.look(self._connection, options, known, unless="", before=before)
+        if not isinstance(look, Look):
+            return "a table is being altered"
+        found = differences(
+            known,
+            look,
+            wanted=chooser(options.include, options.exclude),
+            publication=options.publication,
+            reports_ddl=is_told,
+        )
+        left = [finding for finding in found if str(finding.table) not in inexact]
+        return "; ".join([*map(str, left), *since(before, look, known, inexact)])
+
+    # ---- verify
+    @contextmanager
+    def snapshot(
+        self, stop: Callable[[], bool], note: Callable[[str], None]
+    ) -> Iterator[SnapshotPoint | None]:
+        """Read under the snapshot of a temporary slot, which lives until it is imported."""
+        options = self._options
+        name = f"{options.slot[: _LONGEST_NAME - 16]}_verify_{secrets.token_hex(4)}"
+        at = reach(options.source)
+        with ExitStack() as stack:
+            asker = stack.enter_context(closing(catalog.connect(at)))
+            primary = stack.enter_context(closing(Primary(options.source, asker)))
+            with ReplicationConnection.open(at) as maker:
+                maker.begin_slot(name, options.plugin, temporary=True)
+                said = list[running.Blocker]()
+                while (made := primary.begun(maker, _LOOK)) is None:
+                    if stop():
+                        running.end_waiter(asker, maker.backend_pid)
+                        yield None
+                        return
+                    found = primary.blockers(maker.backend_pid)
+                    for blocker in found:
+                        if blocker not in said:
+                            note(f"the snapshot waits for {blocker}; {blocker.way_out}")
+                    said = found
+                reading, now = (
+                    stack.enter_context(ReplicationConnection.open(at, replication=False))
+                    for _ in range(2)
+                )
+                reading.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                reading.query(f"SET TRANSACTION SNAPSHOT {constant(made.snapshot or '')}")
+                reading.query("SET LOCAL idle_in_transaction_session_timeout = 0")
+            yield SnapshotPoint(int(made.consistent_point), reading, now)
