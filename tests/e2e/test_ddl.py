@@ -314,9 +314,11 @@ def test_the_topic_contains_no_text_of_users(addresses, topic_prefix, new_databa
 
 
 # Ours, and what is no object of theirs.
+REQUEST = "slot text, table_schema text, table_name text, asked_at timestamptz"
 OURS = (
     "CREATE SCHEMA IF NOT EXISTS gauss_cdc",
-    "CREATE TABLE gauss_cdc.snapshot_requests (number bigserial PRIMARY KEY, slot text)",
+    # `run` may read it meanwhile.
+    f"CREATE TABLE gauss_cdc.snapshot_requests (number bigserial PRIMARY KEY, {REQUEST})",
     "COMMENT ON PUBLICATION {publication} IS 'ours'; GRANT USAGE ON SCHEMA gauss_cdc TO PUBLIC",
     "CREATE TABLE part_4 PARTITION OF part FOR VALUES FROM (400) TO (500)",  # a trigger of ours
     "CREATE PUBLICATION another; DROP PUBLICATION another",
