@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, Final, Self, TypeVar
 
@@ -21,6 +21,7 @@ from producer.core.look import Before
 from producer.errors import CdcError, ConnectionLost, NotOurs, RegistryError
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
+from producer.options import Options
 from producer.sources import requests
 from producer.sources.base import SourceInspector, SourceStanding
 from producer.sources.kinds import SOURCES
@@ -175,7 +176,6 @@ class Endpoints:
         self._registry = Registry(config.registry.url, config.registry.client())
         self._reader: CutsReader | None = None
         self._ddl_reader: CutsReader | None = None
-        self._options = wiring.producer_options(config)
         self._kind = SOURCES[config.source.kind]
         self._source: SourceInspector | None = None
         self._inspector: Inspector | None = None
@@ -188,6 +188,11 @@ class Endpoints:
         self._stack.close()
 
     # ------------------------------------------------------------ source
+    @cached_property
+    def _options(self) -> Options:
+        """Asked for with the source: a dsn that is none hides neither Kafka nor the target."""
+        return wiring.producer_options(self._config)
+
     def source(self) -> SourceInspector:
         """What asks the source; it connects at the first question."""
         if self._source is None:

@@ -2,10 +2,19 @@
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from gauss_cdc.inspect.places import CutsStanding, Goal, ReplicationStatus, SourceStanding
+from gauss_cdc.config import load
+from gauss_cdc.inspect.places import (
+    CutsStanding,
+    Endpoints,
+    Goal,
+    ReplicationStatus,
+    SourceStanding,
+)
+from producer.errors import CdcError
 from schemas.control import LoadPhase
 from spark_consumers.model import Ledger
 
@@ -48,6 +57,19 @@ def test_an_epoch_that_loads_again_is_waited_for() -> None:
     ended = replace(loading, n=7, loads={"public.a": LoadPhase.END})
     assert not goal.is_reached(standing(ended, 6, epoch=2))
     assert goal.is_reached(standing(ended, 7, epoch=2))
+
+
+# ---------------------------------------------------------------- a source that cannot be asked
+def test_a_dsn_that_cannot_be_read_is_said_of_the_source_only(tmp_path: Path) -> None:
+    file = tmp_path / "gauss-cdc.toml"
+    file.write_text(
+        '[source]\ndsn = "host=127.0.0.1 nonsense"\n'
+        '[kafka]\nprefix = "bank"\n[kafka.client]\n"bootstrap.servers" = "127.0.0.1:1"\n'
+        '[registry]\nurl = "http://127.0.0.1:1"\n'
+    )
+
+    with Endpoints(load(file)) as places, pytest.raises(CdcError, match="dsn cannot be read"):
+        places.source()
 
 
 # ---------------------------------------------------------------- lag
