@@ -11,7 +11,7 @@
 --also applies the same topics with other settings, too: --also "without native" kafka.native=off
 
 The topics are filled first; `apply` is measured from the end of a warm-up of 25,000 rows, which
-starts Spark, to its last commit.  Beside it, in the same run:
+waits for a lock until Spark has started, to its last commit.  Beside it, in the same run:
 
     Spark reads    Kafka's floor on the JVM: the same topics by spark.read and from_avro, every
                    column of the new rows, into nothing; warm
@@ -33,12 +33,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
+import psycopg2
 from debezium import described_sink, jdbc_sink, prepare
 from report import Bars, Report, finish, number, parser, ratio
 from rig import (
@@ -76,6 +78,7 @@ WARM: Final = Table("w0")
 _WARM_ROWS: Final = 25_000  # more than the driver takes: Spark's executors work, too
 _LOOK: Final = 0.02
 _PATIENCE: Final = 1800.0
+_QUIET: Final = 2.0  # seconds in which a program that waits uses hardly any CPU
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,8 @@ def measure(
                 "spark": {"checkpoint": str(at.folder / own)},
             },
         )  # fmt: skip
-        out[title] = apply(one, warm, last)
+        with locked(target, WARM) as release:
+            out[title] = apply(one, warm, last, release)
         equal = compare_copy(source, target, tables)
         print(f"{title}: {equal:,} rows are equal after {done.total():,} changes")
     ask(source, "SELECT pg_drop_replication_slot(%s)", prefix)
@@ -211,7 +215,28 @@ def newest(config: Path) -> int:
         return cuts.seq
 
 
-def apply(config: Path, warm: int, last: int) -> Applied:
+@contextmanager
+def locked(url: str, table: Table) -> Iterator[Callable[[], None]]:
+    """Keep every writer of a table waiting until the function that is given is called."""
+    with closing(psycopg2.connect(url)) as connection:
+        with connection.cursor() as cursor:
+            cursor.execute(f"LOCK TABLE {table.name}")
+        yield connection.commit
+
+
+def wait_for_spark(leader: int) -> None:
+    """Wait until a program's JVM has started: nothing of it computes any more."""
+    end = time.monotonic() + _PATIENCE
+    while time.monotonic() < end:
+        before = session_cpu(leader)
+        time.sleep(_QUIET)
+        has_jvm = len(list(members(leader))) > 1
+        if has_jvm and session_cpu(leader) - before < _QUIET / 10:
+            return
+    raise SystemExit("Spark does not start")
+
+
+def apply(config: Path, warm: int, last: int, release: Callable[[], None]) -> Applied:
     """Apply, and measure from the first step behind the transaction `warm` to `last`."""
     log = config.with_suffix(".apply.log")
     command = (*GAUSS_CDC, "apply", "--config", str(config))
@@ -219,6 +244,8 @@ def apply(config: Path, warm: int, last: int) -> Applied:
     first = 0
     end = time.monotonic() + _PATIENCE
     with Endpoints(load(config)) as places, program(command, log) as child:
+        wait_for_spark(child.pid)
+        release()
         while True:
             ledger = places.target()
             seq = ledger.seq if ledger is not None else 0

@@ -8,12 +8,12 @@ sums and counts over three tables must fit together, or a transaction was seen i
 
     first load               by a driver of `gauss-cdc apply`
     large commit             `--rows` rows; the driver is killed (SIGKILL) during its job
-    take over                another driver continues; an executor of its is killed during its job
-    large update             a third of these rows in one commit, undisturbed
+    take over                another driver continues
+    large update             all these rows in one commit; an executor is killed during its job
 
 With `--submit` the second driver is one of `spark-submit --py-files`.  At the end source and target
 are compared, row by row.  The share is that of the second driver: rows that tasks of its jobs
-reported to have staged, by its log, out of all changes that were applied since it began.
+reported to have read, by its log, out of all changes that were applied since it began.
 """
 
 # ruff: noqa: INP001  a command, not a package
@@ -77,7 +77,7 @@ SELECT (SELECT coalesce(sum(balance), 0) FROM account),
     (SELECT count(*) FROM big),
     (SELECT coalesce(sum(amount), 0) FROM big)
 """
-_STAGED: Final = re.compile(r"executors staged (\d+) in \d+ tasks")
+_READ: Final = re.compile(r"tasks read ([\d,]+) records")
 _CONTENT: Final = "SELECT count(*), sum(hashtextextended(t::text, 0)) FROM {} t"
 
 
@@ -139,8 +139,8 @@ def play(at: Rig, cluster: SparkCluster, rows: int, *, submit: bool) -> Outcome:
         scene.load()
         with scene.busy():
             scene.commit_and_kill_the_driver()
-            scene.take_over_and_kill_an_executor(submit=submit)
-            scene.update()
+            scene.take_over(submit=submit)
+            scene.update_and_kill_an_executor()
         scene.compare()
     return scene.outcome
 
@@ -200,11 +200,11 @@ class _Scene:
         self.end_driver()
         self.outcome.kills.append("a driver during its job")
 
-    def take_over_and_kill_an_executor(self, *, submit: bool) -> None:
-        """Another driver continues, and one of its executors is killed during its job."""
+    def take_over(self, *, submit: bool) -> None:
+        """Another driver continues, and reads by itself until its Spark has started."""
         self._began = Figures.of(self._target)
         log = self._logs[1]
-        with self._timed("large commit, a driver's start and a killed executor included"):
+        with self._timed("large commit, a driver's start included"):
             packed = self._at.folder / "gauss-cdc.zip"
             self._start(
                 self._cluster.submit(
@@ -213,15 +213,17 @@ class _Scene:
                 if submit
                 else self._apply(self._second)
             )
-            self._until("a job of the second driver", lambda: bool(log.jobs()))
+            self._until("the large commit", lambda: Figures.of(self._target).big == self._rows)
+        self._until("Spark of the second driver", lambda: log.has_started)
+
+    def update_and_kill_an_executor(self) -> None:
+        """A large update, whose rows Spark's tasks read."""
+        jobs = len(self._logs[1].jobs())
+        with self._timed("large update, a killed executor included"):
+            self._commit(_TURN, self._turned, size=0)
+            self._until("a job for the update", lambda: len(self._logs[1].jobs()) > jobs)
             self._cluster.kill_executor()
             self.outcome.kills.append("an executor during a job")
-            self._until("the large commit", lambda: Figures.of(self._target).big == self._rows)
-
-    def update(self) -> None:
-        """A large update, undisturbed."""
-        with self._timed("large update"):
-            self._commit(_TURN, self._turned, size=0)
             self._until("the large update", self._is_turned)
 
     def compare(self) -> None:
@@ -229,10 +231,11 @@ class _Scene:
         self._until("the last transfers", self._is_equal)
         out, now, log = self.outcome, Figures.of(self._target), self._logs[1]
         small = (now.transfers - self._began.transfers) * 3  # each is three changes
-        out.large = now.big + self._turned
-        out.changes = small + out.large
+        out.large = self._turned
+        out.changes = small + now.big + self._turned
         said = self._log.read_text("utf-8", "replace")
-        out.by_executors, out.jobs = sum(map(int, _STAGED.findall(said))), log.jobs()
+        out.by_executors = sum(int(one.replace(",", "")) for one in _READ.findall(said))
+        out.jobs = log.jobs()
         self.end_driver()
         out.is_equal = all(
             ask(self._source, _CONTENT.format(table)) == ask(self._target, _CONTENT.format(table))
@@ -285,7 +288,7 @@ class _Scene:
     # ------------------------------------------------------------ the parts
     @property
     def _turned(self) -> int:
-        return self._rows // 6 * 2  # an even number: the sum stays 0
+        return self._rows // 2 * 2  # an even number: the sum stays 0
 
     def _commit(self, statement: str, value: int, *, size: int) -> None:
         """One transaction over all three tables."""

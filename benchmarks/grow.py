@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from apply import WARM, Applied, apply, newest, warm_up
+from apply import WARM, Applied, apply, locked, newest, warm_up
 from report import Lines, Report, finish, number, parser, ratio
 from rig import Rig, drop_slot, rig, unique, wal_end
 from workloads import Table, compare_copy, make_tables, one_of_each, turns
@@ -70,7 +70,8 @@ def applied(at: Rig, x: int, *, tables: int, size: int, rows: int) -> Point:
     done = turns(source, mine, size=size, rows=rows)
     at.drain(config, wal_end(source), url=source)
     drop_slot(source, name)
-    took = apply(config, warm, newest(config))
+    with locked(target, WARM) as release:
+        took = apply(config, warm, newest(config), release)
     equal = compare_copy(source, target, [*mine, WARM])
     print(f"{tables:,} tables, {size:,} rows a transaction: {equal:,} rows are equal")
     return Point(x, done.total(), took)

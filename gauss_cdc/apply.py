@@ -8,14 +8,13 @@ from contextlib import closing
 from typing import Final
 
 from gauss_cdc import target
-from gauss_cdc.backlog import Driven
 from gauss_cdc.config import Config
-from gauss_cdc.session import spark_session, starts_here
-from spark_consumers.ahead import ReadingThread
+from gauss_cdc.session import spark_session
+from spark_consumers.ahead import ALONE, ReadingThread, Several
 from spark_consumers.job import Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.lake_rows import FrameReader
-from spark_consumers.lanes import Lanes
+from spark_consumers.lanes import Lanes, Tasks
 from spark_consumers.run import Stop, run
 from spark_consumers.security import java_client
 from spark_consumers.stream import Checkpoint, SparkStream, Starting
@@ -46,7 +45,6 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
     )
     schema_of = registry_at(config.registry.url, config.registry.client())
     spark = Starting(lambda: spark_session(config))
-    is_driven = Driven(config, spark)
     native = config.kafka.native != "off"
     cuts = CutReader(client, prefix, schema_of, doubt=_DOUBT, on_alarm=alarm, native=native)
     with (
@@ -60,38 +58,36 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             source=prefix,
             client=spark_client,
             wait=(lambda _: stop(interval)) if pace.by_interval else cuts.wait,
-            behind=pace.behind if is_driven() and starts_here(config) else 0.0,
         )
         lanes: Lanes | FrameReader
+        several = ALONE
         if pace.takes_frames:
             setup = dataclasses.replace(setup, spark=stream.session)
             lanes = FrameReader(stream.session, rows, schema_of, source=prefix, client=spark_client)
         else:
-            lanes = Lanes(
-                stream.session,
-                rows,
+            tasks = Tasks(
+                lambda: stream.session() if spark.is_ready else None,
                 schema_of,
                 source=prefix,
                 client=client,
-                loader=kind.loader(setup) if kind.loader is not None else None,
-                is_driven=is_driven,
+                asked=setup.asked,
                 native=native,
                 sends_secrets=config.spark.executor_secrets == "sent",
                 stop=stop,
-                on_idle=_log.warning,
                 on_note=_log.info,
+                on_trouble=_log.warning,
             )
+            lanes = Lanes(rows, None if config.spark.backlog == "driver" else tasks, source=prefix)
+            several = Several(lanes.together, lanes.several)
         options = PassOptions(
             pace.few_rows,
             pace.many_rows,
-            pace.driver_rows if is_driven() and rows.is_native else 0,
             strict=config.target.strict and pace.by_commit,
             ddl_apart=pace.by_commit,
         )
         with closing(lanes):
             run(
                 kind.sink(setup), cuts, lanes, stream,
-                options=options, stop=stop, observer=observer, begin=begin,
-                spreads=lambda ids: spark.is_ready and lanes.spreads(ids),
+                options=options, stop=stop, observer=observer, begin=begin, several=several,
             )  # fmt: skip
     spark.stop()

@@ -289,17 +289,15 @@ class SparkSection(Section):
     checkpoint: Public = "state"
     """Checkpoint folder of the streaming query. The target's ledger decides, not the checkpoint."""
 
-    backlog: Literal["auto", "driver", "executors"] = "auto"
-    """Who takes what waits, loads included: the `driver`, in segments of up to 50,000 rows, or
-    `executors`, in large ones. `auto`: executors of a cluster, or of a machine with 8 cores and
-    more; on fewer cores the driver is several times faster. A single commit of more than 20,000
-    rows is theirs, unless the driver takes what waits and can hold its rows (64 MiB). All that
-    goes into a lake is theirs."""
+    backlog: Literal["auto", "driver"] = "auto"
+    """Who reads what waits, loads and large commits included: `auto`, Spark's tasks once Spark has
+    started; or the `driver`, where executors are not to be used. All that goes into a lake is the
+    executors'."""
 
     executor_secrets: Literal["sent", "own"] = "sent"
-    """How executors of a cluster get the passwords of target and Kafka: `sent` by Spark, as a file
-    of its own; or their `own`, in GAUSS_CDC_TARGET_PASSWORD and GAUSS_CDC_KAFKA_PASSWORD, which
-    win over sent ones, or in libpq's password file. In local mode they read a file of `apply`."""
+    """How executors of a cluster get the password of Kafka: `sent` by Spark, as a file of its own;
+    or their `own`, in GAUSS_CDC_KAFKA_PASSWORD, which wins over a sent one. In local mode they read
+    a file of `apply`."""
 
     options: Options = Field(default_factory=dict)
     """Further Spark settings, for instance `spark.jars`; those of `spark-submit` win. A name that

@@ -61,5 +61,5 @@ class LoadSection(Section):
     the limit there is what Kafka's client costs, not the source."""
 
     chunk_rows: Annotated[int, Field(ge=1)] = 16_000
-    """Rows of a chunk. Each is one Kafka transaction, and what `apply` can take at a time; it
-    stages more than 20,000 by executors. One of 16 MiB is closed in any case."""
+    """Rows of a chunk. Each is one Kafka transaction, and what `apply` can take at a time. One of
+    16 MiB is closed in any case."""

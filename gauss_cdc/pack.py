@@ -1,8 +1,8 @@
 """Our code as one zip for `spark-submit --py-files`.
 
 A wheel fails there: executors put the file itself on their path, and a wheel's
-layout is meant for installers.  Native packages of others (confluent-kafka, fastavro,
-psycopg2) belong in the Python environment of driver and executors.  Our own native modules
+layout is meant for installers.  Native packages of others (confluent-kafka and fastavro; psycopg2
+for the driver) belong in the Python environment of driver and executors.  Our own native modules
 are in the zip where they were built; they fit every Python of this machine's platform.
 """
 

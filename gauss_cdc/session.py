@@ -73,11 +73,6 @@ def spark_session(config: Config) -> SparkSession:
         ) from error
 
 
-def starts_here(config: Config) -> bool:
-    """Say whether the start of a JVM of ours is still to take this machine's cores."""
-    return _is_to_launch() and jvm.names_local(config.spark.master)
-
-
 def _is_to_launch() -> bool:
     """Say whether nobody has started a JVM: not we before, nor `spark-submit`."""
     return _SUBMITTED not in os.environ and not jvm.is_launched()

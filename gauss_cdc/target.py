@@ -39,10 +39,7 @@ def setup(config: Config) -> Setup:
     if (client := _CLIENTS.get(kind_of(config).client)) is None:
         return made  # it brings its own
     arguments = wiring.target_arguments(config)
-    made = replace(made, host=arguments.host, connect=partial(client.connect, arguments))
-    if kind_of(config).loader is not None:
-        made = replace(made, login=arguments.libpq())
-    return made
+    return replace(made, host=arguments.host, connect=partial(client.connect, arguments))
 
 
 def kind_of(config: Config) -> Kind:

@@ -1,14 +1,12 @@
-"""Reading ahead: the next segments come near the target while it applies one.
+"""Reading ahead: the next segments are read while the target applies one.
 
     plan -> batch -> read -> stage -> (segment, rows, staged), one by one
 
-A batch is one segment, or several commits of `strict` that are read at once and applied one by
-one.  One batch is read ahead, and only if it and the one under way are small enough to be held
-together; a larger one is read in its turn.  What executors bring is staged ahead, too, except
-while tables are altered: what a staging place is like depends on its table.  Rows that the driver
-holds are staged in their turn.  What a reading raises is raised in its turn.  Only what follows
-the segment under way is read: who gives up the plan gives up what was read, and the sink removes
-what was staged when it is next asked for the ledger.
+A batch is one segment, several commits of `strict` that are read at once and applied one by one,
+or several large segments that Spark's tasks read at once.  One batch is read ahead, and only if it
+and the one under way are small enough to be held together; a larger one is read in its turn.  What
+a reading raises is raised in its turn.  Only what follows the segment under way is read: who gives
+up the plan gives up what was read.
 
 The plan, what reads and what stages are used by one call at a time.
 """
@@ -21,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from schemas.control import Commits, LoadPhase, SchemaChange
+from schemas.control import Commits, SchemaChange
 from schemas.tables import TableId
 from spark_consumers.errors import ApplyError
 from spark_consumers.model import Change, Rows, Segment
@@ -30,6 +28,7 @@ from spark_consumers.sizes import Sizes
 
 ReadRows: TypeAlias = Callable[[Segment], Any]
 Stage: TypeAlias = Callable[[Segment, Any], Any]
+Together: TypeAlias = Callable[[Segment], int]
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -37,12 +36,28 @@ T_co = TypeVar("T_co", covariant=True)
 _LATER: Final = object()  # in place of what is done in its turn
 
 
+def by_itself(_: Segment) -> int:
+    """`Together` without tasks of Spark."""
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Several:
+    """How tasks of Spark read several segments at once."""
+
+    together: Together = by_itself  # segments like this one in a batch; 0: it is not for tasks
+    read: Callable[[Sequence[Segment]], Sequence[Any]] = tuple  # None: it is read in its turn
+
+
+ALONE: Final = Several()
+
+
 class Ready(NamedTuple):
     """A segment that can be applied."""
 
     segment: Segment
     rows: Any = _LATER
-    staged: Any = _LATER
+    staged: Any = None
 
 
 class Promise(Protocol[T_co]):
@@ -102,7 +117,7 @@ class _Threaded(Generic[T]):
 
 
 class Ahead:
-    """The segments of a plan with their rows, staged."""
+    """The segments of a plan with their rows."""
 
     def __init__(
         self,
@@ -113,15 +128,17 @@ class Ahead:
         *,
         sizes: Sizes,
         together: int,
+        several: Several = ALONE,
     ) -> None:
         """`sizes` says what may be held, that under way included, and learns of what was read.
 
         `together`: as many rows of commits that are applied one by one are read at once.
         """
-        self._batches, self._reader, self._stage = _batches(plan, together), read, stage
+        self._several = several
+        self._batches = _batches(plan, together, self._together)
+        self._reader, self._stage = read, stage
         self._begin, self._sizes = begin, sizes
         self._held = 0  # rows of the batch under way
-        self._alters = False  # the batch under way changes tables
         self._is_over = False
         self._ready: deque[Ready] = deque()
         self._coming: Promise[Sequence[Ready]] | None = None
@@ -135,15 +152,13 @@ class Ahead:
             if not self._ready:
                 self._is_over = True
                 return None
-            self._held = sum(map(_weight, self._ready))
-            self._alters = any(_alters(one.segment) for one in self._ready)
+            self._held = sum(map(self._weight, self._ready))
         step = self._ready.popleft()
         if step.rows is _LATER:
             step = step._replace(rows=self._read(step.segment))
-            self._held = _weight(step)
-        if step.staged is _LATER:
-            step = step._replace(staged=self._stage(step.segment, step.rows))
-        if self._coming is None and not (self._ready and self._ready[-1].rows is _LATER):
+            self._held = self._weight(step) + sum(map(self._weight, self._ready))
+        step = step._replace(staged=self._stage(step.segment, step.rows))
+        if self._coming is None and all(one.rows is not _LATER for one in self._ready):
             self._coming = self._begin(self._take)
         return step
 
@@ -153,30 +168,43 @@ class Ahead:
         if self._coming is not None:
             self._coming.abandon()
 
+    def _together(self, segment: Segment) -> int:
+        most = self._several.together(segment)
+        return min(most, self._sizes.together(segment.rows)) if most else 0
+
     def _read(self, segment: Segment) -> Any:
         rows = self._reader(segment)
-        if isinstance(rows, Rows):
-            self._sizes.learn(rows)
+        self._learn(rows)
         return rows
 
-    def _brought(self, segment: Segment) -> Ready:
-        """Read a segment, and stage what executors bring, if that may be now."""
-        rows = self._read(segment)
-        if isinstance(rows, Rows) or self._alters or self._is_over:
-            return Ready(segment, rows)
-        return Ready(segment, rows, self._stage(segment, rows))
+    def _learn(self, rows: Any) -> None:
+        if isinstance(rows, Rows):
+            self._sizes.learn(rows)
 
     def _take(self) -> Sequence[Ready]:
         """Read the next batch, or leave it for its turn where it is too large to be held yet."""
         steps = next(self._batches, ())
-        if self._is_over:
+        if self._is_over or not steps:
             return ()
         coming = sum(step.rows for step in steps)
         tables = max((len(step.schema_ids) for step in steps), default=0)
-        if self._held and not self._sizes.may_be_held(self._held + coming, tables):
+        by_tasks = self._together(steps[0]) > 0
+        if self._held and not (
+            self._sizes.fit(self._held + coming)
+            if by_tasks
+            else self._sizes.may_be_held(self._held + coming, tables)
+        ):
             return [*map(Ready, steps)]
+        if by_tasks:
+            found = self._several.read(steps)
+            for rows in found:
+                self._learn(rows)
+            return [
+                Ready(step, _LATER if rows is None else rows)
+                for step, rows in zip(steps, found, strict=True)
+            ]
         if len(steps) < 2:
-            return [*map(self._brought, steps)]
+            return [Ready(step, self._read(step)) for step in steps]
         try:
             rows = self._read(joined(steps))
         except ApplyError:  # of one of them, which is the one to raise it
@@ -185,22 +213,36 @@ class Ahead:
             return [*map(Ready, steps)]
         return list(_apart(steps, rows))
 
+    def _weight(self, step: Ready) -> int:
+        """How many rows are held of a segment; nothing is held beside one that is read in parts."""
+        if step.rows is _LATER:
+            return 0
+        return step.segment.rows if isinstance(step.rows, Rows) else self._sizes.everything
 
-def _batches(plan: Iterable[Segment], together: int) -> Iterator[Sequence[Segment]]:
-    """Put commits that are small together; everything else is alone."""
+
+def _batches(
+    plan: Iterable[Segment], together: int, by_tasks: Together
+) -> Iterator[Sequence[Segment]]:
+    """Put commits that are small together, and large segments; everything else is alone."""
     batch: list[Segment] = []
-    rows = 0
+    rows = most = 0
     try:
         for segment in plan:
-            is_small = isinstance(segment.cut, Commits) and segment.rows < together
-            if batch and (not is_small or rows + segment.rows > together):
+            tasks = by_tasks(segment)
+            is_small = not tasks and isinstance(segment.cut, Commits) and segment.rows < together
+            if batch and not (
+                (is_small and not most and rows + segment.rows <= together)
+                or (tasks and len(batch) < min(most, tasks))
+            ):
                 yield batch
-                batch, rows = [], 0
+                batch, rows, most = [], 0, 0
             batch.append(segment)
             rows += segment.rows
-            if not is_small:
+            if tasks:
+                most = tasks if most == 0 else min(most, tasks)
+            if not is_small and len(batch) >= most:
                 yield batch
-                batch, rows = [], 0
+                batch, rows, most = [], 0, 0
     except ApplyError:  # comes behind what was planned before
         if batch:
             yield batch
@@ -221,13 +263,3 @@ def _apart(steps: Sequence[Segment], rows: Rows) -> Iterator[Ready]:
         ddl[step_of[one.seq]].append(one)
     for step, own, own_ddl in zip(steps, changes, ddl, strict=True):
         yield Ready(step, Rows(own, own_ddl))
-
-
-def _weight(step: Ready) -> int:
-    """How many rows the driver holds of a segment."""
-    return step.segment.rows if isinstance(step.rows, Rows) else 0
-
-
-def _alters(segment: Segment) -> bool:
-    """Say whether a segment makes tables or changes their columns."""
-    return segment.is_barrier or any(load.phase is LoadPhase.BEGIN for load in segment.loads)

@@ -69,7 +69,6 @@ class _Prepared:
 
     ddl: tuple[SchemaChange, ...] = ()
     is_committed: bool = True
-    driver_rows: int = 0  # the function's frames are read by executors
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +195,7 @@ def for_each_commit_group(
             return _Prepared()
         is_committed = driver.prepare(segment)
         ddl = tuple(driver.read_ddl(segment, is_committed=is_committed))
-        return _Prepared(ddl, is_committed, len(ddl))
+        return _Prepared(ddl, is_committed)
 
     def asked(seconds: float = 0, /) -> bool:
         return event.wait(seconds) if seconds else event.is_set()

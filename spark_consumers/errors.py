@@ -99,6 +99,12 @@ class Superseded(LedgerError):
     verdict = Verdict.RETRY
 
 
+class RowsUnfit(LedgerError):
+    """A task of Spark made last states for a table that is another one now: rows are read again."""
+
+    verdict = Verdict.RETRY
+
+
 class Fenced(LedgerError):
     """Another applier of this source took over the target."""
 

@@ -1,9 +1,10 @@
-"""What an executor does of a large segment: its share of the offsets -> the sink's staging places.
+"""What a task of Spark does of what waits: exact offsets -> rows, counted, or their last states.
 
-A task reads as the driver does (`kafka/ranges`, `Content`), part by part: a part is as large as
-its predecessor's weight allows, and the next one is fetched while the target takes it.  The reader
-stays with the worker for the next task; it ends when that logs in otherwise, or after an error.
-No secret is in what travels here: closures stand in Spark's task descriptions.
+A task reads as the driver does (`kafka/ranges`, `Content`): whole commits, which it checks against
+their cut, or a part of a large one.  The target's login stays with the driver, and Spark brings the
+rows there: only those of tasks that succeeded.  The reader stays with the worker for the next task;
+it ends when that logs in otherwise, or after an error.  No secret is in what travels here: closures
+stand in Spark's task descriptions.
 """
 
 from __future__ import annotations
@@ -14,40 +15,32 @@ import os
 import sys
 import time
 import zipimport
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confluent_kafka import Consumer
 
 from schemas.control import Range
 from schemas.topics import Topics
-from spark_consumers.errors import ApplyError, StreamError
+from spark_consumers.complete import Promised, check_complete, sums_of
+from spark_consumers.errors import ApplyError, Incomplete
 from spark_consumers.kafka.cluster import Cluster
 from spark_consumers.kafka.content import Content, Decoders
-from spark_consumers.kafka.ranges import Fetch, choose, count, ends, taken
-from spark_consumers.model import Change
+from spark_consumers.kafka.ranges import Fetch, Place, choose, count, divided, ends
+from spark_consumers.model import Asked, Rows
+from spark_consumers.native import is_packed
 from spark_consumers.security import with_secrets
 
-if TYPE_CHECKING:
-    from spark_consumers.sinks.base import StagingTask
-
-# What an executor may have of its own, by what it logs in at, and under which setting.
+# What an executor may have of its own, and under which setting.
 _VARIABLES: Final = {
-    "target": {
-        "password": "GAUSS_CDC_TARGET_PASSWORD",
-        "sslpassword": "GAUSS_CDC_TARGET_SSL_PASSWORD",
-    },
-    "kafka": {
-        "sasl.password": "GAUSS_CDC_KAFKA_PASSWORD",
-        "sasl.oauthbearer.client.secret": "GAUSS_CDC_KAFKA_CLIENT_SECRET",
-        "ssl.key.password": "GAUSS_CDC_KAFKA_SSL_PASSWORD",
-    },
+    "sasl.password": "GAUSS_CDC_KAFKA_PASSWORD",
+    "sasl.oauthbearer.client.secret": "GAUSS_CDC_KAFKA_CLIENT_SECRET",
+    "ssl.key.password": "GAUSS_CDC_KAFKA_SSL_PASSWORD",
 }
-_FIRST: Final = 100  # records of a task's first part: nobody knows yet what they weigh
-_GROWTH: Final = 4
-_PART_BYTES: Final = 16 << 20  # of a part; librdkafka holds as much of what comes next
+_PART: Final = 10_000  # records after which rows are weighed
+_MOST_BYTES: Final = 64 << 20  # of a task's rows; the driver reads more in parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +52,22 @@ class SecretFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What a task reads at once."""
+
+    ranges: Sequence[Range]
+    promise: Promised
+    is_part: bool = False  # of the one commit that the promise is of
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What each task needs besides its share; it travels to the executors."""
 
-    task: StagingTask
-    stages: Sequence[str]
-    places: Mapping[tuple[str, int], int]  # topic and schema id -> number of the stage
     schemas: Mapping[int, dict[str, Any]]
     source: str
     client: Mapping[str, Any] = field(repr=False)  # of librdkafka, without secrets
-    is_committed: bool = True  # how the ranges may be read
+    asked: Asked = field(default_factory=dict)  # what becomes last states at once
     secrets: SecretFile | None = None  # None: the executor's own
     native: bool = True
 
@@ -77,38 +76,54 @@ class Job:
 class Done:
     """What a task did."""
 
-    task: int  # the number of the attempt, under which its rows are
-    records: int = 0
-    refused: str | None = None  # by the target, as `StagingTask.load` says it
+    rows: Rows | None = None  # None: too large to be held
+    sums: tuple[int, int] | None = None  # of a part, as `complete.Sums` takes it
     error: ApplyError | None = None  # why the share could not be read
 
 
-def copy_ranges(job: Job, share: Sequence[Range]) -> Done:
-    """Read and stage one task's share, all or nothing."""
-    from pyspark import TaskContext  # noqa: PLC0415  on executors
-
-    context = TaskContext.get()
-    attempt = context.taskAttemptId() if context is not None else 0
-    done = stage(job, share, attempt)
+def read_shares(job: Job, shares: Sequence[Share]) -> Sequence[Done]:
+    """Read one task's shares, which follow each other in Kafka."""
+    decoders = Decoders(Topics(job.source), job.schemas.__getitem__, native=job.native)
+    stable = ends(r for share in shares for r in share.ranges)  # it is not read further
+    done = [bring(job, share, decoders, stable) for share in shares]
     spare_next_task()
     return done
 
 
-def stage(job: Job, share: Sequence[Range], attempt: int) -> Done:
-    """Do the same under the number of an attempt."""
-    given = secrets(job.secrets)
-    client = with_secrets(job.client, given["kafka"])
-    records = TaskRecords(job, _KEPT.reader(client, job.source, native=job.native))
+def bring(job: Job, share: Share, decoders: Decoders, stable: Mapping[Place, int]) -> Done:
+    """Read a share, check it, and keep of its rows what the driver will ask for."""
+    fetch = _KEPT.reader(with_secrets(job.client, secrets(job.secrets)), job.source, job.native)
+    content = Content(decoders)
     is_done = False
     try:
-        refused = job.task.load(job.stages, attempt, records.staged(share), given["target"])
-        is_done = refused is None
-        return Done(attempt, records.count, refused)
+        for part in divided(sorted(share.ranges), _PART):
+            fetch(part, content, is_committed=True, stable=stable)
+            if content.held() > _MOST_BYTES:
+                return Done()
+        rows = content.all()
+        done = _checked(rows, share)
+        is_done = True
     except ApplyError as error:  # Spark would try again where the driver knows better
-        return Done(attempt, error=error)
+        return Done(error=error)
     finally:
         if not is_done:  # its partitions are being fetched
             _KEPT.close()
+    is_load = share.promise.loaded is not None
+    for table, changes in rows.changes.items():
+        if is_packed(changes) and (asked := job.asked.get((table, changes.columns, is_load))):
+            changes.settle(*asked)
+    return done
+
+
+def _checked(rows: Rows, share: Share) -> Done:
+    rows.are_of_tasks = True
+    if not share.is_part:
+        check_complete(share.promise, rows)
+        return Done(rows)
+    sums = sums_of(rows, share.promise.commit_rows.first)
+    if sums is None or sums[0] != count(share.ranges):
+        raise Incomplete("a part of a commit holds something else", n=share.promise.n)
+    return Done(rows, sums)
 
 
 def spare_next_task() -> None:
@@ -125,9 +140,9 @@ def spare_next_task() -> None:
             del sys.path_importer_cache[path]
 
 
-def secrets(file: SecretFile | None) -> dict[str, dict[str, str]]:
-    """What this task logs in with, by kind: the executor's environment decides, then the file."""
-    found: Mapping[str, Mapping[str, str]] = {}
+def secrets(file: SecretFile | None) -> dict[str, str]:
+    """What this task logs in with: the executor's environment decides, then the file."""
+    found: Mapping[str, str] = {}
     if file is not None:
         path = Path(file.path)
         if file.is_sent:
@@ -136,13 +151,8 @@ def secrets(file: SecretFile | None) -> dict[str, dict[str, str]]:
             path = Path(SparkFiles.get(file.path))
             path.chmod(0o600)  # Spark gives its copies the rights of programs
         found = json.loads(path.read_text("utf-8"))
-    return {
-        kind: {
-            **found.get(kind, {}),
-            **{name: os.environ[v] for name, v in variables.items() if os.environ.get(v)},
-        }
-        for kind, variables in _VARIABLES.items()
-    }
+    own = {name: os.environ[v] for name, v in _VARIABLES.items() if os.environ.get(v)}
+    return {**found, **own}
 
 
 class _Kept:
@@ -152,7 +162,7 @@ class _Kept:
         self._fetch: Fetch | None = None
         self._made_for: tuple[object, ...] = ()
 
-    def reader(self, client: Mapping[str, Any], source: str, *, native: bool) -> Fetch:
+    def reader(self, client: Mapping[str, Any], source: str, native: bool) -> Fetch:  # noqa: FBT001
         made_for = (dict(client), source, native)
         if self._fetch is None or self._made_for != made_for:
             self.close()
@@ -170,29 +180,3 @@ class _Kept:
 
 
 _KEPT: Final = _Kept()
-
-
-class TaskRecords:
-    """A task's records, counted and decoded."""
-
-    def __init__(self, job: Job, fetch: Fetch) -> None:
-        self._job, self._fetch = job, fetch
-        self._decoders = Decoders(Topics(job.source), job.schemas.__getitem__, native=job.native)
-        self.count = 0
-
-    def staged(self, share: Sequence[Range]) -> Iterator[tuple[int, Sequence[Change]]]:
-        """(Number of the staging place, some changes for it), until all rows are there."""
-        job, share, most = self._job, sorted(share), _FIRST
-        stable = ends(share)  # up to there it is worth reading ahead
-        while part := taken(share, self.count, most):
-            content = Content(self._decoders)
-            self._fetch(part, content, is_committed=job.is_committed, stable=stable)
-            for topic, schema_id, rows in content.by_schema():
-                if (place := job.places.get((topic, schema_id))) is None:
-                    raise StreamError(
-                        "a row's schema is not named by its cut", topic=topic, schema=schema_id
-                    )
-                yield place, rows
-            read = count(part)
-            self.count += read
-            most = min(_GROWTH * read, max(1, _PART_BYTES * read // (content.held() or 1)))

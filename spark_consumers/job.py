@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from schemas.control import Cut, Start, State
 from schemas.errors import Verdict
-from spark_consumers.ahead import Ahead, Begin, InTurn, ReadRows
+from spark_consumers.ahead import ALONE, Ahead, Begin, InTurn, ReadRows, Several
 from spark_consumers.errors import ApplyError, Fenced, Incomplete, RowMissing
 from spark_consumers.ledger import LACKS_ROW, remarked, starts_anew, state_of, stated
-from spark_consumers.model import Ledger, Rows, Segment
+from spark_consumers.model import Ledger, Segment, task_rows
 from spark_consumers.segments import segments
-from spark_consumers.sinks.base import Bulk, Sink
-from spark_consumers.sizes import Sizes, Spreads, nowhere
+from spark_consumers.sinks.base import Sink
+from spark_consumers.sizes import Sizes
 
 ReadCuts: TypeAlias = Callable[[Ledger], Iterable[tuple[int, Cut]]]
 
@@ -30,8 +30,7 @@ class PassOptions:
     """How segments are cut, and how often a pass is tried."""
 
     max_rows: int = 5_000
-    most_rows: int = 0  # where much waits, and executors take it; 0: always `max_rows`
-    driver_rows: int = 0  # where much waits, and the driver takes it; 0: 2 x `max_rows`
+    many_rows: int = 0  # of a segment where much waits; 0: always `max_rows`
     strict: bool = False  # one source transaction = one target transaction
     ddl_apart: bool = True  # a commit with schema changes is a step of its own
     attempts: int = 5  # passes without progress before a RETRY error is raised
@@ -47,7 +46,7 @@ class AppliedStep:
     steps: int
     commits: int
     rows: int
-    driver_rows: int  # of `rows`, those that the driver held; executors brought the others
+    driver_rows: int  # of `rows`, those that the driver read; Spark's tasks read the others
 
 
 class Observer:
@@ -100,17 +99,15 @@ class Applier:
         observer: Observer = SILENT,
         pause: Callable[[int], None] = _at_once,
         begin: Begin = InTurn,
-        spreads: Spreads = nowhere,
+        several: Several = ALONE,
     ) -> None:
         """`pause(attempt)` waits before a pass is tried again; by default it does not.
 
-        `begin`: what comes next is read by it, while the target applies.  `spreads` says what
-        executors can take at this moment.
+        `begin`: what comes next is read by it, while the target applies.  `several`: how tasks of
+        Spark read what waits.
         """
-        self._begin = begin
-        self._sizes = Sizes(
-            options.max_rows, options.most_rows, driver=options.driver_rows, spreads=spreads
-        )
+        self._begin, self._several = begin, several
+        self._sizes = Sizes(options.max_rows, options.many_rows)
         self._read_cuts, self._read_rows, self._sink = read_cuts, read_rows, sink
         self._options = options
         self._observer, self._pause = observer, pause
@@ -252,6 +249,7 @@ class Applier:
             self._begin,
             sizes=self._sizes,
             together=min(options.together, options.max_rows),
+            several=self._several,
         )
         with closing(ahead):
             while not stop():
@@ -267,11 +265,11 @@ class Applier:
                     return True  # the step learned of a loss: later ledgers must carry it
         return False
 
-    def _count(self, segment: Segment, rows: Rows | Bulk) -> None:
+    def _count(self, segment: Segment, rows: Any) -> None:
         self.steps += 1
         self.commits += len(segment.commit_rows)
         self.rows += segment.rows
-        self.driver_rows += rows.driver_rows if not isinstance(rows, Rows) else segment.rows
+        self.driver_rows += segment.rows - task_rows(segment, rows)
         if self._ledger is not None:
             self._observer.on_progress(
                 AppliedStep(

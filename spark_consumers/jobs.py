@@ -27,9 +27,9 @@ R = TypeVar("R")
 
 _LOOK: Final = 0.2  # seconds between two looks at `stop`
 _IDLE: Final = 15.0  # seconds without a task: the master has none, or others have its cores
-_AGAIN: Final = 60.0  # seconds until that is said again
 _UNTAKEN: Final = (
-    "no executor takes the job; are all cores of the cluster in use, or its workers gone?"
+    f"no executor took the job for {_IDLE:.0f} s; are all cores of the cluster in use, or its "
+    "workers gone?"
 )
 
 
@@ -40,62 +40,69 @@ def run_job(
     *,
     description: str,
     stop: Callable[[], bool],
-    on_idle: Callable[[str], None] = lambda _: None,
 ) -> list[R]:
     """Do each piece of work in a task, under a description; cancelled when `stop` says so.
 
-    `on_idle` takes a line about a job that gets no core: Spark waits for one for ever.
+    Raises Untaken where no executor takes it for some time: Spark would wait for one for ever.
     """
     tag, done = f"gauss-cdc-{uuid.uuid4().hex}", threading.Event()
+    is_untaken = False
 
     def watch() -> None:
+        nonlocal is_untaken
         idle = Idle(lambda: jvm.has_tasks(spark, tag))
         while not done.wait(_LOOK):
             with suppress(*jvm.GONE_ERRORS):  # which the job raises as well
                 if stop():
                     jvm.cancel_jobs(spark, tag)  # again: it may come before the job has begun
-                elif idle.is_to_be_said():
-                    on_idle(f"{description}: {_UNTAKEN}")
+                elif idle.is_over():
+                    is_untaken = True
+                    jvm.cancel_jobs(spark, tag)
 
     watcher = threading.Thread(target=watch, name="a job's stop", daemon=True)
     with jvm.described(spark, description, tag):
         watcher.start()
         try:
             return jvm.tasks(spark, work, do)
+        except jvm.SPARK_ERRORS as error:
+            if is_untaken:
+                raise Untaken(_UNTAKEN) from error
+            raise
         finally:
             done.set()
             watcher.join()
 
 
+class Untaken(Exception):
+    """No executor takes a job."""
+
+
 class Idle:
-    """Says when it is time to say that a job has no task."""
+    """Says when a job had no task for too long."""
 
     def __init__(
         self, has_tasks: Callable[[], bool], now: Callable[[], float] = time.monotonic
     ) -> None:
         self._has_tasks, self._now = has_tasks, now
-        self._said_at, self._next = now() + _IDLE, now() + _IDLE / 3
+        self._over_at, self._next = now() + _IDLE, now() + _IDLE / 3
 
-    def is_to_be_said(self) -> bool:
+    def is_over(self) -> bool:
         """Look now and then; a task that was seen begins the time anew."""
         now = self._now()
         if now < self._next:
             return False
         self._next = now + _IDLE / 3
         if self._has_tasks():
-            self._said_at = now + _IDLE
-        elif now >= self._said_at:
-            self._said_at = now + _AGAIN
-            return True
-        return False
+            self._over_at = now + _IDLE
+        return now >= self._over_at
 
 
 class Secrets:
     """A file of secrets for tasks: of this machine, or sent by Spark to where its tasks run."""
 
-    def __init__(self, secrets: Mapping[str, Mapping[str, str]], *, are_sent: bool = True) -> None:
-        """`secrets` by what they log in at; `are_sent`: executors of a cluster get them."""
-        self._secrets = {kind: dict(some) for kind, some in secrets.items() if some}
+    def __init__(self, secrets: Mapping[str, str], *, are_sent: bool = True) -> None:
+        """`secrets` by their settings; `are_sent`: executors of a cluster get them."""
+        self._secrets = dict(secrets)
         self._are_sent = are_sent
         self._folder: Path | None = None
         self._given: tuple[str, SecretFile] | None = None  # application, file

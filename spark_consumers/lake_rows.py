@@ -82,10 +82,6 @@ class FrameReader:
             frames[table] = TableFrames(read, schemas, is_apart=table in altered, hold=held.append)
         return FrameRows(ddl, frames, held)
 
-    def spreads(self, _: Any) -> bool:
-        """Say that executors take all rows."""
-        return True
-
     def close(self) -> None:
         """Frames are let go of by their step."""
 
@@ -132,8 +128,6 @@ class TableFrames:
 
 class FrameRows:
     """Implements `lakes.core.SegmentContent`."""
-
-    driver_rows = 0  # executors hold them all
 
     def __init__(
         self,

@@ -1,49 +1,46 @@
-"""Which way a segment's rows go: over the driver, or by Spark's executors.
+"""Which way rows go: read by the driver, or by Spark's tasks.
 
-    to `driver_rows`   the driver's consumer: some milliseconds, no Spark job; more of
-                       many tables (`sizes.py`)
-    above              a Spark job: each task reads its share of the exact offsets,
-                       decodes it and stages it near the target by the sink's loader;
-                       the driver holds none of it
+    what keeps up              the driver's consumer: some milliseconds, no Spark job
+    what waits                 a job reads several segments at once: each task reads, checks and
+                               compacts one, and the driver applies them in their order
+    a commit that is too       in parts, inside one step of the target: by tasks where only the
+    large to be held           order of each table matters, by the driver in commit order else
 
-Where executors bring no cores of their own (`brings_cores`), the driver takes what waits, and
-tries a larger commit, too, until its rows weigh more than the driver may hold.
-
-A job alone takes longer than the driver needs for some thousand rows (measured:
-2,000 rows 4 ms against 132 ms), so there is nothing between the two lanes.
-
-A task's rows count only if the task succeeded: it stages all or nothing, under its
-attempt's number, and the numbers that came back say which rows are meant.
+A job alone takes longer than the driver needs for some thousand rows (measured: 2,000 rows 4 ms
+against 132 ms).  Tasks are a help, never a condition: what they cannot do now, the driver does, and
+a line says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.control import Range, SchemaChange
 from schemas.topics import Topics
-from spark_consumers.decode import RowDecoder
-from spark_consumers.errors import Incomplete, StreamError, TargetDown
-from spark_consumers.executors import Job, copy_ranges
-from spark_consumers.jobs import Secrets, run_job
-from spark_consumers.jvm import SPARK_ERRORS, cores
+from spark_consumers.complete import Promised, Sums, ordinals, promised, sums_of
+from spark_consumers.errors import Incomplete
+from spark_consumers.executors import Done, Job, Share, read_shares
+from spark_consumers.jobs import Secrets, Untaken, run_job
+from spark_consumers.jvm import GONE_ERRORS, cores, reason
+from spark_consumers.kafka.parts import PART_BYTES, PartsInOrder, in_turn
 from spark_consumers.kafka.ranges import count, divided
 from spark_consumers.kafka.read import RangeReader, SchemaOf
-from spark_consumers.model import Rows, Segment
+from spark_consumers.model import Asked, Rows, Segment, joined_ids
 from spark_consumers.security import portable
-from spark_consumers.sinks.base import StagedShape, StagingLoader
-from spark_consumers.sizes import DRIVER_BYTES, driven
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LEAST: Final = 10_000  # rows of a share; less is not worth a connection to the target
-_MOST: Final = 1_000_000
-_FEW_CORES: Final = 8  # of one machine, on which the driver's lane is the faster one
-_TRIED: Final = 500_000  # rows that may weigh less than the driver may hold
+_DRIVER_ROWS: Final = 20_000  # of a segment, which the driver has read before a job has begun
+_PART_ROWS: Final = 50_000  # of a large commit, for one task
+_MOST_TASKS: Final = 8  # of a job: more rows would wait at the driver for the target
+_EACH: Final = 2  # shares of a task: broker and library send more than each of them has
+_PAUSE: Final = 60.0  # seconds without jobs, after one that failed
 
 
 def _never() -> bool:
@@ -54,193 +51,233 @@ def _ignore(_: str) -> None:
     return None
 
 
-def shares(ranges: Sequence[Range], cores: int) -> list[Sequence[Range]]:
-    """Divide ranges evenly among as many tasks as run at once; among fewer where these were small.
-
-    Many tasks where there is much: what an executor loses is read again.
-
-    >>> [len(shares([Range("t", 0, 0, rows)], 4)) for rows in (5_000, 25_000, 100_000, 9_000_000)]
-    [1, 3, 4, 9]
-    """
-    rows = count(ranges)
-    tasks = max(min(cores, -(-rows // _LEAST)), -(-rows // _MOST), 1)
-    return list(divided(sorted(ranges), max(1, -(-rows // tasks))))
-
-
-def brings_cores(tasks: int, *, local: bool) -> bool:
-    """Say whether executors that run so many tasks at once can outrun the driver.
-
-    What they bring is staged at the target, and written once more there; the driver's lane
-    keeps two or three cores busy, the target's among them (docs/performance.md).
-
-    >>> brings_cores(2, local=True), brings_cores(16, local=True), brings_cores(2, local=False)
-    (False, True, True)
-    """
-    return not local or tasks >= _FEW_CORES
-
-
-class Lanes:
-    """Reads a segment's rows: `Rows` of the driver, or a `SparkBulk`."""
+class Tasks:
+    """Jobs of Spark that read, and what is to be known of them."""
 
     def __init__(
         self,
-        spark: Callable[[], SparkSession],
-        driver: RangeReader,
+        spark: Callable[[], SparkSession | None],
         schema_of: SchemaOf,
         *,
         source: str,
         client: Mapping[str, Any],
-        loader: StagingLoader | None,
-        driver_rows: int = 20_000,
-        is_driven: Callable[[], bool] = _never,
+        asked: Asked,
         native: bool = True,
         sends_secrets: bool = True,
         stop: Callable[[], bool] = _never,
-        on_idle: Callable[[str], None] = _ignore,
         on_note: Callable[[str], None] = _ignore,
+        on_trouble: Callable[[str], None] = _ignore,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`loader` is the sink's half on executors; without it all rows take the driver.
+        """`spark` gives the session, or None where the driver is to do without now.
 
-        `is_driven` says whether the driver is the faster one, at this moment.
-        `native`: executors may use the native part.  `sends_secrets`: executors of a cluster get
-        what they log in with from here; else they have it.  `stop` cancels a job that runs.
-        `on_idle` takes a line about one that gets no core, `on_note` one about what a job did.
+        `asked`: what the sink asked of rows before, so that tasks do it.  `native`: they may use
+        the native part.  `sends_secrets`: executors of a cluster get what they log in with from
+        here; else they have it.  `stop` cancels a job that runs.  `on_note` takes a line about what
+        a job did, `on_trouble` one about a job that failed.
         """
-        self._native, self._stop = native, stop
-        self._on_idle, self._on_note = on_idle, on_note
-        self._client, of_kafka = portable(client)
-        self._secrets = Secrets(
-            {"target": loader.secrets if loader else {}, "kafka": of_kafka}, are_sent=sends_secrets
-        )
-        self._spark, self._driver, self._schema_of = spark, driver, schema_of
-        self._source, self._loader = source, loader
-        self._driver_rows, self._is_driven = driver_rows, is_driven
-        self._taken: dict[tuple[str, int], bool] = {}
+        self._spark, self._schema_of, self._source = spark, schema_of, source
+        self._client, secrets = portable(client)
+        self._secrets = Secrets(secrets, are_sent=sends_secrets)
+        self._asked, self._native, self._stop = asked, native, stop
+        self._on_note, self._on_trouble, self._now = on_note, on_trouble, now
+        self._paused_until = 0.0
 
-    def __call__(self, segment: Segment) -> Rows | SparkBulk:
-        loader, names = self._loader, Topics(self._source)
-        ranges = [r for r in segment.ranges if r.topic != names.ddl]
-        records = count(segment.ranges)
-        topics = {r.topic for r in ranges}
-        if loader is None or not ranges or records <= driven(self._driver_rows, len(topics)):
-            return self._driver(segment)
-        if records <= _TRIED and self._is_driven():
-            rows = self._driver.up_to(segment, 2 * DRIVER_BYTES)
-            if rows is not None:
-                return rows
-        schemas: dict[int, dict[str, Any]] = {}
-        shapes: list[StagedShape] = []
-        places: dict[tuple[str, int], int] = {}
-        for topic in sorted(topics):
-            for schema_id in segment.schema_ids.get(topic, ()):
-                schemas[schema_id] = self._schema_of(schema_id)
-                table = names.table_by(topic, schemas[schema_id])
-                if table is None:
-                    raise StreamError("a range names a topic that is not a table's", topic=topic)
-                shape = StagedShape(table, RowDecoder(schemas[schema_id]).columns)
-                if shape not in shapes:  # another schema id may write the same columns
-                    shapes.append(shape)
-                places[topic, schema_id] = shapes.index(shape)
-        if not all(map(loader.takes, shapes)):
-            return self._driver(segment)
-        is_committed = self._driver.prepare(segment)
-        ddl = self._driver.read_ddl(segment, is_committed=is_committed)
-        return SparkBulk(
-            self._spark, shapes, ddl, ranges, self._source, self._client, loader, self._secrets,
-            places, schemas, is_committed=is_committed, native=self._native,
-            stop=self._stop, on_idle=self._on_idle, on_note=self._on_note,
-            description=_description(self._source, segment, ranges),
-        )  # fmt: skip
+    def at_once(self) -> int:
+        """How many shares a job reads; 0: there is none now."""
+        if self._now() < self._paused_until or (spark := self._spark()) is None:
+            return 0
+        return _EACH * min(cores(spark), _MOST_TASKS)
 
-    def spreads(self, schema_ids: Mapping[str, tuple[int, ...]]) -> bool:
-        """Say whether executors are to take rows of these topics, by these schemas."""
-        names = Topics(self._source)
-        loader = self._loader
-        return (
-            loader is not None
-            and not self._is_driven()
-            and all(
-                self._is_taken(loader, topic, schema_id)
-                for topic, ids in schema_ids.items()
-                if topic != names.ddl
-                for schema_id in ids
+    def read(
+        self, shares: Sequence[Share], ids: Mapping[str, Sequence[int]], description: str
+    ) -> Sequence[Done] | None:
+        """Read shares, whose rows were written by these schemas; None: the driver is to read."""
+        spark = self._spark()
+        if spark is None or self._now() < self._paused_until:
+            return None
+        try:
+            job = Job(
+                {i: self._schema_of(i) for several in ids.values() for i in several},
+                self._source, self._client, dict(self._asked), self._secrets.given(spark),
+                native=self._native,
+            )  # fmt: skip
+            work = [*_evenly(shares, min(cores(spark), _MOST_TASKS))]
+            done = run_job(
+                spark, work, partial(read_shares, job), description=description, stop=self._stop
             )
-        )
-
-    def _is_taken(self, loader: StagingLoader, topic: str, schema_id: int) -> bool:
-        known = self._taken.get((topic, schema_id))
-        if known is None:
-            schema = self._schema_of(schema_id)
-            table = Topics(self._source).table_by(topic, schema)
-            known = table is not None and loader.takes(
-                StagedShape(table, RowDecoder(schema).columns)
-            )
-            self._taken[topic, schema_id] = known
-        return known
+        except (Untaken, *GONE_ERRORS) as error:
+            if not self._stop():
+                self._paused_until = self._now() + _PAUSE
+                why = str(error) if isinstance(error, Untaken) else reason(error)
+                self._on_trouble(f"{description}: {why}; the driver reads for {_PAUSE:.0f} s")
+            return None
+        rows = sum(count(share.ranges) for share in shares)
+        self._on_note(f"{description}: {len(work)} tasks read {rows:,} records")
+        return [one for several in done for one in several]
 
     def close(self) -> None:
         """Remove what was written for executors."""
         self._secrets.close()
 
 
-def _description(source: str, segment: Segment, ranges: Sequence[Range]) -> str:
+def _evenly(shares: Sequence[Share], tasks: int) -> Iterator[Sequence[Share]]:
+    """Give each task shares that follow each other."""
+    most = -(-len(shares) // tasks)
+    return (shares[at : at + most] for at in range(0, len(shares), most))
+
+
+class Lanes:
+    """Reads segments: `Rows`, or `Parts` of what is too large to be held."""
+
+    def __init__(self, driver: RangeReader, tasks: Tasks | None, *, source: str) -> None:
+        """Without `tasks` the driver reads everything."""
+        self._driver, self._tasks, self._source = driver, tasks, source
+
+    def __call__(self, segment: Segment) -> Rows | CommitParts:
+        if segment.loads:  # only commits come in parts
+            return self._driver(segment)
+        rows = self._driver.small(segment)
+        if rows is not None:
+            return rows
+        row_bytes = self._driver.row_bytes
+        return CommitParts(segment, self._driver, self._tasks, self._source, row_bytes)
+
+    def together(self, segment: Segment) -> int:
+        """How many segments like this one a job reads at once; 0: it is the driver's."""
+        tasks, names = self._tasks, Topics(self._source)
+        if tasks is None or segment.is_barrier or segment.rows <= _DRIVER_ROWS:
+            return 0
+        if any(r.topic == names.ddl for r in segment.ranges):
+            return 0
+        return tasks.at_once()
+
+    def several(self, segments: Sequence[Segment]) -> Sequence[Rows | None]:
+        """Read segments by a job of Spark; None for those that the driver is to read in their turn.
+
+        What a task could not read is the driver's to say.
+        """
+        done: Sequence[Done] | None = None
+        if self._tasks is not None and all(map(self._driver.prepare, segments)):
+            shares = [Share(one.ranges, promised(one)) for one in segments]
+            ids = joined_ids(one.schema_ids for one in segments)
+            done = self._tasks.read(shares, ids, _description(self._source, segments))
+        return [one.rows for one in done] if done is not None else [None] * len(segments)
+
+    def close(self) -> None:
+        """Remove what was written for executors."""
+        if self._tasks is not None:
+            self._tasks.close()
+
+
+def _description(source: str, segments: Sequence[Segment]) -> str:
     """What a job does, for Spark's UI."""
-    if segment.commit_rows:
-        return f"{source}: commits {segment.first_seq}..{segment.last_seq}, {segment.rows:,} rows"
-    topics = sorted({r.topic for r in ranges})
-    rows = count(ranges)
+    first, last = segments[0], segments[-1]
+    rows = sum(segment.rows for segment in segments)
+    if first.commit_rows:
+        return f"{source}: commits {first.first_seq}..{last.last_seq}, {rows:,} rows"
+    topics = sorted({r.topic for segment in segments for r in segment.ranges})
     more = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
     return f"{source}: load of {topics[0]}{more}, {rows:,} rows"
 
 
 @dataclass(slots=True)
-class SparkBulk:
-    """A large segment as a Spark job that stages it at the target."""
+class CommitParts:
+    """A segment that is too large to be held: implements `model.Parts`."""
 
-    spark: Callable[[], SparkSession]
-    shapes: Sequence[StagedShape]
-    ddl: Sequence[SchemaChange]
-    ranges: Sequence[Range]
+    segment: Segment
+    driver: RangeReader = field(repr=False)
+    tasks: Tasks | None = field(repr=False)
     source: str
-    client: Mapping[str, Any] = field(repr=False)  # without secrets
-    loader: StagingLoader
-    secrets: Secrets
-    places: Mapping[tuple[str, int], int]
-    schemas: Mapping[int, dict[str, Any]]
-    is_committed: bool = field(kw_only=True)
-    native: bool = field(kw_only=True)
-    stop: Callable[[], bool] = field(kw_only=True)
-    on_idle: Callable[[str], None] = field(kw_only=True)
-    on_note: Callable[[str], None] = field(kw_only=True)
-    description: str = field(kw_only=True)
-    driver_rows: int = field(default=0, kw_only=True)
+    row_bytes: float  # as those that were read so far
+    task_rows: int = 0
 
-    def copy(self, stages: Sequence[str]) -> Sequence[int]:
-        """Run the job; return the attempts that succeeded."""
-        need = count(self.ranges)
-        try:
-            spark = self.spark()
-            work = shares(self.ranges, cores(spark))
-            done = run_job(
-                spark, work, partial(copy_ranges, self._job(stages, spark)),
-                description=self.description, stop=self.stop, on_idle=self.on_idle,
-            )  # fmt: skip
-        except SPARK_ERRORS as error:
-            raise TargetDown("the Spark job of a large segment failed", rows=need) from error
-        for one in done:
-            if one.error is not None:
-                raise one.error
-            if one.refused is not None:
-                raise self.loader.explained(one.refused, self.shapes)
-        copied = sum(one.records for one in done)
-        if copied != need:
-            raise Incomplete(f"{copied} of {need} records are there", ranges=len(self.ranges))
-        self.on_note(f"{self.description}: executors staged {copied} in {len(done)} tasks")
-        return [one.task for one in done]
+    def read(self, *, are_tables_apart: bool) -> Iterator[Rows]:
+        self.task_rows = 0
+        promise = promised(self.segment)
+        is_committed = self.driver.prepare(self.segment)
+        ddl = self.driver.read_ddl(self.segment, is_committed=is_committed)
+        names = Topics(self.source)
+        ranges = [r for r in self.segment.ranges if r.topic != names.ddl]
+        if are_tables_apart and is_committed and self._are_for_tasks(ranges, ddl):
+            yield from self._by_tasks(promise, ranges, ddl)
+        else:
+            read = partial(self.driver.content, is_committed=is_committed)
+            yield from read_ahead(PartsInOrder(promise, ranges, ddl, read))
 
-    def _job(self, stages: Sequence[str], spark: SparkSession) -> Job:
-        return Job(
-            self.loader.for_tasks(), list(stages), self.places, self.schemas, self.source,
-            self.client, is_committed=self.is_committed, secrets=self.secrets.given(spark),
-            native=self.native,
-        )  # fmt: skip
+    def _are_for_tasks(self, ranges: Sequence[Range], ddl: Sequence[SchemaChange]) -> bool:
+        """Say whether parts of each table's only partition do, behind all schema changes."""
+        partitions = {(r.topic, r.partition) for r in ranges}
+        return (
+            self.tasks is not None
+            and self.tasks.at_once() > 0
+            and len(self.segment.commit_rows) == 1
+            and sorted(change.ordinal for change in ddl) == [*range(len(ddl))]
+            and len(partitions) == len({topic for topic, _ in partitions})
+        )
+
+    def _by_tasks(
+        self, promise: Promised, rows: Sequence[Range], ddl: Sequence[SchemaChange]
+    ) -> Iterator[Rows]:
+        """Read parts by jobs, one job ahead; a part that no task can read is the driver's."""
+        assert self.tasks is not None
+        sums = Sums(promise)
+        part = max(1, min(_PART_ROWS, int(PART_BYTES / max(1.0, self.row_bytes))))
+        shares = list(_shares(promise, rows, part))
+        sums.take((len(ddl), ordinals(range(len(ddl)))))
+        if ddl:
+            yield Rows({}, ddl)
+        step = max(1, self.tasks.at_once())
+        with ThreadPoolExecutor(1, "reads parts") as pool:
+            at = 0
+            coming = pool.submit(self._job, shares, at, step)
+            while at < len(shares):
+                done = coming.result()
+                mine, at = shares[at : at + step], at + step
+                if at < len(shares):
+                    coming = pool.submit(self._job, shares, at, step)
+                for one in done if done is not None else [Done() for _ in mine]:
+                    share = mine.pop(0)
+                    if one.error is not None:
+                        raise one.error
+                    if one.rows is None or one.sums is None:  # no task could hold it
+                        yield from self._by_driver(share, sums)
+                        continue
+                    sums.take(one.sums)
+                    self.task_rows += one.sums[0]
+                    yield one.rows
+        sums.end()
+
+    def _job(self, shares: Sequence[Share], at: int, step: int) -> Sequence[Done] | None:
+        assert self.tasks is not None
+        one, last = self.segment, min(at + step, len(shares))
+        what = (
+            f"{self.source}: commit {one.first_seq}, {one.rows:,} rows: parts {at + 1}..{last} "
+            f"of {len(shares)}"
+        )
+        return self.tasks.read(shares[at:last], one.schema_ids, what)
+
+    def _by_driver(self, share: Share, sums: Sums) -> Iterator[Rows]:
+        for rows in in_turn(share.ranges, partial(self.driver.content, is_committed=True)):
+            found = sums_of(rows, share.promise.commit_rows.first)
+            if found is None:
+                raise Incomplete("a part of a commit holds something else", n=share.promise.n)
+            sums.take(found)
+            yield rows
+
+
+def _shares(promise: Promised, ranges: Sequence[Range], most: int) -> Iterator[Share]:
+    """Parts of a commit of so many records, table by table, each in its order."""
+    for topic in sorted({r.topic for r in ranges}):
+        for several in divided([r for r in ranges if r.topic == topic], most):
+            yield Share(several, promise, is_part=True)
+
+
+def read_ahead(parts: Iterable[Rows]) -> Iterator[Rows]:
+    """Give parts, of which the next one is read meanwhile."""
+    coming = iter(parts)
+    with ThreadPoolExecutor(1, "reads parts") as pool:
+        part = pool.submit(next, coming, None)
+        while (found := part.result()) is not None:
+            part = pool.submit(next, coming, None)
+            yield found

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from schemas.control import (
     CommitEntry,
@@ -273,7 +273,38 @@ class Segment:
 
 @dataclass(slots=True)
 class Rows:
-    """A segment's content in commit order, as the driver lanes hold it."""
+    """A segment's content, or a part of it, in commit order."""
 
     changes: Mapping[TableId, Sequence[Change]]
     ddl: Sequence[SchemaChange] = ()
+    are_of_tasks: bool = False  # Spark's tasks read them
+
+
+@runtime_checkable
+class Parts(Protocol):
+    """A segment that is too large to be held at once; the parts are checked to be all of it."""
+
+    task_rows: int  # of the last reading, those that Spark's tasks brought
+
+    def read(self, *, are_tables_apart: bool) -> Iterator[Rows]:
+        """Read all parts, from the first on; what is not there raises Incomplete at the end.
+
+        In commit order.  With `are_tables_apart` in that of each table only, as where no foreign
+        key acts at the target.
+        """
+
+
+def task_rows(segment: Segment, content: Any) -> int:
+    """How many of a segment's rows Spark's tasks brought; frames are theirs."""
+    match content:
+        case Rows():
+            return segment.rows if content.are_of_tasks else 0
+        case Parts():
+            return content.task_rows
+        case _:
+            return segment.rows
+
+
+# How last states are asked for: numbers of the key's columns, and whether keys that begin are known
+# to be new.  By table, its columns, and whether rows are of a load.
+Asked: TypeAlias = dict[tuple[TableId, tuple[str, ...], bool], tuple[tuple[int, ...], bool]]

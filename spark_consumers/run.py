@@ -18,12 +18,11 @@ import tenacity
 
 from schemas.control import Cut
 from schemas.errors import Verdict
-from spark_consumers.ahead import Begin, InTurn, ReadRows
+from spark_consumers.ahead import ALONE, Begin, InTurn, ReadRows, Several
 from spark_consumers.errors import ApplyError
 from spark_consumers.job import DEFAULTS, SILENT, Applier, Observer, PassOptions
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Sink
-from spark_consumers.sizes import Spreads, nowhere
 
 _LONGEST_PAUSE: Final = 15.0  # seconds between two turns
 _LONGEST_BREAK: Final = 5.0  # seconds between two attempts of a pass
@@ -82,12 +81,12 @@ def run(
     stop: Stop,
     observer: Observer = SILENT,
     begin: Begin = InTurn,
-    spreads: Spreads = nowhere,
+    several: Several = ALONE,
 ) -> None:
     """Apply what the cuts hold and what comes, until `stop`; close waker and sink.
 
-    `begin`: what comes next is read by it, while the target applies.  `spreads` says what executors
-    can take at this moment.
+    `begin`: what comes next is read by it, while the target applies.  `several`: how tasks of Spark
+    read what waits.
 
     Raises the ApplyError that needs a person, and any error that is not an ApplyError.
     """
@@ -99,7 +98,7 @@ def run(
         observer=observer,
         pause=lambda attempt: _sleep(min(0.2 * 2**attempt, _LONGEST_BREAK)),
         begin=begin,
-        spreads=spreads,
+        several=several,
     )
     has_started = False
     reached = tries = 0

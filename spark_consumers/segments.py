@@ -18,7 +18,7 @@ promise: what was read is exactly what the cut lists.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from schemas.control import (
@@ -126,7 +126,7 @@ class _Packing:
     def take_commits(self, at: Ledger, record: CommitsRecord) -> Ledger:
         """Take those that fit, at least one into an empty segment; return the ledger after them."""
         is_begun = bool(self._runs)
-        self._open(at, record.rows_left, record.schema_ids)
+        self._open(at, record.rows_left, len(record.schema_ids))
         end = record.fitting(
             self._rows,
             self._limit,
@@ -143,7 +143,7 @@ class _Packing:
 
     def take_load(self, at: Ledger, offset: int, cut: TableLoad) -> Ledger:
         """Take a step of a load; return the ledger after it."""
-        self._open(at, cut.rows, cut.schema_ids)
+        self._open(at, cut.rows, len(cut.schema_ids))
         self._loads.append(cut)
         self._rows, self._upto = self._rows + cut.rows, loaded(at, offset, cut)
         return self._upto
@@ -156,7 +156,7 @@ class _Packing:
         """
         if not self._loads:
             return not self._runs
-        if self._rows + cut.rows > min(self._limit, self._limit_of(cut.schema_ids)):
+        if self._rows + cut.rows > min(self._limit, self._limit_of(len(cut.schema_ids))):
             return False
         tables = {load.table for load in self._loads}
         return cut.phase is not LoadPhase.BEGIN or (
@@ -189,17 +189,17 @@ class _Packing:
                 loads=tuple(loads),
             )
 
-    def _open(self, at: Ledger, rows: int, schema_ids: Mapping[str, tuple[int, ...]]) -> None:
-        """Count on `rows` by these schemas, and on what waits behind them."""
+    def _open(self, at: Ledger, rows: int, tables: int) -> None:
+        """Count on `rows` of so many tables, and on what waits behind them."""
         if self._runs or self._loads:
-            self._limit = min(self._limit, self._limit_of(schema_ids))
+            self._limit = min(self._limit, self._limit_of(tables))
             return
         self._coming.look(self._sizes.lookahead)
         self._after, self._rows, self._waiting = at, 0, rows + self._coming.rows
-        self._limit = self._limit_of(schema_ids)
+        self._limit = self._limit_of(tables)
 
-    def _limit_of(self, schema_ids: Mapping[str, tuple[int, ...]]) -> int:
-        return self._sizes.limit(self._waiting, schema_ids)
+    def _limit_of(self, tables: int) -> int:
+        return self._sizes.limit(self._waiting, tables)
 
 
 class _Coming:

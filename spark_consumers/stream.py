@@ -127,7 +127,6 @@ class SparkStream:
 
     Spark starts beside it, and then a query on cuts that reports to Spark how far the target
     is: whether it begins, runs, or begins again after it ended, the loop does not wait for it.
-    Where cores are few, Spark's start can leave them to the first pass for a while.
     """
 
     def __init__(
@@ -139,18 +138,14 @@ class SparkStream:
         client: Mapping[str, Any],
         wait: Callable[[float], object],
         every: float = _EVERY,
-        behind: float = 0.0,
     ) -> None:
         """`wait(seconds)` returns when cuts may have come, or when the time is over.
 
         `every`: seconds from one batch to the next, and until a query that ended begins again.
-        `behind`: seconds for which Spark's start waits for the end of the first pass, unless a
-        job needs it.
         """
         self._spark, self._checkpoint = spark, checkpoint
         self._source, self._wait, self._every = source, wait, every
         self._client = {name: str(value) for name, value in client.items()}
-        self._behind, self._may_start = behind, threading.Event()
         self._passes = Passes()
         self._stop: Stop | None = None
         self._is_over = threading.Event()
@@ -160,8 +155,7 @@ class SparkStream:
 
     def begin(self) -> None:
         """Start Spark and the query in the background, once."""
-        if not self._behind:
-            self._spark.begin()
+        self._spark.begin()
         if self._thread is None:
             self._thread = threading.Thread(target=self._keep, name="query", daemon=True)
             self._thread.start()
@@ -169,7 +163,6 @@ class SparkStream:
     def run(self, drain: Callable[[], object], stop: Stop, observer: Observer) -> None:
         """Wait and drain, in turn; raise what ends Spark."""
         self._stop = stop
-        self._may_start.set()
         while not stop():
             self._wait(POLL)
             with self._passes.one():
@@ -182,7 +175,6 @@ class SparkStream:
     def close(self) -> None:
         """Stop the query; a Spark that still starts ends with the process."""
         self._is_over.set()
-        self._may_start.set()
         self._passes.close()
         if self._thread is not None and self._spark.is_ready:
             self._thread.join(_GOODBYE)
@@ -196,9 +188,6 @@ class SparkStream:
     # ---------------------------------------------------------------- the query's thread
     def _keep(self) -> None:
         """Keep a query running until `close`, from the first pass on: then there is a topic."""
-        self._may_start.wait(self._behind)
-        if self._is_over.is_set():
-            return
         try:
             session = self._spark.session()
             self._passes.wait_for_next()

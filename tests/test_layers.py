@@ -81,7 +81,7 @@ LAYERS = {
         ("spark_consumers.job",),
         ("spark_consumers.sinks.kinds",),
         ("spark_consumers.kafka.history",),
-        ("spark_consumers.sinks", "spark_consumers.kafka.read"),
+        ("spark_consumers.sinks", "spark_consumers.kafka.read", "spark_consumers.kafka.parts"),
         ("spark_consumers.jobs",),
         ("spark_consumers.executors",),
         ("spark_consumers.sinks.step",),
@@ -107,7 +107,6 @@ LAYERS = {
         ("gauss_cdc.commands.base",),
         ("gauss_cdc.verify", "gauss_cdc.rereads"),
         ("gauss_cdc.apply", "gauss_cdc.inspect", "gauss_cdc.recordings"),
-        ("gauss_cdc.backlog",),
         ("gauss_cdc.session", "gauss_cdc.target", "gauss_cdc.reports"),
         ("gauss_cdc.wiring", "gauss_cdc.gauss_dbapi"),
         (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -59,6 +60,13 @@ class PlainRows(list[Change]):
     def order(self) -> None:
         """Put the changes into commit order; those of one place stay in theirs."""
         self.sort(key=COMMIT_ORDER)
+
+    def split(self, seq: int, ordinal: int) -> PlainRows:
+        """Take away the rows behind a place, and return them; they stand in commit order."""
+        at = bisect_right(self, (seq, ordinal), key=COMMIT_ORDER)
+        behind = PlainRows(self[at:])
+        del self[at:]
+        return behind
 
 
 Rows: TypeAlias = "PlainRows | PackedRows"

@@ -111,11 +111,6 @@ class Content:
             self.put(topic, *records[at])
             at += 1
 
-    def by_schema(self) -> Iterator[tuple[str, int, TakenRows]]:
-        """Yield topic, id of the writer's schema, and the rows that have both, as they came."""
-        for (topic, frame), (_, _, rows) in self._rows.items():
-            yield topic, split(frame)[0], rows
-
     def all(self) -> Rows:
         """Return everything in commit order."""
         changes: dict[TableId, Sequence[Change]] = {}

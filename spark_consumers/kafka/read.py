@@ -22,7 +22,7 @@ from schemas.accept import CutGap, CutIdentity, CutReplay, judge
 from schemas.control import Cut, Range, SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.topics import Topics
-from spark_consumers.complete import check_complete
+from spark_consumers.complete import check_complete, promised
 from spark_consumers.decode.control import decode_cut
 from spark_consumers.errors import (
     CutsGap,
@@ -39,13 +39,14 @@ from spark_consumers.kafka.ranges import (
     END,
     RESET,
     SILENCE,
-    NativeFetch,
     choose,
+    count,
     divided,
     ends,
 )
 from spark_consumers.kafka.registry import SchemaOf, registry_at
 from spark_consumers.model import Ledger, Rows, Segment
+from spark_consumers.sizes import HELD_BYTES
 
 _STUCK: Final = 10.0  # seconds until another client's open transaction is skipped
 _PART: Final = 10_000  # records after which rows are weighed
@@ -309,6 +310,7 @@ class RangeReader:
             client, source, self._kafka.first,
             consumer=clients.consumer, now=clients.now, native_parts=native,
         )  # fmt: skip
+        self.row_bytes = 1.0  # of the last segment that was not small
         self._stable: dict[tuple[str, int], int] = {}  # last stable offsets, as last asked
         self._cluster: str | None = None
         self._topics: dict[str, tuple[str, float]] = {}  # name -> (id, cached until)
@@ -318,24 +320,22 @@ class RangeReader:
         if not segment.ranges:
             return Rows({})
         is_committed = self.prepare(segment)
-        return _checked(segment, self._read(segment.ranges, is_committed=is_committed))
-
-    def up_to(self, segment: Segment, most_bytes: int) -> Rows | None:
-        """As a call; None if the rows take more memory, or may do so because Python reads them."""
-        if not self.is_native:
-            return None
-        is_committed = self.prepare(segment)
-        content = Content(self._decoders)
-        for ranges in divided(segment.ranges, _PART):
-            self._fetched(ranges, content, is_committed=is_committed)
-            if content.held() > most_bytes:
-                return None
+        content = self.content(segment.ranges, is_committed=is_committed)
         return _checked(segment, content.all())
 
-    @property
-    def is_native(self) -> bool:
-        """Say whether rows are read without an object for each."""
-        return isinstance(self._fetch, NativeFetch)
+    def small(self, segment: Segment) -> Rows | None:
+        """Do the same; None if the rows take more memory than may be held."""
+        if not segment.ranges:
+            return Rows({})
+        is_committed = self.prepare(segment)
+        content, records = Content(self._decoders), 0
+        for ranges in divided(segment.ranges, _PART):
+            self._fetched(ranges, content, is_committed=is_committed)
+            records += count(ranges)
+            if (held := content.held()) > 2 * HELD_BYTES:
+                self.row_bytes = held / records
+                return None
+        return _checked(segment, content.all())
 
     def prepare(self, segment: Segment) -> bool:
         """Check that the ranges may be read; say whether read committed, see `wait_visible`."""
@@ -345,15 +345,16 @@ class RangeReader:
     def read_ddl(self, segment: Segment, *, is_committed: bool) -> Sequence[SchemaChange]:
         """Read only the schema changes of a prepared segment."""
         ranges = [r for r in segment.ranges if r.topic == self._decoders.names.ddl]
-        return self._read(ranges, is_committed=is_committed).ddl if ranges else ()
+        return self.content(ranges, is_committed=is_committed).all().ddl if ranges else ()
 
     def close(self) -> None:
         self._fetch.close()
 
-    def _read(self, ranges: Sequence[Range], *, is_committed: bool) -> Rows:
+    def content(self, ranges: Sequence[Range], *, is_committed: bool) -> Content:
+        """Read ranges of a prepared segment."""
         content = Content(self._decoders)
         self._fetched(ranges, content, is_committed=is_committed)
-        return content.all()
+        return content
 
     def _fetched(self, ranges: Sequence[Range], content: Content, *, is_committed: bool) -> None:
         try:
@@ -420,7 +421,7 @@ class RangeReader:
 
 
 def _checked(segment: Segment, rows: Rows) -> Rows:
-    check_complete(segment, rows)
+    check_complete(promised(segment), rows)
     return rows
 
 

@@ -27,6 +27,14 @@ else:
 DONE, SILENT, STRANGE, FAILED = range(4)  # what `RangeConsumer.read` stopped at
 
 
+if IS_BUILT:
+    RowsSettled = _native.RowsSettled
+else:
+
+    class RowsSettled(Exception):  # type: ignore[no-redef]
+        """A task sent last states, and something else is asked for."""
+
+
 class ConsumerRefused(Exception):
     """The native consumer of Kafka does not fit here; the text says why."""
 
@@ -55,6 +63,11 @@ def read_entries(data: bytes) -> tuple[int, int, int, int, Columns] | None:
     the record.
     """
     return _native.read_entries(data) if IS_BUILT else None
+
+
+def mixed(start: int, stop: int) -> int:
+    """Add up the numbers of a range as `complete.ordinals` does; only where it was built."""
+    return _native.mixed(start, stop)
 
 
 def is_packed(changes: Sequence[Change]) -> TypeGuard[PackedRows]:

@@ -7,6 +7,7 @@ them byte by byte; what it does not expect, it leaves to Python.
 
 include "avro.pxi"
 include "copy_text.pxi"
+include "key_states.pxi"
 include "packed_rows.pxi"
 include "commits.pxi"
 include "../../schemas/native/librdkafka.pxi"

@@ -4,8 +4,7 @@
 # reads, where the row is whole.  A cell that was not sent stands as `\U`, which COPY never sees.
 
 from cpython.bytes cimport PyBytes_AsStringAndSize, PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, uint32_t
-from libc.string cimport memcmp, memset
+from libc.stdint cimport int32_t
 
 import re
 
@@ -18,6 +17,7 @@ cdef extern from "Python.h":
 
 cdef object ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 cdef dict ESCAPED = {"t": "\t", "n": "\n", "r": "\r"}
+cdef bytes NO_FRAME = b"\xff"  # no value begins with it
 
 cdef enum Opcode:
     PYTHON
@@ -70,7 +70,10 @@ cdef struct Row:
 
 
 cdef class PackedRows:
-    """`decode.rows.Rows`; see there."""
+    """`decode.rows.Rows`; see there.
+
+    A task of Spark sends them as they are, or settled: only what `last_states` answers.
+    """
 
     cdef readonly tuple columns
     cdef tuple reads, dumps, names, refusals  # of Python, by column; names are UTF-8
@@ -83,16 +86,20 @@ cdef class PackedRows:
     cdef Row *rows
     cdef size_t count, room
     cdef list odd  # of Change
+    cdef tuple settled  # (key, are_known_absent, last states): the rows themselves are gone
 
-    def __cinit__(self, plan):
+    def __cinit__(self, plan=None):
         cdef Py_ssize_t at
+        self.odd = []
+        if plan is None:  # `unpacked` knows the rest, and nothing is read into it
+            self.frame = NO_FRAME
+            return
         self.columns = plan.columns
         self.width = len(plan.columns)
         self.frame, self.refusals = plan.frame, plan.refusals
         self.names = tuple([name.encode() for name in plan.columns])
         self.reads = tuple([cell.read for cell in plan.cells])
         self.dumps = tuple([cell.dump for cell in plan.cells])
-        self.odd = []
         if len(plan.cells) != self.width:
             raise ValueError("a plan of another number of columns")
         self.cells = <Cell *>realloc(NULL, (self.width + 1) * sizeof(Cell))
@@ -115,7 +122,89 @@ cdef class PackedRows:
 
     def held(self):
         """Bytes of memory that rows take, without those that are objects."""
+        if self.settled is not None:
+            return len(self.settled[2][3]) + len(self.settled[2][5])
         return self.text.used + self.count * sizeof(Row)
+
+    # ---------------------------------------------------------------- from process to process
+    def __reduce__(self):
+        cdef bytes rows = b""
+        if self.settled is None and self.count:
+            rows = PyBytes_FromStringAndSize(<char *>self.rows, self.count * sizeof(Row))
+        return unpacked, (
+            self.columns, self.count, taken(&self.text), rows, self.odd, self.settled
+        )
+
+    def settle(self, tuple key, bint are_known_absent):
+        """Keep of the rows only what `last_states` answers; False: it does not, they stay."""
+        states = self.last_states(key, are_known_absent)
+        if states is None:
+            return False
+        self.settled = key, are_known_absent, states
+        free(self.text.bytes)
+        free(self.rows)
+        memset(&self.text, 0, sizeof(Text))
+        self.rows, self.room = NULL, 0
+        return True
+
+    def split(self, int64_t seq, int64_t ordinal):
+        """Take away the rows behind a place, and return them; they stand in commit order."""
+        cdef PackedRows behind = PackedRows()
+        cdef size_t at = self.count
+        self._check_there()
+        behind.columns, behind.width = self.columns, self.width
+        while at and is_behind(&self.rows[at - 1], seq, ordinal):
+            at -= 1
+        behind._take_over(self, at)
+        self.count = at
+        behind._own_odd(self.odd)
+        self._own_odd(self.odd)
+        return behind
+
+    def absorb(self, PackedRows other):
+        """Append rows of the same columns."""
+        cdef size_t at
+        self._check_there()
+        other._check_there()
+        if other.columns != self.columns:
+            raise ValueError("rows of other columns")
+        at = self.count
+        self._take_over(other, 0)
+        for at in range(at, self.count):
+            if self.rows[at].odd >= 0:
+                self.rows[at].odd += <int32_t>len(self.odd)
+        self.odd = self.odd + other.odd
+
+    cdef int _own_odd(self, list several) except -1:
+        """Keep of rows that are no text those that are among ours."""
+        cdef size_t at
+        if not several:
+            return 0
+        self.odd = []
+        for at in range(self.count):
+            if self.rows[at].odd >= 0:
+                self.odd.append(several[self.rows[at].odd])
+                self.rows[at].odd = <int32_t>(len(self.odd) - 1)
+        return 0
+
+    cdef int _take_over(self, PackedRows other, size_t first) except -1:
+        """Append copies of another one's rows from one on; their text is a part of its own."""
+        cdef size_t at, start, end
+        cdef Row row
+        for at in range(first, other.count):
+            row = other.rows[at]
+            start, end = row.before, row.end
+            row.before = self.text.used
+            row.after = self.text.used + (row.after - start)
+            row.end = self.text.used + (end - start)
+            write(&self.text, other.text.bytes + start, end - start)
+            self._append(&row)
+        return 0
+
+    cdef int _check_there(self) except -1:
+        if self.settled is not None:
+            raise RowsSettled("only the last states of a task's rows are here")
+        return 0
 
     # ---------------------------------------------------------------- as a sequence of changes
     def __len__(self):
@@ -123,8 +212,10 @@ cdef class PackedRows:
 
     def __getitem__(self, at):
         if isinstance(at, slice):
+            self._check_there()
             return [self._change(place) for place in range(*at.indices(self.count))]
         cdef Py_ssize_t place = at
+        self._check_there()
         if place < 0:
             place += self.count
         if not 0 <= place < <Py_ssize_t>self.count:
@@ -133,6 +224,7 @@ cdef class PackedRows:
 
     def __iter__(self):
         cdef size_t at
+        self._check_there()
         for at in range(self.count):
             yield self._change(at)
 
@@ -511,6 +603,7 @@ cdef class PackedRows:
         """Put the changes into commit order; those of one place stay in theirs."""
         cdef size_t at
         cdef Row *moved
+        self._check_there()
         for at in range(1, self.count):
             if is_after(&self.rows[at - 1], &self.rows[at]):
                 break
@@ -542,6 +635,7 @@ cdef class PackedRows:
         cdef Py_ssize_t commits = size // <Py_ssize_t>sizeof(int64_t) - 1
         cdef const int64_t *begins = <const int64_t *>data
         cdef Py_ssize_t most = len(seen)
+        self._check_there()
         for at in range(self.count):
             row = &self.rows[at]
             if row.seq < first or row.seq - first >= commits:
@@ -556,93 +650,16 @@ cdef class PackedRows:
             seen[place] = 1
         return -1
 
-    def lines(self):
-        """The new rows; None where one is not whole."""
+    def ordinals(self, int64_t seq):
+        """Add up the ordinals, each as `complete.ordinals` does; None: a row of another commit."""
         cdef size_t at
-        cdef Text out
-        if self.odd:
-            return None
+        cdef uint64_t total = 0
+        self._check_there()
         for at in range(self.count):
-            if self.rows[at].flags & (HAS_AFTER | NEW_LACKS) != HAS_AFTER:
+            if self.rows[at].seq != seq:
                 return None
-        memset(&out, 0, sizeof(Text))
-        try:
-            for at in range(self.count):
-                self._write_side(&out, self.rows[at].after, self.rows[at].end)
-            return taken(&out)
-        finally:
-            free(out.bytes)
-
-    def staged(self, int64_t task):
-        """Rows of the large lane's staging table; None where one is no text."""
-        cdef size_t at
-        cdef Text out
-        if self.odd:
-            return None
-        memset(&out, 0, sizeof(Text))
-        try:
-            for at in range(self.count):
-                self._write_staged(&out, &self.rows[at], task)
-            return taken(&out)
-        finally:
-            free(out.bytes)
-
-    cdef int _write_staged(self, Text *out, Row *row, int64_t task) except -1:
-        write_long(out, task)
-        write_byte(out, b"\t")
-        write_long(out, row.seq)
-        write_byte(out, b"\t")
-        write_long(out, row.ordinal)
-        write_byte(out, b"\t")
-        write_byte(out, row.op)
-        write_byte(out, b"\t")
-        if row.flags & NEW_LACKS:
-            self._write_numbers(out, row.after, row.end, True)
-        else:
-            write_null(out)
-        write_byte(out, b"\t")
-        if row.flags & HAS_BEFORE:
-            self._write_numbers(out, row.before, row.after, False)
-        else:
-            write_null(out)
-        self._write_cells(out, row.before, row.after)
-        self._write_cells(out, row.after, row.end)
-        return write_byte(out, b"\n")
-
-    cdef int _write_numbers(self, Text *out, size_t start, size_t end, bint lacking) except -1:
-        """Write the numbers of cells that were not sent, or of those that were."""
-        cdef size_t after
-        cdef uint64_t column = 0
-        cdef bint is_first = True
-        write_byte(out, b"{")
-        if not self.width:
-            return write_byte(out, b"}")
-        while start < end:
-            after = self._end_of_cell(start)
-            if self._is_mark(start, after, b"U") == lacking:
-                if not is_first:
-                    write_byte(out, b",")
-                write_digits(out, column, 1)
-                is_first = False
-            start, column = after + 1, column + 1
-        return write_byte(out, b"}")
-
-    cdef int _write_cells(self, Text *out, size_t start, size_t end) except -1:
-        """Write cells, each behind a tab; NULL for what is not there."""
-        cdef size_t after
-        cdef Py_ssize_t column
-        for column in range(self.width):
-            write_byte(out, b"\t")
-            if start == end:
-                write_null(out)
-                continue
-            after = self._end_of_cell(start)
-            if self._is_mark(start, after, b"U"):
-                write_null(out)
-            else:
-                write(out, self.text.bytes + start, after - start)
-            start = after + 1
-        return 0
+            total += mix(<uint64_t>self.rows[at].ordinal)
+        return total
 
     def last_states(self, tuple key, bint are_known_absent=False):
         """Lines of a target's staging table, by the numbers of the key's columns.
@@ -651,116 +668,160 @@ cdef class PackedRows:
         `are_known_absent` a key that begins here was not at the target: its row is a line of the
         table itself, and nothing where it ends here, too.  That needs no key where rows only come.
         """
-        cdef size_t at
-        cdef Row *row
-        cdef bint is_truncated = False
-        cdef dict rows = {}  # key -> index of its row; None: it was deleted
-        cdef set fresh = set()  # keys that begin here
-        cdef set begun = set()  # others that no row had before the batch
-        cdef object old, new
+        if self.settled is not None:
+            if self.settled[:2] != (key, are_known_absent):
+                raise RowsSettled("a task's rows were settled by another key")
+            return self.settled[2]
         if self.odd or not (key or are_known_absent):
             return None
+        if not key:
+            return self._only_new()
+        return self._last_of_keys(key, are_known_absent, KeyStates())
+
+    cdef object _last_of_keys(self, tuple key, bint are_known_absent, KeyStates states):
+        cdef size_t at
+        cdef Row *row
+        cdef Py_ssize_t old, new
+        cdef KeyState *state
+        cdef bint begins, is_truncated = False
         for at in range(self.count):
             row = &self.rows[at]
             if row.op == b"t":
-                rows.clear()
-                fresh.clear()
-                begun.clear()
+                states.clear()
                 is_truncated = True
                 continue
-            if not key and row.op != b"c" and row.op != b"r":
-                return None
-            old = new = None
+            old = -1
             if row.flags & HAS_BEFORE and row.op != b"c" and row.op != b"r":
-                old = self._key(row.before, key)
-                if old is None:
+                old = self._key(row.before, key, states)
+                if old < 0:
                     return None
             if row.op == b"d":
-                if old is None:
+                if old < 0:
                     return None
-                if old in fresh:
-                    fresh.discard(old)
-                    begun.add(old)
-                    del rows[old]
-                else:
-                    rows[old] = None
+                end_state(&states.states[old])
                 continue
             if row.flags & (HAS_AFTER | NEW_LACKS) != HAS_AFTER:
                 return None
-            new = self._key(row.after, key) if key else at
-            if new is None:
+            new = self._key(row.after, key, states)
+            if new < 0:
                 return None
+            state = &states.states[new]
+            begins = state.where == ABSENT
+            state.where = at
             if row.op == b"c" or row.op == b"r":
-                if new not in rows:
-                    (fresh if are_known_absent else begun).add(new)
-            elif old is not None and old != new and new not in rows:
-                begun.add(new)
-            rows[new] = at
-            if old is not None and old != new:
-                if old in fresh:
-                    fresh.discard(old)
-                    begun.add(old)
-                    del rows[old]
-                else:
-                    rows[old] = None
-        return self._staged_states(rows, fresh, begun, key, is_truncated)
+                if begins:
+                    state.flags |= FRESH if are_known_absent else BEGUN
+            elif old >= 0 and old != new:
+                if begins:
+                    state.flags |= BEGUN
+                end_state(&states.states[old])
+        return self._staged_states(states, key, is_truncated)
 
-    cdef object _staged_states(
-        self, dict rows, set fresh, set begun, tuple key, bint is_truncated
-    ):
+    cdef object _only_new(self):
+        """As `last_states` of rows that only come; a TRUNCATE may stand before them."""
+        cdef size_t at, count = 0
+        cdef bint is_truncated = False
+        cdef Row *row
+        cdef Text straight
+        memset(&straight, 0, sizeof(Text))
+        try:
+            for at in range(self.count):
+                row = &self.rows[at]
+                if row.op == b"t":
+                    is_truncated, straight.used, count = True, 0, 0
+                    continue
+                if row.op != b"c" and row.op != b"r":
+                    return None
+                if row.flags & (HAS_AFTER | NEW_LACKS) != HAS_AFTER:
+                    return None
+                self._write_side(&straight, row.after, row.end)
+                count += 1
+            return (
+                is_truncated, 0, 0, b"", count, taken(&straight), 0 if is_truncated else count
+            )
+        finally:
+            free(straight.bytes)
+
+    cdef object _staged_states(self, KeyStates states, tuple key, bint is_truncated):
         cdef Text out, straight
-        cdef size_t upserts = 0
+        cdef size_t at, upserts = 0, deletes = 0, fresh = 0
         cdef Py_ssize_t net = 0  # keys that begin here, less those that end
+        cdef KeyState *state
+        cdef Row *row
         cdef bytes head = b"\t\\N" * (len(key) + 1) + b"\t"
-        deletes = []
         memset(&out, 0, sizeof(Text))
         memset(&straight, 0, sizeof(Text))
         try:
-            for where, at in rows.items():
-                if at is None:
-                    if not is_truncated:
-                        deletes.append(where)
-                        net -= where not in begun
-                elif where in fresh:
+            for at in range(states.count):
+                state = &states.states[at]
+                if state.where < 0:
+                    continue
+                row = &self.rows[state.where]
+                if state.flags & FRESH:
+                    self._write_side(&straight, row.after, row.end)
                     net += 1
-                    self._write_side(
-                        &straight, self.rows[<size_t>at].after, self.rows[<size_t>at].end
-                    )
-                else:
-                    write_byte(&out, b"u")
-                    write(&out, head, len(head))
-                    self._write_side(&out, self.rows[<size_t>at].after, self.rows[<size_t>at].end)
-                    upserts += 1
-                    net += where in begun
-            for where in deletes:
-                cells = [b"\\N"] * self.width
-                for place, cell in zip(key, where.split(b"\t")):
-                    cells[place] = cell
-                line = b"d" + head + b"\t".join(cells) + b"\n"
-                write(&out, line, len(line))
+                    fresh += 1
+                    continue
+                write_byte(&out, b"u")
+                write(&out, head, len(head))
+                self._write_side(&out, row.after, row.end)
+                upserts += 1
+                net += state.flags & BEGUN != 0
+            for at in range(states.count):
+                state = &states.states[at]
+                if state.where != GONE or is_truncated:
+                    continue
+                write_byte(&out, b"d")
+                write(&out, head, len(head))
+                self._write_key(&out, &states.keys, state, key)
+                deletes += 1
+                net -= not state.flags & BEGUN
             return (
-                is_truncated, upserts, len(deletes), taken(&out), len(fresh), taken(&straight),
+                is_truncated, upserts, deletes, taken(&out), fresh, taken(&straight),
                 0 if is_truncated else net,
             )
         finally:
             free(out.bytes)
             free(straight.bytes)
 
-    cdef object _key(self, size_t start, tuple key):
-        """The key's cells with tabs between them; None: one was not sent, or is NULL."""
+    cdef int _write_key(self, Text *out, Text *keys, KeyState *state, tuple key) except -1:
+        """Write a row of which only the key is known."""
+        cdef Py_ssize_t column
+        cdef size_t start, end
+        for column in range(self.width):
+            if column:
+                write_byte(out, b"\t")
+            if column not in key:
+                write_null(out)
+                continue
+            start = state.start
+            for _ in range(key.index(column)):
+                while keys.bytes[start] != b"\t":
+                    start += 1
+                start += 1
+            end = start
+            while end < state.end and keys.bytes[end] != b"\t":
+                end += 1
+            write(out, keys.bytes + start, end - start)
+        return write_byte(out, b"\n")
+
+    cdef Py_ssize_t _key(self, size_t start, tuple key, KeyStates states) except -2:
+        """The number of the state of a row's key; -1: a cell of it was not sent, or is NULL."""
         cdef Py_ssize_t column, wanted
-        cdef size_t at, after
-        cdef bytes found, out = None
+        cdef size_t at, after, begin = states.keys.used
+        cdef bint is_first = True
         for wanted in key:
             at = start
             for column in range(wanted):
                 at = self._end_of_cell(at) + 1
             after = self._end_of_cell(at)
             if self._is_mark(at, after, b"U") or self._is_mark(at, after, b"N"):
-                return None
-            found = PyBytes_FromStringAndSize(self.text.bytes + at, after - at)
-            out = found if out is None else out + b"\t" + found
-        return out
+                return -1
+            if not is_first:
+                write_byte(&states.keys, b"\t")
+            is_first = False
+            write(&states.keys, self.text.bytes + at, after - at)
+        return states.find(begin)
 
     cdef size_t _end_of_cell(self, size_t at) noexcept:
         """Where the tab or the line's end behind a cell stands."""
@@ -777,6 +838,41 @@ cdef class PackedRows:
 
     cdef int _write_side(self, Text *out, size_t start, size_t end) except -1:
         return write(out, self.text.bytes + start, end - start)
+
+
+def mixed(uint64_t start, uint64_t stop):
+    """Add up the numbers of a range as `PackedRows.ordinals` does."""
+    cdef uint64_t total = 0
+    while start < stop:
+        total += mix(start)
+        start += 1
+    return total
+
+
+class RowsSettled(Exception):
+    """A task sent last states, and something else is asked for."""
+
+
+def unpacked(tuple columns, size_t count, bytes text, bytes rows, list odd, settled):
+    """Rows as another process sent them."""
+    cdef PackedRows out = PackedRows()
+    cdef size_t size = len(rows)
+    out.columns, out.width, out.odd, out.settled = columns, len(columns), odd, settled
+    if settled is None and size != count * sizeof(Row):
+        raise ValueError("rows of another release")
+    if text:
+        write(&out.text, <const char *>text, len(text))
+    if size:
+        out.rows = <Row *>realloc(NULL, size)
+        if out.rows == NULL:
+            raise MemoryError
+        memcpy(out.rows, <const char *>rows, size)
+    out.count, out.room = count, size // sizeof(Row)
+    return out
+
+
+cdef bint is_behind(Row *row, int64_t seq, int64_t ordinal) noexcept:
+    return row.seq > seq or (row.seq == seq and row.ordinal > ordinal)
 
 
 cdef bint is_after(Row *one, Row *other) noexcept:

@@ -1,4 +1,4 @@
-"""The whole contract of a target: what the loop, the bulk lane, `check` and `status` ask of it.
+"""The whole contract of a target: what the loop, `check` and `status` ask of it.
 
 A sink is one module or folder next to this one, and one line of `SINKS` (kinds.py): a `Kind`.
 A target that has transactions gets its rules from `step.py`.  Pure.
@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from schemas.control import SchemaChange
 from schemas.findings import Finding
 from schemas.tables import TableId, TableSchema
-from spark_consumers.errors import ApplyError
-from spark_consumers.model import Change, Ledger, Segment
+from spark_consumers.model import Asked, Ledger, Segment
 
 
 class Sink(Protocol):
@@ -37,11 +35,9 @@ class Sink(Protocol):
         """What the target holds now; what was staged before is given up, and removed."""
 
     def stage(self, segment: Segment, rows: Any) -> Any:
-        """Bring rows near the target under a name of this attempt; may be repeated.
+        """Make of what was read what `step` takes; may be repeated.
 
-        A `Bulk` also in another thread, while `step` applies the segment before.
-
-        `rows` are `model.Rows`, or a `Bulk` where the kind has a `StagingLoader`.
+        `rows` are `model.Rows` or `model.Parts`; frames of Spark where the kind takes these.
         """
 
     def step(self, segment: Segment, staged: Any) -> Ledger:
@@ -52,66 +48,6 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Let go of the target; `start` may follow."""
-
-
-# ---------------------------------------------------------------- the bulk lane
-@dataclass(frozen=True, slots=True)
-class StagedShape:
-    """Rows of one table that were written with the same columns."""
-
-    table: TableId
-    columns: tuple[str, ...]
-
-
-class Bulk(Protocol):
-    """A large segment's content, wherever it is."""
-
-    driver_rows: int  # that a sink had to take through the driver; it says so
-
-    @property
-    def shapes(self) -> Sequence[StagedShape]:
-        """What staging places are needed for."""
-
-    @property
-    def ddl(self) -> Sequence[SchemaChange]:
-        """Schema changes, which the driver holds."""
-
-    def copy(self, stages: Sequence[str]) -> Sequence[int]:
-        """Copy rows into the staging places of `shapes`; return the attempts that count."""
-
-
-class StagingTask(Protocol):
-    """The sink's half on executors: it travels there, and holds no secret."""
-
-    def load(
-        self,
-        stages: Sequence[str],
-        task: int,
-        changes: Iterable[tuple[int, Sequence[Change]]],
-        secrets: Mapping[str, str],
-    ) -> str | None:
-        """Stage one task's (number of the stage, changes) pairs, all or nothing.
-
-        `task` marks the rows: those of attempts that failed must not be read.  Returns what
-        the target refused, as text: Spark would print an exception with its values.
-        """
-
-
-class StagingLoader(Protocol):
-    """The sink's half beside the driver: what may be staged, by what, and what went wrong."""
-
-    @property
-    def secrets(self) -> Mapping[str, str]:
-        """What tasks log in with besides what they hold."""
-
-    def takes(self, shape: StagedShape) -> bool:
-        """Say whether rows of this shape can be staged; else the driver takes the segment."""
-
-    def for_tasks(self) -> StagingTask:
-        """What travels to the executors."""
-
-    def explained(self, refused: str, shapes: Sequence[StagedShape]) -> ApplyError:
-        """Make an error of what a task's `load` returned."""
 
 
 # ---------------------------------------------------------------- check and status
@@ -168,7 +104,6 @@ class Setup:
     dsn: str = ""  # [target] dsn, as it is written
     host: str = ""  # for messages
     connect: Callable[[], Any] = field(default=_no_client, repr=False)  # where we bring the client
-    login: Mapping[str, Any] = field(default_factory=dict, repr=False)  # what executors log in with
     replace: bool = False  # rows that a table holds before its first load go
     ddl: str = "tables"  # [ddl] apply
     code: bool = False  # [ddl] code
@@ -176,6 +111,7 @@ class Setup:
     keep: float = 7 * 86_400  # [target] keep, seconds
     shadow: bool = True  # [target] load
     spark: Callable[[], Any] = field(default=_no_client, repr=False)  # the session of the program
+    asked: Asked = field(default_factory=dict)  # of packed rows: tasks answer it next
     on_step: Callable[[str], None] = field(default=_ignore, repr=False)
     on_wait: Callable[[str], None] = field(default=_ignore, repr=False)
     on_note: Callable[[str], None] = field(default=_ignore, repr=False)
@@ -186,9 +122,7 @@ class Pace:
     """How `apply` takes its steps into a kind of target; see `sizes.py` and `job.PassOptions`."""
 
     few_rows: int = 5_000  # of a segment, where the target keeps up
-    many_rows: int = 200_000  # by executors, where much waits
-    driver_rows: int = 50_000  # by the driver, where it is to take what waits; 0: it never does
-    behind: float = 10.0  # seconds in which most backlogs of a restart are worked off
+    many_rows: int = 50_000  # where much waits
     by_commit: bool = True  # steps may end at each commit, and at each statement of DDL
     by_interval: bool = False  # a step costs by table: steps are [target] interval apart
     takes_frames: bool = False  # `stage` is given frames of Spark, not rows
@@ -199,8 +133,7 @@ class Kind(NamedTuple):
 
     sink: Callable[[Setup], Sink]
     inspector: Callable[[Setup], Inspector]
-    loader: Callable[[Setup], StagingLoader] | None = None  # None: all rows take the driver
-    settings: Callable[[str], Mapping[str, str]] | None = None  # Spark's, by [target] dsn: a lake
+    settings: Callable[[str], Mapping[str, str]] | None = None  # Spark's, by [target] dsn
     jars: str = ""  # the lock of the archives that it needs besides
     pace: Pace = Pace()
     # "postgres" or "opengauss": whose client the program brings, and whose SQL `verify` compares.

@@ -36,7 +36,7 @@ class TargetTransaction(Protocol):
 
     @property
     def ddl(self) -> Sequence[SchemaChange]:
-        """The segment's schema changes."""
+        """The schema changes of what is staged."""
 
     def lock_ledger(self) -> Ledger | None:
         """Read the source's ledger and hold it until the transaction ends; None: there is none.
@@ -46,6 +46,13 @@ class TargetTransaction(Protocol):
 
     def check_staged(self, segment: Segment) -> None:
         """Raise Incomplete unless the staged rows are exactly what the cut promises."""
+
+    def parts(self) -> Iterator[None]:
+        """Stage what follows of commits, part by part; `ddl` and `write` are of that part.
+
+        Each commit's parts, put together, have its changes in an order that leads to the same
+        rows.  Raises Incomplete at the end where they are not all of it.
+        """
 
     def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
         """Run a schema change; `is_exact`: its table's rows are known to be the source's.
@@ -151,19 +158,20 @@ def shapes_of(ddl: Iterable[SchemaChange], table: TableId) -> Iterator[SchemaCha
 def _apply(transaction: TargetTransaction, segment: Segment, upto: Ledger) -> Ledger:
     """Rows and schema changes in commit order."""
     holed = {gap.table: f"{gap.kind}: {gap.why}" for gap in segment.holes}
-    after = FIRST
-    for change in sorted(transaction.ddl, key=lambda d: (d.seq, d.ordinal)):
-        place = (change.seq, change.ordinal)
-        transaction.write(after, place, upto.inexact)
-        is_exact = not _fences(change) and _marks(change).isdisjoint(upto.inexact)
-        is_lost = transaction.alter(change, is_exact=is_exact)
-        after = place
-        inexact = followed(upto.inexact, change, holed)
-        name = "" if change.after is None else str(change.after.id)
-        if is_lost and name in inexact:
-            inexact[name] = unshown(inexact[name])
-        upto = replace(upto, inexact=inexact)
-    transaction.write(after, LAST, upto.inexact)
+    for _ in transaction.parts():
+        after = FIRST
+        for change in sorted(transaction.ddl, key=lambda d: (d.seq, d.ordinal)):
+            place = (change.seq, change.ordinal)
+            transaction.write(after, place, upto.inexact)
+            is_exact = not _fences(change) and _marks(change).isdisjoint(upto.inexact)
+            is_lost = transaction.alter(change, is_exact=is_exact)
+            after = place
+            inexact = followed(upto.inexact, change, holed)
+            name = "" if change.after is None else str(change.after.id)
+            if is_lost and name in inexact:
+                inexact[name] = unshown(inexact[name])
+            upto = replace(upto, inexact=inexact)
+        transaction.write(after, LAST, upto.inexact)
     return replace(upto, state=LOADING if upto.inexact else EXACT)
 
 
@@ -186,6 +194,8 @@ def divided(
 
     Each one is looked at once, however many places there are.
     """
+    if not places:
+        return [changes]
     out: list[dict[TableId, Sequence[Change]]] = [{} for _ in range(len(places) + 1)]
     for table, rows in changes.items():
         start = 0

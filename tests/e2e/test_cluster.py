@@ -32,11 +32,14 @@ def test_a_large_commit_goes_through_executors_and_survives_theirs_and_the_drive
     assert out.samples > 20
     assert out.torn == []
     assert out.is_equal
-    assert out.by_executors >= out.large == ROWS + ROWS // 3, out
+    assert out.by_executors >= out.large == ROWS, out
     assert len(out.jobs) < 20
-    assert all(re.search(r": commits \d+\.\.\d+, [\d,]+ rows", job) for job in out.jobs)
+    job_of = re.compile(r": commit(s \d+\.\.\d+| \d+), [\d,]+ rows")
+    assert all(job_of.search(job) for job in out.jobs)
     said = [*tmp_path.glob("*.log"), *(p for p in (tmp_path / "spark").rglob("*") if p.is_file())]
     sent = [path for path in said if re.fullmatch(r"secrets-\w+\.json", path.name)]
     assert len(said) > 10
-    for secret in SECRETS.values():
-        assert [path for path in said if secret.encode() in path.read_bytes()] in ([], sent)
+    for name, secret in SECRETS.items():
+        found = [path for path in said if secret.encode() in path.read_bytes()]
+        assert found in ([], sent)
+        assert name != "target" or found == []  # tasks log in at Kafka only

@@ -1,11 +1,11 @@
-"""The stream that wakes the loop, and the lane of executors, with a real Spark."""
+"""The stream that wakes the loop, and what Spark's tasks read, with a real Spark."""
 
 import stat
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg2
@@ -14,24 +14,20 @@ import pytest
 from py4j.protocol import Py4JError
 
 from gauss_cdc_lab.services.process import poll
-from producer.core.records.encode import TransactionConstants, compile_encoder
-from schemas.control import Commits, LoadPhase
-from schemas.envelope import envelope_schema
+from schemas.control import LoadPhase
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers import jobs, lanes, native
-from spark_consumers.decode import RowDecoder, split
+from spark_consumers.ahead import Several
+from spark_consumers.complete import Promised
 from spark_consumers.errors import ApplyError, Incomplete, NotText, QueryEnded
-from spark_consumers.executors import secrets
+from spark_consumers.executors import Share, secrets
 from spark_consumers.job import Applier, Observer, PassOptions
-from spark_consumers.jobs import Secrets, run_job
-from spark_consumers.kafka import read
+from spark_consumers.jobs import Secrets, Untaken, run_job
+from spark_consumers.kafka import parts, read
 from spark_consumers.kafka.read import CutReader, RangeReader
-from spark_consumers.lanes import Lanes, SparkBulk
+from spark_consumers.lanes import Lanes, Tasks
 from spark_consumers.ledger import LACKS_ROW
-from spark_consumers.model import Segment
-from spark_consumers.sinks.base import StagedShape
-from spark_consumers.sinks.postgres.bulk import create_stage
-from spark_consumers.sinks.postgres.loader import CopyLoader
+from spark_consumers.model import Asked, CommitRows
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from spark_consumers.stream import Checkpoint, SparkStream, Starting
 from tests.integration.kafka_feed import KafkaFeed
@@ -52,7 +48,7 @@ WIDE = typed("wide", *(Column(f"c{n}", 25, -1, "text") for n in range(796)))
 
 
 class Copy:
-    """A source in Kafka, a target, and what brings one to the other."""
+    """A source in Kafka, a target, and what brings one to the other: tasks, wherever they may."""
 
     def __init__(
         self,
@@ -61,36 +57,42 @@ class Copy:
         url: str,
         spark,
         *,
-        is_driven=False,
         of_tasks=None,
+        by_tasks=True,
+        now=time.monotonic,
         **options: object,
     ) -> None:
         self.source, self.url = KafkaFeed(kafka, prefix, A, B, LOG, WIDE), url
         self.cuts = CutReader(self.source.client, prefix, self.source.registry)
         self.driver = RangeReader(self.source.client, prefix, self.source.registry)
         self.notes: list[str] = []
-        self.lanes = Lanes(
+        self.troubles: list[str] = []
+        self.asked: Asked = {}
+        self.tasks = Tasks(
             lambda: spark,
-            self.driver,
             self.source.registry,
             source=prefix,
             client={**self.source.client, **(of_tasks or {})},
-            loader=CopyLoader(psycopg2.extensions.parse_dsn(url)),
-            driver_rows=0,
-            is_driven=lambda: is_driven,
+            asked=self.asked,
             on_note=self.notes.append,
+            on_trouble=self.troubles.append,
+            now=now,
         )
-        self.sink = PostgresSink(url, prefix, **options)
-        self.segments: list[Segment] = []
-        self.applier = Applier(self.cuts, self.read, self.sink, PassOptions(max_rows=1_000_000))
+        self.lanes = Lanes(self.driver, self.tasks if by_tasks else None, source=prefix)
+        self.sink = PostgresSink(url, prefix, asked=self.asked, **options)
+        self.applier = Applier(
+            self.cuts, self.lanes, self.sink, PassOptions(max_rows=1_000_000),
+            several=Several(self.lanes.together, self.lanes.several),
+        )  # fmt: skip
 
-    def read(self, segment: Segment):
-        self.segments.append(segment)
-        return self.lanes(segment)
+    @property
+    def task_rows(self) -> int:
+        return self.applier.rows - self.applier.driver_rows
 
     def load(self, schema: TableSchema, *rows: list[str | None]) -> None:
         feed = self.source.feed
         feed.load(schema, LoadPhase.BEGIN)
+        self.drain()
         if rows:
             feed.load(schema, LoadPhase.CHUNK, *rows)
         feed.load(schema, LoadPhase.END)
@@ -118,18 +120,25 @@ class Copy:
         self.sink.close()
 
 
+@pytest.fixture(autouse=True)
+def for_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few rows a segment has, it is for tasks."""
+    monkeypatch.setattr(lanes, "_DRIVER_ROWS", 0)
+
+
 @pytest.fixture(params=[True, False], ids=["replica", "enforced"])
 def copy(kafka, topic_prefix, new_database: Callable[[], str], spark, request) -> Iterator[Copy]:
     one = Copy(kafka, topic_prefix, new_database(), spark, replica_role=request.param)
     yield one
-    assert one.rows("pg_tables WHERE tablename LIKE 'stage%'") == []
+    assert one.troubles == []
     one.close()
 
 
-def test_the_executors_lane_does_what_the_drivers_does(copy: Copy) -> None:
+def test_what_tasks_read_is_applied_as_what_the_driver_reads(copy: Copy) -> None:
     for schema in (A, B, LOG):
         copy.load(schema, ["1", "one"], ["2", "t\\w\to\n"], ["3", None])
     assert copy.rows("a") == copy.rows("log") == [(1, "one"), (2, "t\\w\to\n"), (3, None)]
+    assert copy.task_rows == 9
 
     ledger = copy.apply(  # simple changes
         [insert(A, "4", "four"), update(A, "1", "ONE"), delete(A, "2"), insert(B, "5", "x")],
@@ -147,10 +156,10 @@ def test_the_executors_lane_does_what_the_drivers_does(copy: Copy) -> None:
     assert copy.rows("a") == [(1, "new"), (3, None), (4, "again"), (9, "ONE")]
     assert copy.rows("b") == [(7, "after")]
     assert copy.rows("log") == [(1, "one"), (2, "t\\w\to\n"), (3, None)]
-    assert all(s.ranges for s in copy.segments if isinstance(s.cut, Commits))
+    assert copy.task_rows == 9 + 8 + 7
 
 
-def test_a_table_too_wide_for_a_staging_table_takes_the_driver(copy: Copy) -> None:
+def test_rows_of_a_table_too_wide_for_a_staging_table(copy: Copy) -> None:
     rest = ["x"] * 796
     copy.load(WIDE, ["1", "one", *rest], ["2", "two", *rest])
 
@@ -179,32 +188,7 @@ def test_a_table_of_which_the_target_lacks_a_row_is_marked(copy: Copy) -> None:
     assert copy.sink.ledger().inexact["public.a"] == LACKS_ROW
 
 
-def test_rows_of_attempts_that_do_not_count_are_not_seen(copy: Copy) -> None:
-    copy.load(A)
-    inner = copy.applier._read_rows
-
-    class Twice:
-        """As if a first attempt of each task had been lost after its commit."""
-
-        def __init__(self, bulk: SparkBulk) -> None:
-            self.bulk, self.shapes, self.ddl = bulk, bulk.shapes, bulk.ddl
-            self.driver_rows = 0
-
-        def copy(self, stages):
-            self.bulk.copy(stages)
-            return self.bulk.copy(stages)
-
-    def read(segment: Segment):
-        rows = inner(segment)
-        return Twice(rows) if isinstance(rows, SparkBulk) else rows
-
-    copy.applier = Applier(copy.cuts, read, copy.sink)
-    copy.apply([insert(A, "1", "x"), insert(A, "2", "y")])
-
-    assert copy.rows("a") == [(1, "x"), (2, "y")]
-
-
-def test_counts_decide_in_the_large_lane(copy: Copy) -> None:
+def test_rows_that_are_not_the_commit_s_are_not_applied(copy: Copy) -> None:
     copy.load(A)
     copy.source.feed.commits([insert(A, "1", "x"), insert(A, "2", "y")])
     topic = copy.source.names.table(A.id)
@@ -250,13 +234,13 @@ def test_a_job_is_named_by_its_commits_and_no_password_is_seen(
     said = "".join(path.read_text("utf-8") for path in events.rglob("*") if path.is_file())
     assert f'"{topic_prefix}: commits 1..2, 2 rows"' in said
     assert f'"{topic_prefix}: load of {topic_prefix}.public.a, 1 rows"' in said
-    assert copy.notes[-1] == f"{topic_prefix}: commits 1..2, 2 rows: executors staged 2 in 1 tasks"
+    assert copy.notes[-1] == f"{topic_prefix}: commits 1..2, 2 rows: 1 tasks read 2 records"
     commands = "".join(_of_processes("cmdline"))
     assert "pyspark.daemon" in commands
     for secret in (password, of_kafka):
         assert secret not in said + commands + "".join(copy.notes)
         assert secret not in "".join(_of_processes("environ"))
-    assert copy.applier.rows - copy.applier.driver_rows == 3
+    assert copy.task_rows == 3
     copy.close()
 
 
@@ -267,40 +251,165 @@ def _of_processes(what: str) -> Iterator[str]:
             yield path.read_text("utf-8", "replace")
 
 
-@pytest.mark.parametrize("fits", [True, False])
-def test_a_large_commit_is_the_driver_s_where_it_is_faster_and_the_rows_fit(
-    kafka, topic_prefix, new_database: Callable[[], str], spark, monkeypatch, *, fits: bool
+# ---------------------------------------------------------------- a commit too large to be held
+def large(copy: Copy, wider: TableSchema) -> list:
+    """Rows of three tables behind schema changes."""
+    return [
+        alter(A, wider),
+        *(insert(wider, str(n), "x" * 20, "w") for n in range(100, 300)),
+        *(update(wider, str(n), "new", ...) for n in range(100, 150)),
+        *(update(wider, str(-n), ..., ..., old=str(n)) for n in range(150, 160)),
+        *(delete(wider, str(n)) for n in range(0, 300, 7) if n not in range(10, 100)
+          and n not in range(150, 160)),
+        truncate(B),
+        *(insert(B, str(n), "y" * 50) for n in range(120)),
+        *(insert(LOG, str(n % 9), "z") for n in range(120)),
+        *(Row(LOG, "d", [str(n), "z"]) for n in range(4)),
+    ]  # fmt: skip
+
+
+def in_parts(monkeypatch: pytest.MonkeyPatch, *, most: int = 1_000) -> None:
+    """Let large commits be those that take more than 2 KB, and parts be some rows."""
+    monkeypatch.setattr(lanes, "_DRIVER_ROWS", 10**9)
+    monkeypatch.setattr(lanes, "_PART_ROWS", 60)
+    monkeypatch.setattr(read, "_PART", 20)
+    monkeypatch.setattr(read, "HELD_BYTES", most)
+    monkeypatch.setattr(parts, "_FIRST", 10)
+    monkeypatch.setattr(parts, "PART_BYTES", 4_000)
+
+
+@pytest.mark.parametrize(
+    ("how", "is_replica", "by_tasks"),
+    [
+        ("by tasks", True, True),
+        ("foreign keys act", False, True),
+        ("by the driver", True, False),
+        ("at once", True, True),
+        ("schema changes stand between rows", True, True),
+        ("two commits", True, True),
+    ],
+)
+def test_a_commit_that_is_too_large_to_be_held_ends_as_any_other(
+    kafka, topic_prefix, new_database: Callable[[], str], spark, monkeypatch,
+    how: str, is_replica: bool, by_tasks: bool,
+) -> None:  # fmt: skip
+    copy = Copy(
+        kafka, topic_prefix, new_database(), spark, by_tasks=by_tasks, replica_role=is_replica
+    )
+    for schema in (A, B, LOG):
+        copy.load(schema, *([str(n), "old"] for n in range(10)))
+    wider = typed("a", Column("w", 25, -1, "text"))
+    copy.source.know(wider)
+    if how != "at once":
+        in_parts(monkeypatch)
+    else:
+        monkeypatch.setattr(lanes, "_DRIVER_ROWS", 10**9)
+    commit, read_before = large(copy, wider), copy.task_rows
+    if how == "schema changes stand between rows":
+        commit.insert(0, insert(A, "1000", "x"))
+    steps, seq = copy.applier.steps, copy.applier.commits
+
+    copy.apply(*([commit[:1], commit[1:]] if how == "two commits" else [commit]))
+
+    assert copy.applier.commits > seq
+    assert copy.applier.steps == steps + (2 if how == "two commits" else 1)
+    found = copy.rows("a WHERE id < 1000")
+    gone = [n for n in range(0, 300, 7) if n not in range(10, 100) and n not in range(150, 160)]
+    left = [n for n in [*range(10), *range(100, 150), *range(160, 300)] if n not in gone]
+    assert [row[0] for row in found] == [*range(-159, -149), *left]
+    assert [row[1:] for row in found if row[0] < 0] == [("x" * 20, "w")] * 10
+    assert {row[1:] for row in found if 100 <= row[0] < 150} == {("new", "w")}
+    assert copy.rows("b") == [(n, "y" * 50) for n in range(120)]
+    logs = copy.rows("log")
+    assert len(logs) == 10 + 120 - 4
+    assert set(copy.sink.ledger().inexact) <= {"public.wide"}  # which is not loaded
+    rows = len(commit) - 1 if how in ("by tasks", "two commits") else 0
+    assert copy.task_rows - read_before == rows
+    jobs = [note for note in copy.notes if ": parts " in note]
+    assert (len(jobs) > 0) is (rows > 0)
+    copy.close()
+
+
+@pytest.mark.parametrize("by_tasks", [True, False])
+def test_a_row_that_is_lacking_in_a_later_part_leaves_nothing(
+    kafka, topic_prefix, new_database: Callable[[], str], spark, monkeypatch, *, by_tasks: bool
 ) -> None:
-    copy = Copy(kafka, topic_prefix, new_database(), spark, is_driven=True)
-    monkeypatch.setattr(read, "_PART", 2)
-    monkeypatch.setattr(lanes, "DRIVER_BYTES", 10_000 if fits else 50)
-
+    copy = Copy(kafka, topic_prefix, new_database(), spark, by_tasks=by_tasks)
+    copy.load(A)
     copy.load(B)
-    copy.load(A, *([str(n), "x" * 50] for n in range(5)))
-    copy.apply([update(A, str(n), "y") for n in range(3)] + [delete(A, "4"), insert(B, "1", "z")])
+    in_parts(monkeypatch)
+    rows = [insert(A, str(n), "x" * 20) for n in range(200)]
+    copy.source.feed.commits([*rows, insert(B, "1", "y")])
+    topic = copy.source.names.table(A.id)
+    last = max(at for t, at in copy.source.feed.content if t == topic)
+    copy.source.feed.content[topic, last].ordinal = 198  # 199 is nowhere, 198 is there twice
 
-    assert copy.rows("a") == [(0, "y"), (1, "y"), (2, "y"), (3, "x" * 50)]
-    assert copy.rows("b") == [(1, "z")]
-    assert copy.applier.driver_rows == (10 if fits and native.IS_BUILT else 0)
-    # A commit that fits is tried at any time; more than that is never cut for executors.
-    assert not copy.lanes.spreads({})
+    with pytest.raises(Incomplete):
+        copy.drain()
+
+    assert copy.rows("a") == copy.rows("b") == []
+    copy.close()
+
+
+# ---------------------------------------------------------------- what a task does for the sink
+def test_rows_that_were_settled_by_a_key_that_is_gone_are_read_again(
+    kafka, topic_prefix, new_database: Callable[[], str], spark
+) -> None:
+    copy = Copy(kafka, topic_prefix, new_database(), spark, message_rows=0)
+    copy.load(A)
+    copy.apply([insert(A, "1", "x"), insert(A, "2", "y")])
+    assert bool(copy.asked) is native.IS_BUILT
+    with psycopg2.connect(copy.url) as connection, connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE a DROP CONSTRAINT a_pkey, ADD PRIMARY KEY (id, v)")
+        cursor.execute("SELECT pg_terminate_backend(%s)", [copy.sink._pid])
+    connection.close()
+    jobs = len(copy.notes)
+
+    copy.apply([insert(A, "3", "z"), Row(A, "u", ["2", "y"], ["2", "yy"])])
+
+    assert copy.rows("a") == [(1, "x"), (2, "yy"), (3, "z")]
+    # The connection was lost; the key was another one; the rows are as they were read.
+    assert len(copy.notes) - jobs == (3 if native.IS_BUILT else 2)
+    assert copy.troubles == []
+    copy.close()
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "UTF8"])
+def test_bytes_that_are_no_text_go_into_a_database_without_an_encoding(
+    kafka, topic_prefix, new_database: Callable[..., str], spark, encoding: str
+) -> None:
+    copy = Copy(kafka, topic_prefix, new_database(encoding), spark)
+    copy.load(A)
+    raw = b"a\xff\t\\"
+
+    if encoding == "UTF8":
+        with pytest.raises(NotText) as caught:
+            copy.apply([insert(A, "1", raw), insert(A, "2", "x")])
+        assert str(caught.value.where["table"]) == "public.a"
+        assert copy.rows("a") == []
+    else:
+        copy.apply([insert(A, "1", raw), insert(A, "2", "x")])
+        sent = "a WHERE encode(convert_to(v, 'SQL_ASCII'), 'hex') = '" + raw.hex() + "'"
+        assert len(copy.rows(f"(SELECT id, 1 FROM {sent}) AS found")) == 1
+        assert copy.task_rows == 2
     copy.close()
 
 
 def test_secrets_for_tasks_are_in_a_file_of_their_user(spark) -> None:
-    given = Secrets({"target": {"password": "x"}, "kafka": {}})
+    given = Secrets({"sasl.password": "x"})
     file = given.given(spark)
     assert file is not None
     path = Path(file.path)
 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert secrets(file) == {"target": {"password": "x"}, "kafka": {}}
+    assert secrets(file) == {"sasl.password": "x"}
     given.close()
     assert not path.parent.exists()
-    assert Secrets({"target": {}, "kafka": {}}).given(spark) is None
+    assert Secrets({}).given(spark) is None
 
 
+# ---------------------------------------------------------------- jobs
 def _forever(_: int) -> None:
     from threading import Event
 
@@ -313,31 +422,99 @@ def test_a_job_that_runs_is_cancelled_by_a_stop(spark) -> None:
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 
 
-def test_a_job_that_gets_no_core_is_said(spark, monkeypatch) -> None:
+@contextmanager
+def all_cores_taken(spark) -> Iterator[None]:
     """Another job has them all; Spark waits for ever, and says so below its log level."""
-    monkeypatch.setattr(jobs, "_IDLE", 1.5)
-    said: list[str] = []
     is_over = threading.Event()
 
-    def of_second(line: str) -> bool:
-        return line.startswith("second: no executor takes the job")
-
-    def collect(name: str, stop: Callable[[], bool]) -> None:
+    def hold() -> None:
         with suppress(Py4JError):
-            run_job(spark, range(8), _forever, description=name, stop=stop, on_idle=said.append)
+            run_job(spark, range(8), _forever, description="holds", stop=is_over.is_set)
 
-    holder = threading.Thread(target=collect, args=("first", is_over.is_set))
+    holder = threading.Thread(target=hold)
     holder.start()
-    tracker = spark.sparkContext.statusTracker()
-    assert poll(tracker.getActiveStageIds, 60)
-    end = time.monotonic() + 60
-    collect("second", lambda: any(map(of_second, said)) or time.monotonic() > end)
-    is_over.set()
-    holder.join()
+    try:
+        assert poll(spark.sparkContext.statusTracker().getActiveStageIds, 60)
+        with pytest.MonkeyPatch.context() as patch:  # who comes next waits for less
+            patch.setattr(jobs, "_IDLE", 1.5)
+            yield
+    finally:
+        is_over.set()
+        holder.join()
 
-    assert any(map(of_second, said))
+
+def test_a_job_that_gets_no_core_ends(spark) -> None:
+    with all_cores_taken(spark), pytest.raises(Untaken, match="no executor took the job"):
+        run_job(spark, range(8), _forever, description="second", stop=lambda: False)
 
 
+@pytest.mark.parametrize("in_parts_too", [False, True])
+def test_where_no_executor_takes_a_job_the_driver_reads_and_jobs_pause(
+    kafka, topic_prefix, new_database: Callable[[], str], spark, monkeypatch, *, in_parts_too: bool
+) -> None:
+    time_ = [0.0]
+    copy = Copy(kafka, topic_prefix, new_database(), spark, now=lambda: time_[0])
+    copy.load(A)
+    if in_parts_too:
+        in_parts(monkeypatch, most=200)
+
+    def rows(first: int) -> list[Row]:
+        return [insert(A, str(n), "x" * 20) for n in range(first, first + 100)]
+
+    with all_cores_taken(spark):
+        copy.apply(rows(0))
+        assert len(copy.rows("a")) == 100
+        (said,) = copy.troubles
+        assert "no executor took the job" in said
+        assert said.endswith("; the driver reads for 60 s")
+        time_[0] = 59.0
+        copy.apply(rows(100))  # no job is tried
+    assert (copy.task_rows, len(copy.troubles)) == (0, 1)
+    copy.apply(rows(200))
+    assert copy.task_rows == 0
+    time_[0] = 60.0
+
+    copy.apply(rows(300))
+
+    assert copy.task_rows == 100
+    assert len(copy.rows("a")) == 400
+    assert len(copy.troubles) == 1
+    copy.close()
+
+
+def test_a_job_that_a_stop_ends_is_no_trouble(spark) -> None:
+    said: list[str] = []
+    tasks = Tasks(
+        lambda: spark, lambda _: {}, source="p", client={}, asked={}, stop=lambda: True,
+        on_trouble=said.append,
+    )  # fmt: skip
+    share = Share((), Promised(1, CommitRows(), None))
+    with all_cores_taken(spark):
+        assert tasks.read([share], {}, "stopped") is None
+    assert said == []
+    assert tasks.at_once() > 0
+
+
+def test_without_spark_the_driver_reads() -> None:
+    tasks = Tasks(lambda: None, lambda _: {}, source="p", client={}, asked={})
+
+    assert tasks.at_once() == 0
+    assert tasks.read([], {}, "nothing") is None
+
+
+def test_where_executors_are_not_to_be_used_the_driver_reads(
+    kafka, topic_prefix, new_database: Callable[[], str], spark
+) -> None:
+    copy = Copy(kafka, topic_prefix, new_database(), spark, by_tasks=False)
+    copy.load(A, ["1", "one"])
+    copy.apply([insert(A, "2", "two")], [update(A, "1", "ONE")])
+
+    assert copy.rows("a") == [(1, "ONE"), (2, "two")]
+    assert (copy.task_rows, copy.notes, copy.troubles) == (0, [], [])
+    copy.close()
+
+
+# ---------------------------------------------------------------- the stream
 def test_rows_are_applied_at_all_times_and_a_query_reports_to_spark(
     kafka, topic_prefix, new_database: Callable[[], str], spark, tmp_path: Path
 ) -> None:
@@ -400,36 +577,3 @@ def test_rows_are_applied_at_all_times_and_a_query_reports_to_spark(
     assert spark.streams.active == []
     assert len(copy.rows("a")) == copy.source.feed.seq
     copy.close()
-
-
-@pytest.mark.parametrize("encoding", ["SQL_ASCII", "UTF8"])
-def test_bytes_that_are_no_text_go_into_a_database_without_an_encoding(
-    new_database: Callable[..., str], encoding: str
-) -> None:
-    url = new_database(encoding)
-    encoder = compile_encoder(A, prefix="p", schema_id=7, database="d")
-    tx = TransactionConstants(700, 99, 1, 1, 0, 0, 1)
-    raw = b"a\xff\t\\"
-    value = encoder.encode("u", "O", [b"1", b"old"], [b"1", raw], tx, 1, 0)
-    connection = psycopg2.connect(url)
-    with connection, connection.cursor() as cursor:
-        cursor.execute("CREATE SCHEMA gauss_cdc")
-        create_stage(cursor, "stage", ("text", "text"))
-    connection.close()
-    loader = CopyLoader(psycopg2.extensions.parse_dsn(url))
-    decoder = RowDecoder(envelope_schema("p", A))
-    rows = decoder.rows(7)
-    rows.put(decoder.decode(split(value)[1]))
-    refused = loader.for_tasks().load(["stage"], 0, [(0, rows)], loader.secrets)
-
-    connection = psycopg2.connect(url)
-    with connection, connection.cursor() as cursor:
-        cursor.execute("SELECT encode(convert_to(c1, 'SQL_ASCII'), 'hex') FROM gauss_cdc.stage")
-        found = cursor.fetchall()
-    connection.close()
-    if encoding == "SQL_ASCII":
-        assert (refused, found) == (None, [(raw.hex(),)])
-    else:
-        assert found == []
-        error = loader.explained(refused, [StagedShape(A.id, ("id", "v"))])
-        assert (type(error), error.where["column"]) == (NotText, "v")

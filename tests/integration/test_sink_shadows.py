@@ -12,7 +12,7 @@ from schemas.control import LoadPhase, Topic
 from schemas.tables import TableId
 from spark_consumers.errors import TargetRefused
 from tests.integration.postgres_target import ACCOUNT, Target, load, only_postgresql, rows
-from tests.integration.test_sink_bulk import LOG, A, Bulk
+from tests.integration.test_sink_parts import LOG, A, Fed
 from tests.spark_consumers.feed import alter, delete, insert, table, truncate, update
 
 OLD = [["1", "a", "x"], ["2", "b", "y"], ["3", "c", "z"]]
@@ -269,27 +269,27 @@ def test_a_table_that_goes_takes_its_shadow_along(target: Target) -> None:
     assert target.query("SELECT * FROM gauss_cdc.shadows") == []
 
 
-def test_executors_bring_rows_beside_those_that_readers_see(
+def test_parts_of_commits_go_beside_those_that_readers_see(
     new_database: Callable[[], str],
 ) -> None:
-    bulk = Bulk(new_database())
+    fed = Fed(new_database())
     for schema in (A, LOG):
-        bulk.load(schema, ["1", "one"], ["2", "two"], ["3", None])
-        bulk.feed.load(schema, LoadPhase.BEGIN)
-        bulk.feed.load(schema, LoadPhase.CHUNK, ["1", "one"], ["2", "TWO"], ["4", "four"])
-    bulk.applier.drain()
+        fed.load(schema, ["1", "one"], ["2", "two"], ["3", None])
+        fed.feed.load(schema, LoadPhase.BEGIN)
+        fed.feed.load(schema, LoadPhase.CHUNK, ["1", "one"], ["2", "TWO"], ["4", "four"])
+    fed.applier.drain()
     before = [(1, "one"), (2, "two"), (3, None)]
-    assert bulk.rows("a") == bulk.rows("log") == before
-    bulk.apply(
+    assert fed.rows("a") == fed.rows("log") == before
+    fed.apply(
         [update(A, "4", "FOUR"), delete(A, "1"), insert(A, "5", "five")],
         [insert(LOG, "5", "five"), delete_all(LOG, "1", "one")],
     )
-    assert bulk.rows("a") == bulk.rows("log") == before
+    assert fed.rows("a") == fed.rows("log") == before
 
     for schema in (A, LOG):
-        bulk.feed.load(schema, LoadPhase.END)
-    assert bulk.applier.drain().inexact == {}
+        fed.feed.load(schema, LoadPhase.END)
+    assert fed.applier.drain().inexact == {}
 
-    assert bulk.rows("a") == [(2, "TWO"), (4, "FOUR"), (5, "five")]
-    assert bulk.rows("log") == [(2, "TWO"), (4, "four"), (5, "five")]
-    bulk.sink.close()
+    assert fed.rows("a") == [(2, "TWO"), (4, "FOUR"), (5, "five")]
+    assert fed.rows("log") == [(2, "TWO"), (4, "four"), (5, "five")]
+    fed.sink.close()

@@ -15,12 +15,12 @@ _AHEAD: Final = ("tests/spark_consumers/test_ahead.py",)
 _SIZES: Final = ("tests/spark_consumers/test_sizes.py",)
 _RUN: Final = ("tests/spark_consumers/test_run.py",)
 _READ: Final = ("tests/spark_consumers/kafka/test_read.py",)
-_STATES: Final = ("tests/integration/test_sink_states.py",)
 _EXECUTORS: Final = ("tests/spark_consumers/test_executors.py",)
 _STEP: Final = ("tests/spark_consumers/sinks/test_step.py",)
 _SHAPES: Final = ("tests/spark_consumers/sinks/lakes/test_shapes.py",)
 _CALLBACK: Final = ("tests/spark_consumers/sinks/test_callback.py",)
-_BULK: Final = ("tests/integration/test_sink_bulk.py",)
+_PARTS: Final = ("tests/spark_consumers/kafka/test_parts.py",)
+_LANES: Final = ("tests/spark_consumers/test_parts_rules.py",)
 _SIM: Final = ("tests/sim/test_simulation.py",)
 
 
@@ -37,6 +37,9 @@ _COMMITS_FILE = "spark_consumers/commits.py"
 _LEDGERS_FILE = "spark_consumers/ledger.py"
 _COMPLETE_FILE = "spark_consumers/complete.py"
 _JOB_FILE = "spark_consumers/job.py"
+_EXECUTORS_FILE = "spark_consumers/executors.py"
+_LANES_FILE = "spark_consumers/lanes.py"
+_PARTS_FILE = "spark_consumers/kafka/parts.py"
 _AHEAD_FILE = "spark_consumers/ahead.py"
 _SIZES_FILE = "spark_consumers/sizes.py"
 _RUN_FILE = "spark_consumers/run.py"
@@ -47,7 +50,6 @@ _SHAPES_FILE = "spark_consumers/sinks/lakes/shapes.py"
 _SINK_FILE = "spark_consumers/sinks/postgres/sink.py"
 _MESSAGE_FILE = "spark_consumers/sinks/postgres/message.py"
 _LEDGER_FILE = "spark_consumers/sinks/postgres/ledger.py"
-_BULK_FILE = "spark_consumers/sinks/postgres/bulk.py"
 _APPLY_FILE = "spark_consumers/sinks/postgres/apply.py"
 
 _LEASE_FILE = "spark_consumers/sinks/postgres/lease.py"
@@ -339,17 +341,17 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "many-where-few-wait",
         "3.3: few rows where the target keeps up",
         _SIZES_FILE,
-        "waiting > _BEHIND * self._few\n",
-        "waiting >= 0\n",
+        "waiting > _BEHIND * self._few:\n",
+        "waiting >= 0:\n",
         _SIZES,
     ),
     Mutation(
-        "driver-takes-many",
-        "3.3: what executors do not take is bounded by what the driver holds",
+        "first-record-bounds-all",
+        "3.3: each record of a segment bounds its rows",
         _SEGMENTS_FILE,
-        "            self._limit = min(self._limit, self._limit_of(schema_ids))\n",
+        "            self._limit = min(self._limit, self._limit_of(tables))\n",
         "            pass\n",
-        _SIZES,
+        _LANES,
     ),
     Mutation(
         "bytes-unbounded",
@@ -451,17 +453,17 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "reader-of-another-login",
         "a worker's reader ends when its tasks log in otherwise",
-        "spark_consumers/executors.py",
+        _EXECUTORS_FILE,
         "        if self._fetch is None or self._made_for != made_for:\n",
         "        if self._fetch is None:\n",
         _EXECUTORS,
     ),
     Mutation(
-        "foreign-schema-staged",
-        "3.4: rows are those of the schemas that the cut names, on executors, too",
-        "spark_consumers/executors.py",
-        "if (place := job.places.get((topic, schema_id))) is None:\n",
-        "if (place := job.places.get((topic, schema_id), 0)) is None:\n",
+        "foreign-schema-read",
+        "3.4: rows are those of the schemas that the cut names, for tasks, too",
+        _EXECUTORS_FILE,
+        "job.schemas.__getitem__",
+        "lambda at: job.schemas.get(at, job.schemas[7])",
         _EXECUTORS,
     ),
     Mutation(
@@ -476,7 +478,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "ordinals-not-checked",
         "3.4: for every commit the ordinals 0 to rows - 1 are complete",
         _READ_FILE,
-        "    check_complete(segment, rows)\n    return rows\n",
+        "    check_complete(promised(segment), rows)\n    return rows\n",
         "    return rows\n",
         _READ,
     ),
@@ -492,17 +494,194 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "ordinals-twice",
         "3.4: a row that is there twice is noticed",
         _COMPLETE_FILE,
-        "        if self._ticks[place] and not",
-        "        if False and not",
+        "(self._ticks[place] and not is_again)",
+        "False",
         _COMPLETE,
     ),
     Mutation(
         "rows-of-a-load-not-counted",
         "3.4: a load has as many rows as its cut says",
         _COMPLETE_FILE,
-        "        if there != promised:\n",
+        "        if there != wanted:\n",
         "        if False:\n",
         _COMPLETE,
+    ),
+    # ------------------------------------------------------------ tasks, and parts
+    Mutation(
+        "part-with-a-hole",
+        "3.4: a part has all that stands up to its place",
+        _COMPLETE_FILE,
+        "        ticks.check()\n",
+        "",
+        _COMPLETE,
+    ),
+    Mutation(
+        "part-twice",
+        "3.4: a part begins where the one before it ended",
+        _COMPLETE_FILE,
+        "not 0 <= place < len(self._ticks) or",
+        "place >= len(self._ticks) or",
+        _COMPLETE,
+    ),
+    Mutation(
+        "last-part-left-out",
+        "3.4: parts are everything",
+        _COMPLETE_FILE,
+        "        if self._reached != self._places[-1]:\n",
+        "        if False:\n",
+        _COMPLETE,
+    ),
+    Mutation(
+        "one-part-for-another",
+        "3.4: parts in any order are everything, each once",
+        _COMPLETE_FILE,
+        "        if self._left or self._sum:\n",
+        "        if self._left:\n",
+        _COMPLETE,
+    ),
+    Mutation(
+        "part-left-out",
+        "3.4: as many rows as the cut says",
+        _COMPLETE_FILE,
+        "        if self._left or self._sum:\n",
+        "        if False:\n",
+        _LANES,
+    ),
+    Mutation(
+        "sums-of-others",
+        "3.4: a part has rows of its commit only",
+        _COMPLETE_FILE,
+        "        elif all(change.seq == seq for change in changes):\n",
+        "        elif True:\n",
+        _COMPLETE,
+    ),
+    Mutation(
+        "parts-in-order-not-checked",
+        "3.4: parts in commit order are checked",
+        _PARTS_FILE,
+        "            parts.take(part, None if reached == _END else reached)\n",
+        "            parts._reached = parts._places[-1]\n",
+        _PARTS,
+    ),
+    Mutation(
+        "parts-by-tasks-not-checked",
+        "3.4: those that tasks read, too",
+        _LANES_FILE,
+        "        sums.end()\n",
+        "",
+        _LANES,
+    ),
+    Mutation(
+        "segment-not-checked-by-its-task",
+        "3.4: a task checks a segment against its cut",
+        _EXECUTORS_FILE,
+        "        check_complete(share.promise, rows)\n",
+        "",
+        _EXECUTORS,
+    ),
+    Mutation(
+        "part-not-counted-by-its-task",
+        "3.4: and counts the records of a part",
+        _EXECUTORS_FILE,
+        "if sums is None or sums[0] != count(share.ranges):",
+        "if sums is None:",
+        _EXECUTORS,
+    ),
+    Mutation(
+        "error-kept-by-its-task",
+        "3.6: what a task meets reaches the driver",
+        _EXECUTORS_FILE,
+        "        return Done(error=error)\n",
+        "        return Done()\n",
+        _EXECUTORS,
+    ),
+    Mutation(
+        "error-of-a-part-swallowed",
+        "3.6: what the task of a part meets is raised",
+        _LANES_FILE,
+        "                    if one.error is not None:\n",
+        "                    if False:\n",
+        _LANES,
+    ),
+    Mutation(
+        "job-mixes-segments",
+        "3.5: segments that a job reads are applied in their order, each with its rows",
+        _AHEAD_FILE,
+        "zip(steps, found, strict=True)",
+        "zip(steps, found[::-1], strict=True)",
+        _AHEAD,
+    ),
+    Mutation(
+        "job-failure-forgotten",
+        "3.6: what no task could read is read in its turn",
+        _AHEAD_FILE,
+        "_LATER if rows is None else rows",
+        "rows",
+        _AHEAD,
+    ),
+    Mutation(
+        "parts-go-on-behind-ddl",
+        "3.5: each part is written from its beginning",
+        _STEP_FILE,
+        "    for _ in transaction.parts():\n        after = FIRST\n",
+        "    after = FIRST\n    for _ in transaction.parts():\n",
+        _STEP,
+    ),
+    Mutation(
+        "tasks-around-ddl",
+        "3.5: rows around schema changes come in commit order",
+        _LANES_FILE,
+        "            and sorted(change.ordinal for change in ddl) == [*range(len(ddl))]\n",
+        "",
+        _LANES,
+    ),
+    Mutation(
+        "tasks-of-two-partitions",
+        "3.5: and those of a table with several partitions",
+        _LANES_FILE,
+        "            and len(partitions) == len({topic for topic, _ in partitions})\n",
+        "",
+        _LANES,
+    ),
+    Mutation(
+        "tables-always-apart",
+        "3.5: and all of them where foreign keys act",
+        _SINK_FILE,
+        "staged.read(are_tables_apart=self.catalog.is_replica)",
+        "staged.read(are_tables_apart=True)",
+        _pg("test_parts_are_applied_in_commit_order_as_one_step", "parts"),
+    ),
+    Mutation(
+        "leave-not-asked-for",
+        "3.5: tables come apart only where the target allows it",
+        _LANES_FILE,
+        "if are_tables_apart and is_committed",
+        "if is_committed",
+        _LANES,
+    ),
+    Mutation(
+        "loads-in-parts",
+        "3.7: only commits come in parts",
+        _LANES_FILE,
+        "        if segment.loads:  # only",
+        "        if False:  # only",
+        _LANES,
+    ),
+    Mutation(
+        "settled-rows-stop",
+        "3.6: rows that were settled by another key are read again",
+        "spark_consumers/errors.py",
+        'is another one now: rows are read again."""\n\n    verdict = Verdict.RETRY\n',
+        'is another one now: rows are read again."""\n',
+        _pg("test_rows_that_were_settled_by_a_key_that_is_gone_are_read_again", "states"),
+    ),
+    Mutation(
+        "settled-rows-unnoticed",
+        "3.5: rows that were settled by one key are not used for another",
+        _APPLY_FILE,
+        "    except RowsSettled as error:\n",
+        "    except ZeroDivisionError as error:\n",
+        _pg("test_rows_that_were_settled_by_a_key_that_is_gone_are_read_again", "states"),
     ),
     # ------------------------------------------------------------ 3.5 the step
     Mutation(
@@ -608,62 +787,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "    transaction.check_staged(segment)\n",
         "",
         _STEP,
-    ),
-    Mutation(
-        "bulk-not-checked",
-        "3.5: staged counts are asserted by the server",
-        _SINK_FILE,
-        "            check_bulk(self.cursor, segment, self.staged)\n",
-        "            pass\n",
-        _BULK,
-    ),
-    Mutation(
-        "bulk-commits-not-counted",
-        "3.5: each commit has the ordinals 0 to rows - 1",
-        _BULK_FILE,
-        "if rows and found.pop(seq, None) != [rows, rows, 0, rows - 1]:",
-        "if rows and found.pop(seq, None) is None:",
-        _BULK,
-    ),
-    Mutation(
-        "bulk-of-others",
-        "3.5: nothing of another commit is staged",
-        _BULK_FILE,
-        "    if found:\n        raise",
-        "    if False:\n        raise",
-        _BULK,
-    ),
-    Mutation(
-        "bulk-load-not-counted",
-        "3.5: a load has as many staged rows as its cut says",
-        _BULK_FILE,
-        "        if there != rows:\n",
-        "        if False:\n",
-        _BULK,
-    ),
-    Mutation(
-        "bulk-of-failed-attempts",
-        "3.5: rows of attempts that failed are not read",
-        _BULK_FILE,
-        '    "task = ANY(%(tasks)s) AND (seq',
-        '    "(true OR task = ANY(%(tasks)s)) AND (seq',
-        _BULK,
-    ),
-    Mutation(
-        "values-of-an-older-row",
-        "3.5: a value that was not sent is the newest that its row sent, under any key",
-        "spark_consumers/sinks/postgres/states.py",
-        "count(*) FILTER (WHERE kind <> 'u') OVER key",
-        "count(*) FILTER (WHERE kind = 'b') OVER key",
-        _STATES,
-    ),
-    Mutation(
-        "values-under-the-old-key",
-        "3.5: a value that was not sent is the newest that its row sent, under any key",
-        "spark_consumers/sinks/postgres/states.py",
-        "x.life - 1, c.depth",
-        "x.life, c.depth",
-        _STATES,
     ),
     Mutation(
         "ledger-stays",
@@ -811,30 +934,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _JOB,
     ),
     Mutation(
-        "staged-beside-ddl",
-        "3.6: nothing is staged while a step alters tables",
-        _AHEAD_FILE,
-        "or self._alters or self._is_over",
-        "or self._is_over",
-        _AHEAD,
-    ),
-    Mutation(
-        "staging-given-up-stays",
-        "3.6: what was staged and given up is removed",
-        _SINK_FILE,
-        "            if self._has_staged:\n",
-        "            if False:\n",
-        _BULK,
-    ),
-    Mutation(
-        "one-name-for-two",
-        "3.5: a staging place is one attempt's",
-        _SINK_FILE,
-        '_{next(self._attempts)}"',
-        '"',
-        _BULK,
-    ),
-    Mutation(
         "two-readings",
         "3.6: one reading at a time: who gives up a plan waits for what it reads",
         _AHEAD_FILE,
@@ -862,8 +961,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "held-without-bound",
         "3.6: what cannot be held together is read in its turn",
         _AHEAD_FILE,
-        "if self._held and not self._sizes",
-        "if self._held < 0 and not self._sizes",
+        "        if self._held and not (\n",
+        "        if self._held < 0 and not (\n",
         _AHEAD,
     ),
     # ------------------------------------------------------------ 3.7 loads
@@ -887,7 +986,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "shapes-of-loads-not-counted",
         "3.4: a load begins with its shape",
         _COMPLETE_FILE,
-        "    if shapes not in (0, len(content.ddl)):",
+        "    if promise.shapes not in (0, len(content.ddl)):",
         "    if False:",
         _COMPLETE,
     ),
@@ -911,7 +1010,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "loads-unbounded",
         "3.7: steps of loads are packed up to the rows of a segment",
         _SEGMENTS_FILE,
-        "if self._rows + cut.rows > min(self._limit, self._limit_of(cut.schema_ids)):",
+        "if self._rows + cut.rows > min(self._limit, self._limit_of(len(cut.schema_ids))):",
         "if False:",
         _SEGMENTS,
     ),

@@ -1,7 +1,8 @@
 """An applier process in the simulated world: `run`, the readers and the sink's rules as they ship.
 
-Ours are librdkafka (`reading.py`), the database (`target.py`), the clock, and the thread that
-reads ahead: an actor of its own, so that a reading and a step take turns in any order.
+Ours are librdkafka (`reading.py`), the database (`target.py`), the clock, tasks of Spark
+(`tasks.py`), and the thread that reads ahead: an actor of its own, so that a reading and a step
+take turns in any order.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from spark_consumers.ahead import InTurn, Promise
+from spark_consumers.ahead import ALONE, InTurn, Promise, Several
 from spark_consumers.errors import ApplyError
 from spark_consumers.job import Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader
-from spark_consumers.model import Rows, Segment
+from spark_consumers.lanes import Lanes
 from spark_consumers.run import Polling, run
 from tests.sim.broker import Broker
 from tests.sim.lake import LakeSimSink
 from tests.sim.ports import CUTS, TOPICS
 from tests.sim.reading import clients
 from tests.sim.registry import schema_of
-from tests.sim.target import SimBulk, SimSink, Target
+from tests.sim.target import SimSink, Target
+from tests.sim.tasks import SimTasks
 from tests.sim.world import Actor, Whoever, World
 
 T = TypeVar("T")
@@ -105,10 +107,13 @@ def make_applier(
     name: str,
     options: PassOptions,
     ahead: bool,
-    spreads: bool,
+    tasks: int,
     on_end: Callable[[ApplierProcess], None],
 ) -> ApplierProcess:
-    """A process that runs `gauss-cdc apply` until it crashes or must stop."""
+    """A process that runs `gauss-cdc apply` until it crashes or must stop.
+
+    `tasks` of Spark read at once, where the target is no lake; 0: the driver reads.
+    """
 
     def body(actor: Actor) -> None:
         try:
@@ -151,11 +156,9 @@ def make_applier(
             if broker.lso(CUTS) > seen:
                 cuts.wait(seconds)
 
-        def read(segment: Segment) -> Rows | SimBulk:
-            """By executors, or by the driver."""
-            found = rows(segment)
-            by_executors = spreads and isinstance(sink, SimSink) and world.chance(0.5)
-            return SimBulk(found) if by_executors and segment.ranges else found
+        by_tasks = SimTasks(world, mine, tasks) if tasks else None
+        lanes = Lanes(rows, by_tasks, source=TOPICS.prefix)
+        is_lake = isinstance(sink, LakeSimSink)
 
         def begin(call: Callable[[], T], /) -> Promise[T]:
             if not ahead:
@@ -165,9 +168,9 @@ def make_applier(
 
         with closing(cuts), closing(rows):
             run(
-                sink, cuts, read, Polling(wait),
+                sink, cuts, rows if is_lake else lanes, Polling(wait),
                 options=options, stop=stop, observer=process.reported, begin=begin,
-                spreads=lambda _: spreads,
+                several=ALONE if is_lake else Several(lanes.together, lanes.several),
             )  # fmt: skip
 
     process = ApplierProcess(Actor(name, body))

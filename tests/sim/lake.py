@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from schemas.control import SchemaChange
 from schemas.tables import TableId
 from spark_consumers.complete import check_complete
+from spark_consumers.complete import promised as promised_rows
 from spark_consumers.errors import ApplyError, Superseded, TargetDown
 from spark_consumers.model import Cell, Change, Ledger, Rows, Segment
 from spark_consumers.sinks import step as rules
@@ -54,7 +55,7 @@ class LakeStaged:
 
     def check(self, segment: Segment, keys: Mapping[str, tuple[str, ...]]) -> None:
         del keys
-        check_complete(segment, self.rows)
+        check_complete(promised_rows(segment), self.rows)
 
     def count(self, table: TableId) -> int:
         return len(self.rows.changes[table])

@@ -59,10 +59,13 @@ from spark_consumers import ledger, segments
 from spark_consumers import run as loop
 from spark_consumers.ahead import Ahead
 from spark_consumers.commits import CommitsRecord
+from spark_consumers.errors import KafkaDown
 from spark_consumers.job import Applier
 from spark_consumers.kafka import ranges, read
+from spark_consumers.kafka.parts import PartsInOrder
 from spark_consumers.kafka.read import CutReader, RangeReader
-from spark_consumers.model import Ledger, Rows, Segment
+from spark_consumers.lanes import CommitParts
+from spark_consumers.model import Ledger, Parts, Rows, Segment
 from spark_consumers.sinks import step as rules
 from spark_consumers.sinks.lakes import core
 from spark_consumers.sinks.lakes.lease import FileLease
@@ -205,9 +208,9 @@ def _never_waits(*_: Any) -> Iterator[Any]:
     return iter(())
 
 
-def _half_visible(self: SimSink, segment: Segment, staged: Rows) -> Ledger:
+def _half_visible(self: SimSink, segment: Segment, staged: Rows | Parts) -> Ledger:
     """Half a transaction is visible between its DDL and the rows behind it [H9]."""
-    if not segment.is_barrier or not any(staged.changes.values()):
+    if isinstance(staged, Parts) or not segment.is_barrier or not any(staged.changes.values()):
         return _STEP(self, segment, staged)
     now = self._target.now
     tables = copy.deepcopy(now.tables)
@@ -235,9 +238,12 @@ def _begin_without_emptying(self: SimTransaction, cut: TableLoad, *, keeps: bool
     return cut.table in self.database.beside if is_there else _LOAD(self, cut, keeps=keeps)
 
 
-def _unstaged(_self: SimSink, _segment: Segment, rows: Any) -> Rows:
-    """Rows of executors come with the step."""
-    return rows if isinstance(rows, Rows) else rows.rows
+def _ends_early(self: SimTransaction) -> Iterator[None]:
+    """What cannot be read is taken for the end."""
+    try:
+        yield from _PARTS_OF(self)
+    except KafkaDown:
+        return
 
 
 def _takes_all(*_: Any) -> None:
@@ -245,6 +251,8 @@ def _takes_all(*_: Any) -> None:
 
 
 _STEP, _READ, _LOAD = SimSink.step, CutReader.__call__, SimTransaction.load
+_PARTS_OF = SimTransaction.parts
+_PARTS: Faulty = {"lake": False, "transactions": 25, "steps": 700}
 _NOT_COMPARED = edit(
     rules, "check_place", ("if _place(ledger) != _place(segment.after):", "if False:")
 )
@@ -777,7 +785,7 @@ MUTATIONS: list[Mutation] = [
              replaced(rules, COMPARED=()), {"second_appliers": 3, "restores": 2}, first_seed=33),
     Mutation("message-seq-not-compared", "and compares where it is, not only whose it is",
              replaced(rules, COMPARED=("fence", "epoch")), {"restores": 3, "steps": 600},
-             first_seed=93),
+             first_seed=138),
     Mutation("no-counts", "rows are counted, and the LSO is waited for [H12]",
              together(_NOT_WAITED, _NOT_COUNTED, _ENDS_ANYWHERE)),
     Mutation("ledger-believed", "after any error the ledger is read again",
@@ -793,12 +801,27 @@ MUTATIONS: list[Mutation] = [
     Mutation("ledger-behind", "the ledger moves with the rows",
              edit(CommitsRecord, "_after", ("seq=seq,", "seq=ledger.seq,"))),
     Mutation("half", "a target transaction holds whole commits [H9]",
-             replaced(SimSink, step=_half_visible), {"transactions": 14}, first_seed=6),
+             replaced(SimSink, step=_half_visible), {"transactions": 14}, first_seed=16),
     Mutation("checkpoint", "cuts are read from the ledger's place [H11]",
              replaced(CutReader, __call__=_from_checkpoint), {"restores": 2, "steps": 500}),
-    Mutation("staged-over-ddl", "nothing is staged while a step alters tables",
-             edit(Ahead, "_brought", ("or self._alters or", "or")),
-             {"transactions": 25, "steps": 700}, first_seed=33),
+    # ------------------------------------------------------------ tasks, and parts
+    Mutation("job-mixes-segments", "a job gives each segment its own rows, in their order",
+             edit(Ahead, "_take", ("zip(steps, found, strict=True)",
+                                   "zip(steps, found[::-1], strict=True)")), first_seed=26),
+    Mutation("job-failure-forgotten", "what tasks could not read is the driver's, in its turn",
+             edit(Ahead, "_take", ("_LATER if rows is None else rows", "rows"))),
+    Mutation("task-takes-ddl-rows", "rows between schema changes are not read table by table",
+             edit(CommitParts, "_are_for_tasks",
+                  ("and sorted(change.ordinal for change in ddl) == [*range(len(ddl))]", "")),
+             _PARTS, first_seed=3),
+    Mutation("part-not-waited", "what stands behind the first unread place waits for its part",
+             edit(PartsInOrder, "_upto", ("rows.split(*place)", "rows.split(1 << 62, 0)")), _PARTS,
+             first_seed=8),
+    Mutation("part-ddl-late", "schema changes come in the part of their place",
+             edit(PartsInOrder, "_upto",
+                  ("COMMIT_ORDER(self._ddl[at - 1]) > place", "place[0] < 1 << 62")), _PARTS),
+    Mutation("parts-shown", "a step whose parts end early shows nothing",
+             replaced(SimTransaction, parts=_ends_early), _PARTS),
     # ------------------------------------------------------------ leases
     Mutation("frozen", "one that was frozen, and replaced, changes nothing when it wakes [H50]",
              together(_NOT_FENCED, _NOT_COMPARED), {**_FROZEN, "lake": False}),
@@ -830,9 +853,7 @@ MUTATIONS: list[Mutation] = [
                    ("self._step(happened)\n    while self._changed:\n"
                     "        self._step(self._changed.pop(0))\n"))),
              {"transactions": 20, "steps": 600}, "acknowledgements, and so the cut, come later"),
-    Mutation("2nd-fence", "the fence of appliers, where nothing is staged",
-             together(_NOT_FENCED, replaced(SimSink, stage=_unstaged)),
-             {"second_appliers": 2},
+    Mutation("2nd-fence", "the fence of appliers", _NOT_FENCED, {"second_appliers": 2},
              "the comparison under the lock refuses a late attempt"),
     Mutation("2nd-late-look", "a text has stood since before it was looked at",
              edit(FileLease, "take",

@@ -41,6 +41,7 @@ from tests.sim.producer import Around, Plan, Process, make_producer
 from tests.sim.registry import GARBAGE, Decoded, encode_cut
 from tests.sim.source import Source, table_id
 from tests.sim.target import Target
+from tests.sim.tasks import small_parts
 from tests.sim.world import Move, Violation, World
 
 CALM_STEPS = 6_000  # the longest of 400 histories took 2,200
@@ -235,6 +236,10 @@ class Simulation:
     # ------------------------------------------------------------ run
     def run(self) -> Outcome:
         """Go through both phases; never raises for what the history does."""
+        with small_parts(self.world.seed):
+            return self._run()
+
+    def _run(self) -> Outcome:
         world, oracle = self.world, self.oracle
         try:
             while world.violation is None and self._is_faulty():
@@ -514,7 +519,7 @@ class Simulation:
                 together=rng.choice([1, 2, 5, 50]),
             ),
             ahead=rng.random() < 0.7,
-            spreads=rng.random() < 0.5,
+            tasks=rng.choice([0, 1, 3, 3]),
             on_end=self._applier_ended,
         )
         self.appliers.append(process)

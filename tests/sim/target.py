@@ -4,32 +4,32 @@ Rows and ledger change in one atomic step.  A COMMIT whose answer is lost goes o
 as a *ghost*: it holds the ledger's lock and succeeds or fails later.  In most histories
 there is no lease: two appliers may run at once, fence and comparison must do.
 
-What executors bring waits in staging tables: made beside a step that is under way, for the columns
-that their table has then, and dropped by the step that uses them.
+What cannot be held at once comes in parts while the ledger is locked; each of them may be the one
+that cannot be read, and then nothing of the step is visible.
 """
 
 from __future__ import annotations
 
 import copy
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 from schemas.control import LoadPhase, SchemaChange, TableLoad
 from schemas.tables import UNCHANGED, TableId
 from spark_consumers.compact import Collapsed, by_columns, collapse
 from spark_consumers.errors import (
     ApplyError,
+    KafkaDown,
     MissingTable,
     NotExpressible,
     RowMissing,
     TargetDown,
 )
-from spark_consumers.model import Ledger, Rows, Segment
+from spark_consumers.model import Ledger, Parts, Rows, Segment
 from spark_consumers.sinks import step as rules
 from tests.sim.lease import Row, RowLease, SimKeeper
-from tests.sim.world import Actor, Crashed, Move, Whoever, World
+from tests.sim.world import Actor, Crashed, Move, World
 
 SOURCE = "bank"
 KEYS = {"a": ("id",), "b": ("id",), "c": (), "d": ("id",), "x": ("id",), "y": ("id",)}
@@ -69,25 +69,6 @@ class Ghost:
     """A COMMIT under way whose client does not listen any more."""
 
     after: Database
-    staged: Rows  # it drops their staging tables
-
-
-class SimBulk(NamedTuple):
-    """Rows that executors read."""
-
-    rows: Rows
-    driver_rows: int = 0
-
-
-Attempt: TypeAlias = tuple[int, int]  # fence, number
-
-
-class StagedRows(Rows):
-    """Rows that wait in staging tables of one attempt."""
-
-    def __init__(self, rows: Rows, attempt: Attempt) -> None:
-        super().__init__(rows.changes, rows.ddl)
-        self.attempt = attempt
 
 
 class Target:
@@ -98,13 +79,12 @@ class Target:
         self.now = Database(Ledger(SOURCE))
         self.version = 0  # counts commits, restores and ends of ghosts
         self.holder: Actor | Ghost | None = None  # of the ledger's row lock
-        # Staging tables: the columns of the tables that their rows are for.
-        self.stages: dict[Attempt, dict[TableId, tuple[str, ...]]] = {}
         self.backups: list[Database] = [self.now]
         self.lost_commits = 0
         self.restores = 0
         self.was_restored = False
         self.has_leases = False
+        self.are_tables_apart = world.seed % 5 > 1  # no foreign keys act
         self.lease, self.file = Row(), ""
         self.on_commit: Callable[[Database, Database], None] = lambda _a, _b: None
         world.sources_of_moves.append(self._moves)
@@ -123,12 +103,6 @@ class Target:
         self.version += 1
         self.on_commit(before, database)
 
-    def done(self, database: Database, staged: Rows) -> None:
-        """Make a step visible: what it used is dropped in it."""
-        if isinstance(staged, StagedRows):
-            self.stages.pop(staged.attempt, None)
-        self.commit(database)
-
     def still_holds(self, actor: Actor) -> None:
         """Raise what a process meets whose session was ended."""
         if self.holder is not actor:
@@ -145,7 +119,7 @@ class Target:
         self.holder = None
         self.version += 1
         if succeeds:
-            self.done(ghost.after, ghost.staged)
+            self.commit(ghost.after)
 
     def _restore(self) -> None:
         self.restores -= 1
@@ -184,7 +158,6 @@ class SimSink:
         self.keeper = target.keeper(actor)
         self._known: Ledger | None = None  # what the target held after our last transaction
         self.seen = 0  # version of the target when it was last looked at
-        self._attempts = itertools.count()
 
     @property
     def is_overtaken(self) -> bool:
@@ -218,7 +191,6 @@ class SimSink:
             return None
         now = self._target.now
         ledger = replace(now.ledger, fence=now.ledger.fence + 1)
-        self._target.stages.clear()
         self._target.release(self._actor)
         self._target.commit(Database(ledger, now.tables, now.beside))
         self._fence, self._known = ledger.fence, ledger
@@ -229,27 +201,16 @@ class SimSink:
         self.lock("reads the ledger")
         self._target.release(self._actor)
         self._known = rules.check_fence(self.look(), SOURCE, self._fence)
-        self._target.stages.clear()
         return self._known
 
-    def stage(self, segment: Segment, rows: Rows | SimBulk) -> Rows:
-        if isinstance(rows, Rows):
-            return rows
-        target, attempt = self._target, (self._fence or 0, next(self._attempts))
-        Whoever().park(f"makes staging tables for ..{segment.last_seq}")
-        rules.check_fence(target.now.ledger, SOURCE, self._fence)
-        known = target.now.written()
-        target.stages[attempt] = {t: known[t].columns for t in rows.rows.changes if t in known}
-        Whoever().park(f"executors copy ..{segment.last_seq}")
-        if attempt not in target.stages or (not target.world.calm and target.world.chance(0.05)):
-            raise TargetDown("a task failed")
-        return StagedRows(rows.rows, attempt)
+    def stage(self, segment: Segment, rows: Rows | Parts) -> Rows | Parts:
+        del segment
+        return rows
 
-    def step(self, segment: Segment, staged: Rows) -> Ledger:
+    def step(self, segment: Segment, staged: Rows | Parts) -> Ledger:
         target, actor, known = self._target, self._actor, self._known
         self._known = None
-        is_small = not isinstance(staged, StagedRows) and not staged.ddl
-        is_small = is_small and not isinstance(segment.cut, TableLoad)
+        is_small = isinstance(staged, Rows) and not (staged.ddl or segment.loads)
         if known is not None and is_small and target.world.chance(0.5):
             one_message = SimMessage(self, target, staged, f"..{segment.last_seq}", known)
             if self._send(one_message, segment):
@@ -262,7 +223,7 @@ class SimSink:
             except Crashed:
                 # It was sent, the server goes on; but for a session that was ended.
                 if target.holder is actor and target.world.chance(0.5):
-                    target.holder = Ghost(one.database, staged)
+                    target.holder = Ghost(one.database)
                 raise
             target.still_holds(actor)
         except BaseException:
@@ -270,11 +231,11 @@ class SimSink:
             raise
         if target.lost_commits and not target.world.calm and target.world.chance(0.1):
             target.lost_commits -= 1
-            target.holder = Ghost(one.database, staged)
+            target.holder = Ghost(one.database)
             target.world.note(f"{actor.name} loses its connection during COMMIT")
             raise TargetDown("the connection is lost; the outcome of the commit is unknown")
         target.release(actor)
-        target.done(one.database, staged)
+        target.commit(one.database)
         self.seen, self._known = target.version, upto
         return upto
 
@@ -286,13 +247,13 @@ class SimSink:
             actor.park("sends a step", until=lambda: target.holder is None)
         except Crashed:
             if target.holder is None and target.world.chance(0.5) and message.is_taken():
-                target.holder = Ghost(message.database, message.staged)
+                target.holder = Ghost(message.database)
             raise
         if not message.is_taken():
             return False
         if target.lost_commits and not target.world.calm and target.world.chance(0.1):
             target.lost_commits -= 1
-            target.holder = Ghost(message.database, message.staged)
+            target.holder = Ghost(message.database)
             target.world.note(f"{actor.name} loses its connection after a step was sent")
             raise TargetDown("the connection is lost; the outcome of the step is unknown")
         target.commit(message.database)
@@ -318,13 +279,14 @@ class SimSink:
 class SimTransaction:
     """`step.Transaction`: rows are dictionaries, changes are collapsed as the product does."""
 
-    def __init__(self, sink: SimSink, target: Target, staged: Rows, what: str) -> None:
+    def __init__(self, sink: SimSink, target: Target, staged: Rows | Parts, what: str) -> None:
         self._sink, self._target, self.staged, self._what = sink, target, staged, what
+        self.rows = staged if isinstance(staged, Rows) else Rows({})  # of the part under way
         self.database = target.now
 
     @property
     def ddl(self) -> Sequence[SchemaChange]:
-        return self.staged.ddl
+        return self.rows.ddl
 
     def lock_ledger(self) -> Ledger:
         self._sink.lock(f"locks the ledger for {self._what}")
@@ -337,17 +299,17 @@ class SimTransaction:
         self.database = replace(self.database, ledger=upto)
 
     def check_staged(self, segment: Segment) -> None:
-        """The reader has counted; staged rows are there, and of the shape that they need."""
+        """The reader has counted."""
+
+    def parts(self) -> Iterator[None]:
         target, staged = self._target, self.staged
-        if not isinstance(staged, StagedRows):
+        if isinstance(staged, Rows):
+            yield
             return
-        if (shapes := target.stages.get(staged.attempt)) is None:
-            raise TargetDown("staging tables are gone")
-        there = target.now.written()
-        if not staged.ddl and any(
-            columns != there[table].columns for table, columns in shapes.items()
-        ):
-            target.world.fail("staged", f"{self._what}: a table was altered since rows were staged")
+        for self.rows in staged.read(are_tables_apart=target.are_tables_apart):
+            yield
+            if not target.world.calm and target.world.chance(0.03):
+                raise KafkaDown("the next part cannot be read")
 
     def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
         del is_exact
@@ -361,7 +323,7 @@ class SimTransaction:
     def write(self, after: rules.Place, before: rules.Place, inexact: Mapping[str, str]) -> None:
         changes = {
             table: [c for c in rows if after < (c.seq, c.ordinal) < before]
-            for table, rows in self.staged.changes.items()
+            for table, rows in self.rows.changes.items()
         }
         _apply_changes(self.database.written(), changes, inexact)
 
@@ -377,7 +339,7 @@ class SimTransaction:
                     begun[cut.table] = TargetTable(change.after.names())
                 return keeps
             case LoadPhase.CHUNK:
-                changes = self.staged.changes.get(cut.table, ())
+                changes = self.rows.changes.get(cut.table, ())
                 there = self.database.written()[cut.table]
                 there.rows.extend(_row(c.columns, c.after or []) for c in changes)
             case LoadPhase.END:
@@ -390,7 +352,7 @@ class SimMessage(SimTransaction):
     """A step that is sent at once: the server compares, and does all of it or nothing."""
 
     def __init__(
-        self, sink: SimSink, target: Target, staged: Rows, what: str, known: Ledger
+        self, sink: SimSink, target: Target, staged: Rows | Parts, what: str, known: Ledger
     ) -> None:
         super().__init__(sink, target, staged, what)
         self._known, self._upto = known, known

@@ -19,6 +19,7 @@ import pytest
 from tests.sim.gauss import PGOUTPUT, STYLES
 from tests.sim.mutations import COPIES
 from tests.sim.schedule import Faults, Outcome, Simulation, simulate
+from tests.sim.tasks import DID
 
 SECONDS = float(os.environ.get("GAUSS_CDC_SIM_SECONDS", "1"))
 FIRST = int(os.environ.get("GAUSS_CDC_SIM_FROM", "0"))
@@ -154,3 +155,12 @@ def test_a_table_that_is_made_again_before_its_load_is_loaded_as_the_new_one():
     renewed = {"renewals": 2, "adds": 1, "asks": 3, "producer_crashes": 9, "removals": 0}
     for seed in range(40):
         judge(Simulation(seed, overrides={**renewed, "style": PGOUTPUT}).run())
+
+
+def test_tasks_read_segments_and_parts_of_commits_and_fail():
+    before = DID.copy()
+    long = {"lake": False, "transactions": 25, "steps": 700}
+    for seed in range(16):
+        judge(Simulation(seed, overrides=long).run())
+
+    assert set(DID - before) == {"segment", "part", "job failed", "task failed", "too large"}

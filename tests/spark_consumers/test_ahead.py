@@ -1,14 +1,14 @@
 """What is read while the target applies: in order, bounded, and thrown away with its plan."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, TypeVar
 
 import pytest
 
-from schemas.control import LoadPhase
-from spark_consumers.ahead import Ahead, InTurn, Promise, ReadingThread
+from spark_consumers import sizes
+from spark_consumers.ahead import ALONE, Ahead, InTurn, Promise, ReadingThread, Several
 from spark_consumers.errors import CutsGap, Incomplete
 from spark_consumers.model import Ledger, Rows, Segment
 from spark_consumers.sizes import Sizes
@@ -160,31 +160,157 @@ def executors(plan: list[Segment], stage: Any = staging, *, together: int = 1) -
     )
 
 
-def test_what_executors_bring_is_staged_while_the_segment_before_is_applied() -> None:
+def test_what_was_read_is_staged_in_its_turn() -> None:
     reading, staged = Reading(1, 1, 1), []
     commits = reading.feed.segments(Ledger("bank"), strict=True)[1:]
     ahead = executors(commits, lambda _, rows: staged.extend(rows))
 
-    assert [len(staged) for _ in steps(ahead)] == [2, 3, 3]
+    assert [len(staged) for _ in steps(ahead)] == [1, 2, 3]
 
 
-def test_nothing_is_staged_while_tables_are_altered_or_made() -> None:
-    feed, staged = Feed(), []
-    feed.start()
-    feed.commits([insert(A, "1", "x")])
-    feed.commits(Tx([alter(A, WIDER), insert(WIDER, "2", "x", "y")]))
-    feed.commits([insert(WIDER, "3", "x", "y")])
-    feed.load(B, LoadPhase.BEGIN)
-    feed.load(B, LoadPhase.CHUNK, ["1", "x"])
-    feed.commits([insert(B, "2", "x")])
-    plan = feed.segments(Ledger("bank"), max_rows=1)
-    ahead = executors(plan, lambda segment, _: staged.append(segment.cut.head.n))
+# ---------------------------------------------------------------- what tasks read together
+class Together(Reading):
+    """Commits of 10 rows and more are read by tasks, up to three at once."""
 
-    found = [(segment.cut.head.n, staged[-1]) for segment, _ in steps(ahead)]
+    def __init__(self, *sizes: int, **options: Any) -> None:
+        super().__init__(*sizes, **options)
+        self.groups: list[list[int]] = []  # by the commits of each job
+        self.unread: set[int] = set()  # commits that no task could read
+        self.most = 3
+        self.options.setdefault("several", Several(self.at_once, self.by_tasks))
 
-    assert found == [(1, 2), (2, 3), (3, 3), (4, 6), (6, 6), (7, 7)]
+    def at_once(self, segment: Segment) -> int:
+        return self.most if segment.rows >= 10 else 0
+
+    def by_tasks(self, segments: Sequence[Segment]) -> list[Rows | None]:
+        self.groups.append([one.first_seq for one in segments])
+        for one in segments:
+            if one.first_seq in self.fails:
+                raise self.fails[one.first_seq]
+        return [
+            None if one.first_seq in self.unread else self.feed.read_rows(one) for one in segments
+        ]
+
+    def weigh(self, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+        """Let so many rows be what may be held of a segment, and know what a row weighs."""
+        self.options["sizes"].learn(self.feed.read_rows(self.feed.segments(Ledger("bank"))[-1]))
+        held = int(self.options["sizes"].row_bytes * rows) + 1
+        monkeypatch.setattr(sizes, "HELD_BYTES", held)
+
+    def seen(self, begin: Any = AtOnce) -> list[tuple[int, int]]:
+        """Each commit, and how many jobs had been before it was handed over."""
+        found = []
+        for segment, rows in steps(self.ahead(begin)):
+            assert rows.changes == self.feed.read_rows(segment).changes
+            found.append((segment.first_seq, len(self.groups)))
+        return found
 
 
+def test_large_segments_are_read_together_and_handed_over_in_their_order() -> None:
+    reading = Together(10, 10, 10, 10, 1, 1, 10, 1, together=5)
+
+    assert reading.seen(InTurn) == [
+        *((1, 1), (2, 1), (3, 1), (4, 2)),
+        *((5, 2), (6, 2), (7, 3), (8, 3)),
+    ]
+    assert reading.groups == [[1, 2, 3], [4], [7]]
+    assert reading.read == [(5, 6), (8, 8)]
+
+
+def test_the_next_group_is_read_while_the_first_of_one_is_applied() -> None:
+    reading = Together(*[10] * 8)
+
+    assert [jobs for _, jobs in reading.seen()] == [2, 2, 2, 3, 3, 3, 3, 3]
+    assert reading.groups == [[1, 2, 3], [4, 5, 6], [7, 8]]
+
+
+def test_groups_pass_through_a_thread() -> None:
+    reading = Together(*[10, 1, 12, 11, 10, 10, 2, 3, 10], together=4)
+    reading.unread = {3, 9}
+    with closing(ReadingThread()) as thread:
+        assert [seq for seq, _ in reading.seen(thread)] == [*range(1, 10)]
+    assert reading.read == [(2, 2), (3, 3), (7, 7), (8, 8), (9, 9)]
+
+
+@pytest.mark.parametrize("unread", [{1}, {2}, {3}, {1, 3}, {1, 2, 3}])
+def test_what_no_task_could_read_is_read_in_its_turn_and_nothing_beside_it(
+    unread: set[int],
+) -> None:
+    """The driver has one reader, which is not to be used twice at once."""
+    reading = Together(10, 10, 10, 1, 1)
+    reading.unread = unread
+
+    assert [seq for seq, _ in reading.seen()] == [1, 2, 3, 4, 5]
+    assert [first for first, _ in reading.read] == [*sorted(unread), 4, 5]
+
+
+def test_what_a_job_raises_is_raised_in_its_turn() -> None:
+    reading = Together(10, 10, 10, 10, 10)
+    reading.fails[5] = Incomplete("rows are missing")
+
+    assert applied(reading.ahead(), Incomplete) == [1, 2, 3]
+    assert reading.groups == [[1, 2, 3], [4, 5]]
+
+
+def test_no_more_is_read_together_than_may_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = Together(*[10] * 7)
+    reading.weigh(monkeypatch, 25)
+
+    # Two together; as much again is read ahead, and no more.
+    assert [jobs for _, jobs in reading.seen()] == [2, 2, 3, 3, 4, 4, 4]
+    assert reading.groups == [[1, 2], [3, 4], [5, 6], [7]]
+
+
+def test_a_group_too_large_to_be_held_beside_another_waits_for_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading = Together(30, 30, 10, 10)
+    reading.weigh(monkeypatch, 27)
+
+    assert [jobs for _, jobs in reading.seen()] == [1, 2, 2, 2]
+    assert reading.groups == [[1], [3, 4]]
+    assert reading.read == [(2, 2)]
+
+
+def test_rows_that_were_read_beside_one_that_waited_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The third of a group is held still while the first, which no task read, is applied."""
+    reading = Together(10, 10, 10, 24, 1)
+    reading.weigh(monkeypatch, 25)
+    reading.options["several"] = Several(lambda one: 3 if one.rows >= 10 else 0, reading.by_tasks)
+    monkeypatch.setattr(Sizes, "together", lambda *_: 3)
+    reading.unread = {1}
+
+    assert reading.seen() == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 1)]
+    assert reading.read == [(1, 1), (4, 4), (5, 5)]
+
+
+def test_nothing_is_read_beside_what_comes_in_parts() -> None:
+    reading = Together(10, 1, 10, 1)
+    plan = reading.feed.segments(Ledger("bank"), strict=True)[1:]
+    read: list[int] = []
+
+    def parts(segment: Segment) -> list[int]:
+        read.append(segment.first_seq)
+        return read
+
+    ahead = Ahead(
+        plan, parts, staging, AtOnce, sizes=Sizes(25), together=1,
+        several=Several(reading.at_once, lambda several: [None for _ in several]),
+    )  # fmt: skip
+
+    assert [len(read) for _ in steps(ahead)] == [1, 2, 3, 4]
+
+
+def test_without_tasks_there_are_no_groups() -> None:
+    reading = Together(10, 10, 1, several=ALONE)
+
+    assert [seq for seq, _ in reading.seen()] == [1, 2, 3]
+    assert (reading.groups, len(reading.read)) == ([], 3)
+
+
+# ---------------------------------------------------------------- a thread
 def test_a_thread_reads_one_thing_at_a_time_and_ends_before_its_readers_are_closed() -> None:
     begun, may_end = threading.Semaphore(0), threading.Semaphore(0)
     done: list[int] = []

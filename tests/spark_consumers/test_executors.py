@@ -1,4 +1,4 @@
-"""What executors do of a large segment, without any of them."""
+"""What a task of Spark does of a segment, without Spark."""
 
 import gc
 import json
@@ -6,8 +6,7 @@ import pickle
 import stat
 import sys
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -20,67 +19,48 @@ from pyspark import SparkFiles
 from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.control import Range
 from schemas.envelope import envelope_schema
-from schemas.tables import UNCHANGED
 from spark_consumers import executors
-from spark_consumers.errors import RangeExpired, StreamError
+from spark_consumers.complete import Promised, ordinals
+from spark_consumers.errors import ApplyError, Incomplete, RangeExpired, StreamError
 from spark_consumers.executors import (
     Done,
     Job,
     SecretFile,
-    TaskRecords,
-    copy_ranges,
+    Share,
+    read_shares,
     secrets,
     spare_next_task,
-    stage,
 )
-from spark_consumers.kafka.ranges import count
-from spark_consumers.model import Change
+from spark_consumers.model import Asked, CommitRows
+from spark_consumers.native import IS_BUILT, RowsSettled
 from spark_consumers.security import portable
-from spark_consumers.sinks.postgres.copying import copy_line
-from spark_consumers.sinks.postgres.loader import CopyLoader
 from tests.spark_consumers.feed import table
-
-
-def test_a_staged_line_distinguishes_null_unsent_and_text() -> None:
-    change = Change(3, 4, "u", ("a", "b"), ["\\N", UNCHANGED], [None, "x\ty\nz\r"])
-
-    assert copy_line(9, change) == ("9\t3\t4\tu\t\\N\t{0}\t\\\\N\t\\N\t\\N\tx\\ty\\nz\\r\n")
-    assert copy_line(9, Change(3, 4, "t", ("a",), None, None)) == (
-        "9\t3\t4\tt\t\\N\t\\N\t\\N\t\\N\n"
-    )
 
 
 # ---------------------------------------------------------------- what a task needs
 def test_what_travels_holds_no_secret() -> None:
-    loader = CopyLoader({"host": "db", "password": "of-the-target", "sslpassword": "of-its-key"})
-
     client, kept = portable({"bootstrap.servers": "b:9", "sasl.password": "of-kafka"})
 
-    travels = pickle.dumps(partial(copy_ranges, job(loader.for_tasks(), client)))
+    travels = pickle.dumps(partial(read_shares, job(client)))
 
     assert b"of-" not in travels
     assert kept == {"sasl.password": "of-kafka"}
-    assert loader.secrets == {"password": "of-the-target", "sslpassword": "of-its-key"}
 
 
 def test_a_task_logs_in_with_what_the_executor_has_then_with_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "secrets"
-    of_file = {"target": {"password": "of the file"}, "kafka": {"ssl.key.pem": "of the file"}}
+    of_file = {"sasl.password": "of the file", "ssl.key.pem": "of the file"}
     path.write_text(json.dumps(of_file))
     file = SecretFile(str(path), is_sent=False)
 
-    assert secrets(None) == {"target": {}, "kafka": {}}
+    assert secrets(None) == {}
     assert secrets(file) == of_file
-    monkeypatch.setenv("GAUSS_CDC_TARGET_PASSWORD", "own")
-    monkeypatch.setenv("GAUSS_CDC_KAFKA_PASSWORD", "own as well")
-    assert secrets(None) == {
-        "target": {"password": "own"},
-        "kafka": {"sasl.password": "own as well"},
-    }
-    assert secrets(file)["target"] == {"password": "own"}
-    assert secrets(file)["kafka"] == {"sasl.password": "own as well", "ssl.key.pem": "of the file"}
+    monkeypatch.setenv("GAUSS_CDC_KAFKA_PASSWORD", "own")
+    monkeypatch.setenv("GAUSS_CDC_KAFKA_SSL_PASSWORD", "")
+    assert secrets(None) == {"sasl.password": "own"}
+    assert secrets(file) == {"sasl.password": "own", "ssl.key.pem": "of the file"}
 
 
 def test_a_file_that_spark_brought_is_its_user_s_alone(
@@ -89,10 +69,10 @@ def test_a_file_that_spark_brought_is_its_user_s_alone(
     monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
     monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
     path = tmp_path / "secrets"
-    path.write_text(json.dumps({"target": {"password": "x"}}))
+    path.write_text(json.dumps({"sasl.password": "x"}))
     path.chmod(0o755)
 
-    assert secrets(SecretFile("secrets", is_sent=True))["target"] == {"password": "x"}
+    assert secrets(SecretFile("secrets", is_sent=True)) == {"sasl.password": "x"}
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -101,21 +81,9 @@ A = table("a", "id text, v text")
 TOPIC = "bank.public.a"
 
 
-class Kept:
-    """A target that keeps what a task brings, or refuses it."""
-
-    def __init__(self, refused: str | None = None) -> None:
-        self.refused = refused
-        self.staged: list[tuple[str, int, list[Any]]] = []
-
-    def load(self, stages: Sequence[str], task: int, changes: Any, _: Any) -> str | None:
-        self.staged = [(stages[at], task, change.after) for at, some in changes for change in some]
-        return self.refused
-
-
-def record(ordinal: int, *, schema_id: int = 7) -> bytes:
+def record(ordinal: int, *, schema_id: int = 7, seq: int = 1) -> bytes:
     encoder = compile_encoder(A, prefix="bank", schema_id=schema_id, database="d")
-    tx = TransactionConstants(700, 99, 1, 1, 0, 0, 1)
+    tx = TransactionConstants(700, 99, 1, seq, 0, 0, 1)
     return bytes(encoder.encode("c", "", None, [b"%d" % ordinal, b"x"], tx, 1, ordinal))
 
 
@@ -141,59 +109,132 @@ def broker() -> Iterator[Broker]:
     executors._KEPT.close()
 
 
-def job(task: Any, client: Mapping[str, Any], *, native: bool = True) -> Job:
-    schemas = {7: envelope_schema("bank", A)}
-    return Job(task, ["stage"], {(TOPIC, 7): 0}, schemas, "bank", client, native=native)
+def job(client: Mapping[str, Any], *, native: bool = True, asked: Asked | None = None) -> Job:
+    return Job({7: envelope_schema("bank", A)}, "bank", client, asked or {}, native=native)
 
 
-def share(*spans: tuple[int, int, int]) -> list[Range]:
-    return [Range(TOPIC, *span) for span in spans]
+def share(*spans: tuple[int, int, int], rows: int, is_part: bool = False) -> Share:
+    """Ranges of one commit that has so many rows."""
+    promise = Promised(1, CommitRows(1, [rows]), None)
+    return Share([Range(TOPIC, *span) for span in spans], promise, is_part)
+
+
+def read_share(of: Job, one: Share) -> Done:
+    (done,) = read_shares(of, [one])
+    return done
+
+
+def ordinals_of(done: Done) -> list[int]:
+    assert done.rows is not None, done.error
+    (changes,) = done.rows.changes.values()
+    assert all(change.after == [str(change.ordinal), "x"] for change in changes)
+    return [change.ordinal for change in changes]
 
 
 @pytest.mark.parametrize("native", [True, False])
-def test_a_task_stages_the_records_of_its_ranges_and_counts_them(
+def test_a_task_brings_the_records_of_its_ranges_in_commit_order(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, *, native: bool
 ) -> None:
-    monkeypatch.setattr(executors, "_FIRST", 2)  # several parts
-    broker.put(0, *range(20))
-    broker.put(1, 101, 102, 103)
-    loader = Kept()
+    monkeypatch.setattr(executors, "_PART", 2)  # several parts
+    broker.put(0, 1, 2, 5, 6, 3, 99)
+    broker.put(1, 99, 0, 4)
 
-    done = stage(
-        job(loader, broker.client, native=native), share((1, 0, 2), (0, 7, 18), (0, 3, 5)), 9
+    done = read_share(
+        job(broker.client, native=native), share((1, 1, 3), (0, 0, 2), (0, 2, 5), rows=7)
     )
 
-    ordinals = [3, 4, *range(7, 18), 101, 102]
-    assert sorted(loader.staged) == sorted(("stage", 9, [str(at), "x"]) for at in ordinals)
-    assert done == Done(9, 15)
+    assert ordinals_of(pickle.loads(pickle.dumps(done))) == [*range(7)]
+    assert done.rows is not None
+    assert (done.rows.are_of_tasks, done.sums, done.error) == (True, None, None)
     executors._KEPT.close()
 
 
-def test_parts_are_as_large_as_rows_allow(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "_FIRST", 2)
-    broker.put(0, *range(100))
-    sizes: dict[int, list[int]] = {}
+@pytest.mark.parametrize("values", [(0, 2), (0, 0), (0, record(1, seq=2)), (0, None)])
+def test_a_segment_is_checked_against_its_cut_where_it_is_read(
+    broker: Broker, values: tuple[Any, ...]
+) -> None:
+    broker.put(0, *values)
 
-    for most in (1 << 20, 1):
-        monkeypatch.setattr(executors, "_PART_BYTES", most)
-        found = sizes.setdefault(most, [])
-        fetch = executors._KEPT.reader(broker.client, "bank", native=True)
+    done = read_share(job(broker.client), share((0, 0, 2), rows=2))
 
-        def counting(ranges, content, found=found, fetch=fetch, **options) -> None:
-            found.append(count(ranges))
-            fetch(ranges, content, **options)
+    assert isinstance(done.error, Incomplete)
+    assert done.rows is None
 
-        list(TaskRecords(job(Kept(), broker.client), counting).staged(share((0, 0, 50))))
 
-    assert sizes == {1 << 20: [2, 8, 32, 8], 1: [2, *[1] * 48]}
+def test_a_part_of_a_commit_is_counted_and_summed(broker: Broker) -> None:
+    broker.put(0, 4, 9, 5)
+
+    done = read_share(job(broker.client), share((0, 0, 3), rows=20, is_part=True))
+
+    assert ordinals_of(done) == [4, 5, 9]
+    assert done.sums == (3, ordinals([4, 5, 9]))
+
+
+@pytest.mark.parametrize("odd", [None, record(5, seq=2)], ids=["a tombstone", "another commit's"])
+def test_a_part_that_holds_something_else_is_refused(broker: Broker, odd: bytes | None) -> None:
+    broker.put(0, 4, odd)
+
+    done = read_share(job(broker.client), share((0, 0, 2), rows=20, is_part=True))
+
+    assert isinstance(done.error, Incomplete)
+
+
+def test_what_is_too_large_to_be_held_is_left_to_the_driver(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executors, "_PART", 2)
+    monkeypatch.setattr(executors, "_MOST_BYTES", 300)
+    broker.put(0, *range(50))
+
+    assert read_share(job(broker.client), share((0, 0, 50), rows=50)) == Done()
+    assert executors._KEPT._fetch is None  # its partitions were being fetched
+    assert ordinals_of(read_share(job(broker.client), share((0, 0, 2), rows=2))) == [0, 1]
+
+
+def test_rows_become_the_last_states_that_the_sink_asked_for_before(broker: Broker) -> None:
+    broker.put(0, 0, 1, 2)
+    at = share((0, 0, 3), rows=3)
+    whole = read_share(job(broker.client), at).rows
+    keys = [(A.id, A.names(), False), (A.id, A.names(), True), (A.id, ("id",), False)]
+    assert whole is not None
+    for key in keys:
+        rows = read_share(job(broker.client, asked={key: ((0,), True)}), at).rows
+        assert rows is not None
+        found = pickle.loads(pickle.dumps(rows)).changes[A.id]
+        if IS_BUILT and key == keys[0]:
+            assert found.last_states((0,), True) == whole.changes[A.id].last_states((0,), True)
+            with pytest.raises(RowsSettled):
+                list(found)
+        else:  # of loads, of rows that were written otherwise, or objects
+            assert list(found) == list(whole.changes[A.id])
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_task_reads_its_shares_one_by_one_and_goes_on_behind_one_that_it_cannot_read(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, *, native: bool
+) -> None:
+    monkeypatch.setattr(executors, "_PART", 2)
+    monkeypatch.setattr(executors, "_MOST_BYTES", 5_000)
+    broker.put(0, 0, 1, 0, 0, *range(200), 0, 1, 2)
+    spans = [(0, 2, 2), (2, 4, 2), (4, 204, 200), (204, 207, 3)]
+
+    done = read_shares(
+        job(broker.client, native=native),
+        [share((0, start, end), rows=rows) for start, end, rows in spans],
+    )
+
+    assert [ordinals_of(done[at]) for at in (0, 3)] == [[0, 1], [0, 1, 2]]
+    assert isinstance(done[1].error, Incomplete)
+    assert done[2] == Done()
+    executors._KEPT.close()
 
 
 def test_a_worker_keeps_one_reader_for_one_login(broker: Broker) -> None:
     broker.put(0, *range(4))
-    kept, loader = executors._KEPT, Kept()
+    kept = executors._KEPT
 
     def read_by(**more: str) -> object:
-        stage(job(loader, {**broker.client, **more}), share((0, 0, 2)), 0)
+        read_share(job({**broker.client, **more}), share((0, 0, 2), rows=2))
         return kept._fetch
 
     first = read_by()
@@ -203,16 +244,13 @@ def test_a_worker_keeps_one_reader_for_one_login(broker: Broker) -> None:
     assert read_by(**{"client.id": "other"}) is other
 
 
-@pytest.mark.parametrize("refused", ["23505", None])
-def test_a_reader_does_not_stay_behind_a_task_that_failed(
-    broker: Broker, refused: str | None
-) -> None:
-    broker.put(0, 0, 1 if refused else record(1, schema_id=8))
+@pytest.mark.parametrize("second", [0, record(1, schema_id=8)], ids=["twice", "another schema"])
+def test_a_reader_does_not_stay_behind_a_task_that_failed(broker: Broker, second: Any) -> None:
+    broker.put(0, 0, second)
 
-    done = stage(job(Kept(refused), broker.client), share((0, 0, 2)), 4)
+    done = read_share(job(broker.client), share((0, 0, 2), rows=2))
 
-    assert done.refused == refused
-    assert isinstance(done.error, StreamError) is (refused is None)
+    assert isinstance(done.error, ApplyError)
     assert executors._KEPT._fetch is None
 
 
@@ -235,28 +273,21 @@ def test_a_worker_does_not_read_archives_again_before_its_next_task(
 
 
 def test_a_tombstone_counts_as_a_record_and_is_no_row(broker: Broker) -> None:
-    broker.put(0, 3, None)
-    loader = Kept()
+    broker.put(0, 0, None)
 
-    done = stage(job(loader, broker.client), share((0, 0, 2)), 0)
-
-    assert (len(loader.staged), done.records) == (1, 2)
+    assert ordinals_of(read_share(job(broker.client), share((0, 0, 2), rows=1))) == [0]
 
 
 def test_a_record_of_a_schema_that_the_cut_does_not_name_is_told(broker: Broker) -> None:
     broker.put(0, 3, record(4, schema_id=8))
+    at = share((0, 0, 2), rows=2)
 
-    done = stage(job(Kept(), broker.client), share((0, 0, 2)), 0)
+    done = read_share(job(broker.client), at)
 
     assert isinstance(done.error, StreamError)
     assert done.error.where == {"topic": TOPIC, "partition": 0, "offset": 1}
-
-    known = job(Kept(), broker.client)
-    known = replace(known, schemas={**known.schemas, 8: known.schemas[7]})
-    said = stage(known, share((0, 0, 2)), 0).error
-    assert isinstance(said, StreamError)
-    assert said.where == {"topic": TOPIC, "schema": 8}
-    assert str(pickle.loads(pickle.dumps(said))) == str(said)  # it travels back
+    said = pickle.loads(pickle.dumps(done)).error  # it travels back
+    assert (str(said), said.where) == (str(done.error), done.error.where)
 
 
 def test_offsets_that_were_deleted_are_told_as_the_driver_tells_them(broker: Broker) -> None:
@@ -264,7 +295,7 @@ def test_offsets_that_were_deleted_are_told_as_the_driver_tells_them(broker: Bro
     fetch = executors._KEPT.reader(broker.client, "bank", native=True)
     fetch._first = lambda _: {(TOPIC, 0): 12}  # type: ignore[attr-defined]
 
-    done = stage(job(Kept(), broker.client), share((0, 9, 11)), 0)
+    done = read_share(job(broker.client), share((0, 9, 11), rows=2))
 
     assert isinstance(done.error, RangeExpired)
     assert done.error.where["first"] == 12

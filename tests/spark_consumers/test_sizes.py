@@ -5,58 +5,42 @@ from dataclasses import replace
 import pytest
 
 from schemas.control import LoadPhase
-from spark_consumers.complete import check_complete
+from spark_consumers.complete import check_complete, promised
 from spark_consumers.errors import CutsGap, KafkaDown
 from spark_consumers.model import Ledger, Rows
 from spark_consumers.segments import segments
-from spark_consumers.sizes import DRIVER_BYTES, SPREAD_BYTES, Sizes, driven, nowhere
+from spark_consumers.sizes import HELD_BYTES, Sizes
 from tests.spark_consumers.feed import Feed, alter, insert, table
 
 A, B = table("a", "id integer, v text"), table("b", "id integer, v text")
-IDS = {"bank.public.a": (1,)}
-
-
-def everywhere(_: object) -> bool:
-    return True
 
 
 @pytest.mark.parametrize(
-    ("waiting", "by_executors", "by_the_driver"),
+    ("waiting", "at_first", "later"),
     [
         (0, 5_000, 5_000),
         (20_000, 5_000, 5_000),
-        (20_001, 200_000, 10_000),
-        (10**9, 200_000, 10_000),
+        (20_001, 10_000, 50_000),
+        (10**9, 10_000, 50_000),
     ],
 )
-def test_rows_by_lag(waiting: int, by_executors: int, by_the_driver: int) -> None:
-    assert Sizes(5_000, 200_000, spreads=everywhere).limit(waiting, IDS) == by_executors
-    assert Sizes(5_000, 200_000, spreads=nowhere).limit(waiting, IDS) == by_the_driver
-    assert Sizes(5_000, spreads=everywhere).limit(waiting, IDS) == 5_000
+def test_rows_by_lag_and_by_what_is_known_of_rows(waiting: int, at_first: int, later: int) -> None:
+    sizes, always_few = Sizes(5_000, 50_000), Sizes(5_000)
 
-
-def test_the_driver_that_takes_what_waits_takes_more_once_it_knows_what_rows_weigh() -> None:
-    sizes = Sizes(5_000, 200_000, driver=50_000)
-    assert (sizes.limit(10**6, IDS), sizes.limit(20_000, IDS)) == (10_000, 5_000)
-    assert sizes.may_be_held(100_000, 5)
-    assert not sizes.may_be_held(100_001, 5)
-
+    assert sizes.limit(waiting, 1) == at_first
     sizes.learn(rows_of(10))
-    assert (sizes.limit(10**6, IDS), sizes.limit(20_000, IDS)) == (50_000, 5_000)
-
-    sizes.learn(rows_of(10_000))
-    assert sizes.limit(10**6, IDS) == int(DRIVER_BYTES / sizes.row_bytes)
-    assert not sizes.may_be_held(10_000, 5)
+    assert sizes.limit(waiting, 1) == later
+    assert always_few.limit(waiting, 1) == 5_000
+    assert (sizes.lookahead, always_few.lookahead) == (20_001, 0)
 
 
-def test_rows_of_many_tables_are_taken_together_by_the_driver() -> None:
-    sizes = Sizes(5_000, 200_000, spreads=everywhere)
+def test_rows_of_many_tables_are_taken_together() -> None:
+    sizes = Sizes(5_000, 30_000)
 
-    def limit(tables: int) -> int:
-        return sizes.limit(10**6, {f"bank.public.t{n}": (n,) for n in range(tables)})
-
-    assert (limit(20), limit(21), limit(100)) == (200_000, 10_000, 10_000)
-    assert (limit(500), driven(20_000, 500)) == (50_000, 100_000)
+    assert [sizes.limit(10**6, tables) for tables in (1, 100, 500)] == [10_000, 10_000, 50_000]
+    assert sizes.limit(20_000, 500) == 5_000
+    sizes.learn(rows_of(10))
+    assert [sizes.limit(10**6, tables) for tables in (1, 100, 500)] == [30_000, 30_000, 50_000]
 
 
 def rows_of(size: int, count: int = 10) -> Rows:
@@ -67,20 +51,30 @@ def rows_of(size: int, count: int = 10) -> Rows:
 
 
 def test_large_rows_make_small_segments() -> None:
-    sizes = Sizes(5_000, 200_000, spreads=everywhere)
+    sizes = Sizes(5_000, 50_000)
     sizes.learn(Rows({}))
-    assert sizes.limit(10**6, IDS) == 200_000
+    assert sizes.row_bytes == 0
 
     sizes.learn(rows_of(10_000))
     assert 10_000 < sizes.row_bytes < 11_000
-    assert sizes.limit(10**6, IDS) == int(SPREAD_BYTES / sizes.row_bytes)
-    assert sizes.limit(100, IDS) == int(DRIVER_BYTES / sizes.row_bytes)
-
-    sizes.learn(rows_of(100_000))  # too few fit for executors: what the driver may hold
-    assert sizes.limit(10**6, IDS) == int(DRIVER_BYTES / sizes.row_bytes)
+    assert sizes.limit(10**6, 1) == sizes.limit(100, 1) == int(HELD_BYTES / sizes.row_bytes)
 
     sizes.learn(rows_of(40 << 20, 1))
-    assert sizes.limit(10**6, IDS) == 1
+    assert sizes.limit(10**6, 1) == 1
+
+
+def test_segments_that_tasks_read_together_are_held_together() -> None:
+    sizes = Sizes(5_000, 50_000)
+    assert sizes.together(1_000) == HELD_BYTES // 1_000
+    assert sizes.fit(2 * HELD_BYTES)
+
+    sizes.learn(rows_of(10_000))
+    most = int(HELD_BYTES / sizes.row_bytes)
+    assert [sizes.together(most // 3), sizes.together(most), sizes.together(10**9)] == [3, 1, 1]
+    assert sizes.together(0) == most
+    assert sizes.fit(2 * most)
+    assert not sizes.fit(2 * most + 2)
+    assert not sizes.fit(sizes.everything + 1)
 
 
 def test_smaller_rows_count_as_they_go_on_coming() -> None:
@@ -95,10 +89,13 @@ def test_smaller_rows_count_as_they_go_on_coming() -> None:
 
 
 def test_what_may_be_held_at_once() -> None:
-    sizes = Sizes(5_000, 200_000)
+    sizes = Sizes(5_000, 8_000)
     assert sizes.may_be_held(20_000, 5)
     assert not sizes.may_be_held(20_001, 5)
     assert sizes.may_be_held(100_000, 500)
+    assert Sizes(5_000, 50_000).may_be_held(100_000, 5)
+    assert not Sizes(5_000, 50_000).may_be_held(100_001, 5)
+    assert not sizes.may_be_held(sizes.everything, 500)
     sizes.learn(rows_of(1 << 20))
     assert sizes.may_be_held(60, 5)
     assert not sizes.may_be_held(70, 5)
@@ -116,17 +113,25 @@ def fed(*sizes: int) -> Feed:
 def cut(feed: Feed, sizes: Sizes) -> list[int]:
     plan = feed.segments(Ledger("bank"), sizes=sizes)
     for segment in plan:
-        check_complete(segment, feed.read_rows(segment))
+        check_complete(promised(segment), feed.read_rows(segment))
     return [segment.rows for segment in plan if segment.rows]
 
 
+def known(few: int, many: int) -> Sizes:
+    """Sizes that know already what rows weigh."""
+    sizes = Sizes(few, many)
+    sizes.learn(rows_of(10))
+    return sizes
+
+
 def test_segments_grow_while_much_waits_and_are_few_rows_at_the_end() -> None:
-    sizes = Sizes(5, 50, spreads=everywhere)
+    sizes = known(5, 50)
 
     assert cut(fed(*[4] * 5), sizes) == [4, 4, 4, 4, 4]
     assert cut(fed(*[1] * 118), sizes) == [50, 50, 5, 5, 5, 3]
     assert cut(fed(*[1] * 125), sizes) == [50, 50, 25]
     assert cut(fed(60, 1, 1), sizes) == [60, 2]
+    assert cut(fed(*[1] * 40), Sizes(5, 50)) == [10, 10, 5, 5, 5, 5]
 
 
 def test_ddl_stays_alone_however_much_waits() -> None:
@@ -135,17 +140,7 @@ def test_ddl_stays_alone_however_much_waits() -> None:
     for _ in range(30):
         feed.commits([insert(A, "1", "x")])
 
-    assert cut(feed, Sizes(5, 50, spreads=everywhere)) == [30, 1, 30]
-
-
-def test_what_executors_do_not_take_is_not_put_to_what_they_do() -> None:
-    feed = fed(*[1] * 40)
-    for at in range(10, 20):
-        offset, record = feed.records[at]
-        feed.records[at] = offset, type(record)(record.head, record.commits, record.ranges, IDS)  # type: ignore[call-arg, union-attr]
-    sizes = Sizes(2, 50, spreads=lambda ids: not ids)
-
-    assert cut(feed, sizes) == [9, 4, 4, 4, 19]
+    assert cut(feed, known(5, 50)) == [30, 1, 30]
 
 
 @pytest.mark.parametrize("error", [KafkaDown, CutsGap])
@@ -171,7 +166,7 @@ def test_no_more_cuts_are_seen_than_tell_how_much_waits() -> None:
             seen.append(offset)
             yield offset, cut
 
-    plan = segments(Ledger("bank"), accepted(), sizes=Sizes(5, 50, spreads=everywhere))
+    plan = segments(Ledger("bank"), accepted(), sizes=known(5, 50))
     next(plan)
     assert len(seen) == 1
     assert next(plan).rows == 50
@@ -186,7 +181,7 @@ def test_records_without_rows_do_not_wait() -> None:
         feed.heartbeat()
     feed.start()
 
-    assert cut(feed, Sizes(5, 50, spreads=everywhere)) == [5, 5, 5, 5]
+    assert cut(feed, known(5, 50)) == [5, 5, 5, 5]
 
 
 @pytest.mark.parametrize("last", [0, 1])
@@ -198,14 +193,14 @@ def test_rows_of_loads_wait_as_those_of_commits(last: int) -> None:
         feed.load(A, LoadPhase.CHUNK, [str(at), "x"])
     feed.load(A, LoadPhase.CHUNK, *(["x", "x"] for _ in range(last)))
 
-    sizes = cut(feed, Sizes(5, 50, spreads=everywhere))
+    sizes = cut(feed, known(5, 50))
 
     assert sizes == ([5, 5, 5, 5] if last == 0 else [21])
 
 
 def test_a_chunk_is_put_to_others_by_the_smaller_limit_of_both() -> None:
-    ids = {"bank.public.b": (2,)}
-    for schemas in (ids, {}), ({}, ids):
+    many = {f"bank.public.t{n}": (n,) for n in range(300)}
+    for schemas in (many, {}), ({}, many):
         feed = Feed()
         feed.start()
         feed.load(A, LoadPhase.BEGIN)
@@ -213,6 +208,5 @@ def test_a_chunk_is_put_to_others_by_the_smaller_limit_of_both() -> None:
             feed.load(A, LoadPhase.CHUNK, [str(at), "x"])
             offset, record = feed.records[-1]
             feed.records[-1] = offset, replace(record, schema_ids=schemas[at > 0])  # type: ignore[call-arg, arg-type]
-        sizes = Sizes(2, 50, spreads=lambda ids: not ids)
 
-        assert cut(feed, sizes)[0] == 4
+        assert cut(feed, Sizes(2, 3))[0] == 4

@@ -108,39 +108,6 @@ def test_what_fails_in_a_pass_is_raised_as_it_is_and_a_stop_does_not_wait_for_sp
     never.set()
 
 
-def test_sparks_start_leaves_the_cores_to_the_first_pass_unless_a_job_needs_it() -> None:
-    asked = threading.Event()
-
-    def start() -> Any:
-        asked.set()
-        raise SparkFailed("no Java")
-
-    def stream() -> SparkStream:
-        asked.clear()
-        made = SparkStream(
-            Starting(start), Checkpoint("state"), source="p", client={}, wait=lambda _: None,
-            behind=3600.0,
-        )  # fmt: skip
-        made.begin()
-        return made
-
-    first = stream()
-    assert not asked.is_set()
-    with pytest.raises(SparkFailed):  # the first pass is over when `run` begins
-        first.run(lambda: None, lambda _=0: False, Observer())
-    first.close()
-
-    needed = stream()
-    with pytest.raises(SparkFailed):
-        needed.session()
-    assert asked.is_set()
-    needed.close()
-
-    stopped = stream()
-    stopped.close()
-    assert not asked.is_set()
-
-
 class NoTopic:
     """A session in which no query can begin."""
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, count
 from typing import Any, Protocol, TypeAlias
@@ -266,6 +266,9 @@ class LakeTransaction:
         self._segment = segment
         keys = {name: mark.key for name, mark in self._named.items()} if self._needs_key else {}
         self._staged.check(segment, keys)
+
+    def parts(self) -> Iterator[None]:
+        yield  # frames hold everything
 
     def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
         self._alter(change, is_exact=is_exact)

@@ -59,8 +59,6 @@ def _look(setup: Setup, *, is_delta: bool) -> Inspector:
 _PACE: Final = Pace(
     few_rows=1_000_000,  # a step costs by table, however many rows there are
     many_rows=1_000_000,
-    driver_rows=0,
-    behind=0.0,
     by_commit=False,
     by_interval=True,
     takes_frames=True,

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any, Final
@@ -39,9 +39,9 @@ from spark_consumers.compact import (
     one_by_one,
 )
 from spark_consumers.dialects.base import refuse_reserved
-from spark_consumers.errors import MissingTable, NotExpressible
-from spark_consumers.model import Change
-from spark_consumers.native import LastStates, is_packed
+from spark_consumers.errors import MissingTable, NotExpressible, RowsUnfit
+from spark_consumers.model import Asked, Change
+from spark_consumers.native import LastStates, RowsSettled, is_packed
 from spark_consumers.sinks.base import Met
 from spark_consumers.sinks.postgres.catalog import (
     MOST_COLUMNS,
@@ -78,6 +78,7 @@ class Catalog:
     shadows: Shadows | None = None  # None: who looks sees what readers see
     has_counts: bool = False  # the server counts what is written
     met: dict[TableId, Met] = field(default_factory=dict)  # of others, in this transaction
+    asked: Asked = field(default_factory=dict)  # what was asked of packed rows
 
     def need(self, cursor: Any, tables: Iterable[TableId]) -> None:
         """Read the tables that are not known yet; raise MissingTable."""
@@ -134,6 +135,8 @@ class Catalog:
         self.staged -= stages
         for at in gone:
             del self.plans[at]
+        for one in [at for at in self.asked if is_all or at[0] in changed]:
+            del self.asked[one]
         for name in [*self.tables] if is_all else changed:
             self.tables.pop(name, None)
         self.absent = set() if is_all else self.absent.difference(changed)
@@ -174,7 +177,6 @@ class Work:
     packed: LastStates | None = None  # lines of the staging table, instead of the rows of `todo`
     lacking: int = 0  # staged rows with values that only the target knows
     unsent: frozenset[int] = frozenset()  # numbers of their written cells
-    straight: tuple[str, object] | None = None  # an INSERT of new rows, and its arguments
     net: int | None = None  # keys that begin, less those that end; None: it is not known
 
     @property
@@ -212,6 +214,7 @@ def apply_changes(
                     plan,
                     columns,
                     run,
+                    catalog.asked,
                     in_order=is_in_order(table, columns),
                     are_known_absent=are_known_absent,
                 )
@@ -236,27 +239,44 @@ def _collapsed(
     plan: Plan,
     columns: tuple[str, ...],
     run: Sequence[Change],
+    asked: Asked,
     *,
     in_order: bool,
     are_known_absent: bool,
 ) -> Work:
     """Find the last state per key; rows that are text already stay so where nothing forbids."""
-    key = plan.table.key
-    if is_packed(run) and not in_order and plan.is_whole and set(key) <= set(columns):
-        found = run.last_states(tuple(columns.index(name) for name in key), are_known_absent)
-        if found is not None:
-            packed = LastStates(*found)
-            todo = Collapsed(columns, key, is_truncated=packed.is_truncated)
-            return Work(
-                plan, todo, packed.deletes > 0, packed.upserts > 0, packed.is_truncated, packed,
-                net=None if packed.is_truncated else packed.net,
-            )  # fmt: skip
-    todo = (one_by_one if in_order else collapse)(columns, run, key)
+    key, table = plan.table.key, plan.table.id
+    with _settled_rows(table, asked):
+        if is_packed(run) and not in_order and plan.is_whole and set(key) <= set(columns):
+            places = tuple(columns.index(name) for name in key)
+            found = run.last_states(places, are_known_absent)
+            if found is not None:
+                asked[table, columns, False] = places, are_known_absent
+                packed = LastStates(*found)
+                todo = Collapsed(columns, key, is_truncated=packed.is_truncated)
+                return Work(
+                    plan, todo, packed.deletes > 0, packed.upserts > 0, packed.is_truncated, packed,
+                    net=None if packed.is_truncated else packed.net,
+                )  # fmt: skip
+        asked.pop((table, columns, False), None)
+        todo = (one_by_one if in_order else collapse)(columns, run, key)
     lacking, unsent = _unsent(todo, plan)
     return Work(
         plan, todo, bool(todo.deletes), bool(todo.upserts), todo.is_truncated,
         lacking=lacking, unsent=unsent, net=known_net(todo),
     )  # fmt: skip
+
+
+@contextmanager
+def _settled_rows(table: TableId, asked: Asked) -> Iterator[None]:
+    """Raise RowsUnfit where a task brought last states by another key than the target's."""
+    try:
+        yield
+    except RowsSettled as error:
+        asked.clear()
+        raise RowsUnfit(
+            "the target's table is another one than when its rows were read", table=table
+        ) from error
 
 
 def known_net(todo: Collapsed) -> int | None:
@@ -281,10 +301,15 @@ def load_rows(cursor: Any, catalog: Catalog, table: TableId, changes: Sequence[C
     catalog.need(cursor, [table])
     for columns, run in by_columns(changes):
         plan = catalog.plan(catalog.tables[table], columns)
-        with about(table, plan.columns):
-            lines = run.lines() if plan.is_whole and is_packed(run) else None
-            if lines is not None:
-                cursor.copy_expert(plan.copy_in, io.BytesIO(lines))
+        with about(table, plan.columns), _settled_rows(table, catalog.asked):
+            found = (
+                run.last_states((), are_known_absent=True)
+                if plan.is_whole and is_packed(run)
+                else None
+            )
+            if found is not None:
+                catalog.asked[table, columns, True] = (), True
+                cursor.copy_expert(plan.copy_in, io.BytesIO(LastStates(*found).fresh_lines))
                 continue
             copy_lines(
                 cursor, plan, plan.copy_in, (line_of(change.after or [], plan) for change in run)
@@ -367,8 +392,6 @@ def apply_works(cursor: Any, works: Mapping[int, Work], inexact: Collection[str]
                     cursor, work.plan, work.todo.singles,
                     is_exact=str(work.plan.table.id) not in inexact,
                 )  # fmt: skip
-            elif work.straight is not None:
-                cursor.execute(*work.straight)
             elif work.is_staged:
                 _insert(cursor, work)
             _copy_fresh(cursor, work)

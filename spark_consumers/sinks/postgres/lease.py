@@ -34,15 +34,9 @@ _PEOPLE: Final = (
     f"SELECT a.pid, {WHO} FROM gauss_cdc.lease l"
     f" JOIN pg_catalog.pg_stat_activity a ON {_ITS} WHERE l.source = %s"
 )
-# Executors of the holder's have sessions that nobody recorded: they lock its staging tables.
 _SESSIONS: Final = (
     "SELECT a.pid, a.{session} FROM gauss_cdc.lease l JOIN pg_catalog.pg_stat_activity a"
-    f" ON {_ITS} OR a.usename = current_user AND a.pid <> pg_backend_pid() AND a.pid IN"
-    " (SELECT k.pid FROM pg_catalog.pg_locks k JOIN pg_catalog.pg_class c ON c.oid = k.relation"
-    " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-    " JOIN pg_catalog.pg_database d ON d.oid = k.database"
-    " WHERE n.nspname = 'gauss_cdc' AND substr(c.relname::text, 1, %s) = %s"
-    " AND d.datname = current_database()) WHERE l.source = %s"
+    f" ON {_ITS} WHERE l.source = %s"
 )
 _TAKE: Final = (
     "UPDATE gauss_cdc.lease SET holder = %s, keeper = NULL, worker = NULL"
@@ -71,13 +65,11 @@ class PostgresLease:
         source: str,
         product: TargetProduct,
         *,
-        stages: str,
         on_wait: Callable[[str], None],
     ) -> None:
-        """`stages`: how the names of the source's staging tables begin."""
         self.name = own_name()
         self._connect, self._source, self._product = connect, source, product
-        self._stages, self._on_wait = stages, on_wait
+        self._on_wait = on_wait
         self.guard = ""  # before a statement on the lease, once our tables are there
         self._noted = float("-inf")
         self._conn: Any = None  # of the thread that renews
@@ -93,8 +85,7 @@ class PostgresLease:
             if not is_free:
                 self._report(cursor, holder)
                 return False
-            older = (len(self._stages), self._stages, self._source)
-            cursor.execute(self._said(_SESSIONS), older)
+            cursor.execute(self._said(_SESSIONS), (self._source,))
             sessions = cursor.fetchall()
             cursor.execute(self._said(_TAKE), (self.name, self._source, holder, expires))
             if cursor.rowcount != 1:

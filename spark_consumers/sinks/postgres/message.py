@@ -74,6 +74,9 @@ class StepMessage:
     def check_staged(self, segment: Segment) -> None:
         """Rows were counted when they were read, and have not moved since."""
 
+    def parts(self) -> Iterator[None]:
+        yield
+
     def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
         raise NotOneMessage(change, is_exact)
 

@@ -9,22 +9,21 @@ The lease keeps a second applier waiting; what makes a step safe is the comparis
 
 from __future__ import annotations
 
-import itertools
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 import psycopg2
+from psycopg2 import sql
 
 from schemas.control import LoadPhase, SchemaChange, TableLoad
 from schemas.ownership import guard
 from schemas.tables import TableId
 from spark_consumers.dialects import DIALECTS, EXTRAS, INSIDE
 from spark_consumers.errors import (
-    ApplyError,
     Fenced,
     MissingColumn,
     MissingTable,
@@ -36,8 +35,8 @@ from spark_consumers.errors import (
     TargetRefused,
 )
 from spark_consumers.ledger import NOT_LOADED, unshown
-from spark_consumers.model import Change, Ledger, Rows, Segment
-from spark_consumers.sinks.base import Bulk, Met
+from spark_consumers.model import Asked, Change, Ledger, Parts, Rows, Segment
+from spark_consumers.sinks.base import Met
 from spark_consumers.sinks.lease import Keeper
 from spark_consumers.sinks.postgres.apply import (
     Catalog,
@@ -45,15 +44,6 @@ from spark_consumers.sinks.postgres.apply import (
     clear_tables,
     load_rows,
     refuse_cascade,
-)
-from spark_consumers.sinks.postgres.bulk import (
-    StagedBulk,
-    apply_bulk,
-    check_bulk,
-    create_stage,
-    drop_stages,
-    load_bulk,
-    types_of,
 )
 from spark_consumers.sinks.postgres.conflicts import Conflicts, lacking
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, safely
@@ -64,7 +54,6 @@ from spark_consumers.sinks.postgres.ledger import (
     lock_ledger,
     make_tables,
     move_ledger,
-    read_ledger,
     take_fence,
 )
 from spark_consumers.sinks.postgres.message import NotOneMessage, StepMessage
@@ -80,7 +69,7 @@ from spark_consumers.sinks.postgres.rights import (
 from spark_consumers.sinks.postgres.shadows import Shadows
 from spark_consumers.sinks.postgres.tables import OpenLoads, Tables
 from spark_consumers.sinks.postgres.waits import Waits
-from spark_consumers.sinks.step import FIRST, Place, check_fence, divided, shapes_of, step
+from spark_consumers.sinks.step import Place, check_fence, divided, shapes_of, step
 
 _OF_TABLES: Final = (TargetRefused, MissingTable, MissingColumn)
 # What a COPY into a table meets and a staged row does not: a row of somebody else under its key,
@@ -95,13 +84,6 @@ _SET_IF_KNOWN: Final = (
     "SELECT set_config(name, %s, false) FROM pg_catalog.pg_settings"
     " WHERE name = %s AND source NOT IN ('client', 'session')"
 )
-
-
-@dataclass(slots=True)
-class Staged:
-    """What the driver lane holds of a segment."""
-
-    rows: Rows
 
 
 class PostgresSink:
@@ -122,6 +104,7 @@ class PostgresSink:
         on_note: Callable[[str], None] = lambda _: None,
         message_rows: int = _MESSAGE_ROWS,
         shadow: bool = True,
+        asked: Asked | None = None,
     ) -> None:
         """`connect` is a DSN, or a callable that gives a DB-API connection.
 
@@ -130,6 +113,7 @@ class PostgresSink:
         With `replace`, tables that hold rows before their first load are emptied.
         With `shadow`, a table that is loaded again serves its rows until the load's END.
         With `replica_role`, foreign keys and triggers are off where the user may do so.
+        `asked` learns what this sink asks of packed rows.
         A `product` other than PostgreSQL needs a `connect` of its own (sinks.driver).
         """
         self._connect: Callable[[], Any] = safely(
@@ -153,13 +137,7 @@ class PostgresSink:
         )
         self._on_step, self._on_note = on_step, on_note
         self._runs_definitions = ddl == "all"
-        # Staging tables of this source, whatever its name holds.
-        self._stages = f"stage_{zlib.crc32(source.encode()):08x}_"
-        self._attempts = itertools.count()  # of staging: a table's name is one attempt's
-        self._has_staged = False  # since the ledger was read
-        self._lease = PostgresLease(
-            self._connect, source, product, stages=self._stages, on_wait=on_wait
-        )
+        self._lease = PostgresLease(self._connect, source, product, on_wait=on_wait)
         self._keeper = Keeper(self._lease, source)
         self._conflicts = Conflicts(source, on_note)
         self._waits = Waits(self._connect, on_wait, has_blocking_pids=product.has_blocking_pids)
@@ -169,6 +147,7 @@ class PostgresSink:
         self._guard = ""  # before a statement on the ledger, once our tables are there
         self._message_rows = message_rows if product.has_on_conflict else -1
         self._known: Ledger | None = None  # what the target held after our last transaction
+        self._asked: Asked = {} if asked is None else asked
         self._catalog = self._unread(self._shadows)
 
     def start(self) -> Ledger | None:
@@ -181,7 +160,7 @@ class PostgresSink:
                 # Behind the lock, in its transaction: else it may be lost while this one waits.
                 self._keeper.heard(self._lease.record(cursor))
                 ledger = take_fence(cursor, self._source, self._guard)
-                self._drop_staged(cursor)
+                _drop_left_over(cursor, self._source)
         except Fenced:
             return None  # it has begun nothing, and waits again
         self._fence, self._known = ledger.fence, ledger
@@ -218,33 +197,15 @@ class PostgresSink:
             # Waits for a commit of ours that is still running somewhere.
             there = lock_ledger(cursor, self._source, self._guard)
             ledger = check_fence(there, self._source, self._fence)
-            if self._has_staged:
-                self._drop_staged(cursor)
-        self._known, self._has_staged = ledger, False
+        self._known = ledger
         return ledger
 
-    def stage(self, segment: Segment, rows: Rows | Bulk) -> Staged | StagedBulk:
-        """Let executors copy a large segment; the driver's rows wait for the step itself."""
-        if isinstance(rows, Rows):
-            return Staged(rows)
-        prefix = f"{self._stages}{self._fence}_{segment.cut.head.n}_{next(self._attempts)}"
-        names = [f"{prefix}_{at}" for at in range(len(rows.shapes))]
-        self._has_staged = True
-        try:
-            # A step may be under way, with its connection and what it knows of the tables.
-            with closing(self._connect()) as conn, conn.cursor() as cursor:
-                self._set_up(cursor)
-                check_fence(read_ledger(conn, self._source), self._source, self._fence)
-                catalog = self._unread(Shadows(self._source))
-                types = types_of(cursor, catalog, rows.shapes, rows.ddl)
-                for name, kinds in zip(names, types, strict=True):
-                    create_stage(cursor, name, kinds)
-                conn.commit()
-        except DRIVER_ERRORS as error:
-            raise ours(error) from error
-        return StagedBulk(rows, names, types, rows.copy(names))
+    def stage(self, segment: Segment, rows: Rows | Parts) -> Rows | Parts:
+        """Nothing is to be made of them."""
+        del segment
+        return rows
 
-    def step(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger:
+    def step(self, segment: Segment, staged: Rows | Parts) -> Ledger:
         """Apply and move the ledger, or raise Superseded and change nothing."""
         if (upto := self._in_one_message(segment, staged)) is not None:
             return upto
@@ -259,14 +220,14 @@ class PostgresSink:
             # Someone may have altered the target's tables; they are read again, once.
             return self._step(segment, staged)
 
-    def _in_one_message(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger | None:
+    def _in_one_message(self, segment: Segment, staged: Rows | Parts) -> Ledger | None:
         """Apply a small step by one message; None: nothing changed, it goes the usual way."""
         conn, known = self._conn, self._known
         if conn is None or conn.closed or known is None or segment.rows > self._message_rows:
             return None
-        if not isinstance(staged, Staged):
+        if not isinstance(staged, Rows):
             return None
-        message = StepMessage(self._catalog, staged.rows, known, self._guard)
+        message = StepMessage(self._catalog, staged, known, self._guard)
         try:
             upto = step(message, segment, fence=self._fence)
         except NotOneMessage:
@@ -295,9 +256,7 @@ class PostgresSink:
         self._tell(met)
         return upto
 
-    def _step(self, segment: Segment, staged: Staged | StagedBulk) -> Ledger:
-        if isinstance(staged, StagedBulk):
-            staged.bulk.driver_rows = 0  # of this attempt
+    def _step(self, segment: Segment, staged: Rows | Parts) -> Ledger:
         waiting = {
             name for name, why in segment.after.inexact.items() if unshown(why) == NOT_LOADED
         }
@@ -305,12 +264,9 @@ class PostgresSink:
             with self._transaction() as cursor:
                 one = _Step(
                     cursor, self._source, self._guard, self._catalog, self._tables, self._loads,
-                    staged, waiting, self._on_note, self._shadows, segment.loads,
-                    keeps=self._keeps,
+                    staged, waiting, self._shadows, segment.loads, keeps=self._keeps,
                 )  # fmt: skip
                 upto = step(one, segment, fence=self._fence, on_step=self._on_step)
-                if isinstance(staged, StagedBulk):
-                    drop_stages(cursor, staged.stages)
                 met = dict(self._catalog.met)
         except RowMissing as error:  # of a table that is not exact from the next attempt on
             self._conflicts.add(lacking(error))
@@ -332,9 +288,6 @@ class PostgresSink:
 
     def close(self) -> None:
         """Give the lease back, and end the connections."""
-        if self._has_staged and self._conn is not None:
-            with suppress(ApplyError):
-                self.ledger()  # removes what was staged and not applied
         self._keeper.close()
         self._waits.close()
         self._give_up()
@@ -412,7 +365,7 @@ class PostgresSink:
             self._catalog = self._unread(self._shadows)
 
     def _unread(self, shadows: Shadows) -> Catalog:
-        return Catalog(product=self._product, shadows=shadows)
+        return Catalog(product=self._product, shadows=shadows, asked=self._asked)
 
     def _connected(self) -> Any:
         if self._conn is not None and not self._conn.closed:
@@ -453,15 +406,6 @@ class PostgresSink:
         for setting in self._product.limits:
             cursor.execute(_SET_IF_KNOWN, setting)
 
-    def _drop_staged(self, cursor: Any) -> None:
-        """Remove all staging tables of the source; whoever holds its ledger may."""
-        cursor.execute(
-            "SELECT tablename FROM pg_catalog.pg_tables "
-            "WHERE schemaname = 'gauss_cdc' AND substr(tablename::text, 1, %s) = %s",
-            (len(self._stages), self._stages),
-        )
-        drop_stages(cursor, [name for (name,) in cursor.fetchall()])
-
 
 @dataclass(slots=True)
 class _Step:
@@ -473,17 +417,21 @@ class _Step:
     catalog: Catalog
     made: Tables
     loads: OpenLoads
-    staged: Staged | StagedBulk
+    staged: Rows | Parts
     waiting: set[str]  # tables that are still to be loaded
-    on_note: Callable[[str], None]
     shadows: Shadows
     steps: Sequence[TableLoad]  # of loads, in the segment
     keeps: bool  # rows of a table that is loaded again
-    windows: Iterator[Mapping[TableId, Sequence[Change]]] | None = None  # rows between DDL
+    rows: Rows = field(default_factory=partial(Rows, {}))  # of the part under way
+    windows: Iterator[Mapping[TableId, Sequence[Change]]] | None = None  # its rows between DDL
+
+    def __post_init__(self) -> None:
+        if isinstance(self.staged, Rows):
+            self.rows = self.staged
 
     @property
     def ddl(self) -> Sequence[SchemaChange]:
-        return self.staged.ddl if isinstance(self.staged, StagedBulk) else self.staged.rows.ddl
+        return self.rows.ddl
 
     def lock_ledger(self) -> Ledger | None:
         return lock_ledger(self.cursor, self.source, self.guard)
@@ -492,30 +440,32 @@ class _Step:
         move_ledger(self.cursor, before, upto)
 
     def check_staged(self, segment: Segment) -> None:
-        """The driver's rows were counted when they were read, and have not moved since."""
-        if isinstance(self.staged, StagedBulk):
-            check_bulk(self.cursor, segment, self.staged)
+        """Rows were counted when they were read, and have not moved since; parts come later."""
+
+    def parts(self) -> Iterator[None]:
+        if not self.catalog.is_replica:
+            self.cursor.execute("SET CONSTRAINTS ALL DEFERRED")
+        staged = self.staged
+        several = (
+            [staged]
+            if isinstance(staged, Rows)
+            else staged.read(are_tables_apart=self.catalog.is_replica)
+        )
+        for self.rows in several:
+            places = [(change.seq, change.ordinal) for change in self.rows.ddl]
+            self.windows = iter(divided(self.rows.changes, sorted(places)))
+            yield
 
     def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
         return self.made.alter(self.cursor, self.catalog, change, is_exact=is_exact)
 
     def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
-        cursor, catalog, staged = self.cursor, self.catalog, self.staged
-        if after == FIRST and not catalog.is_replica:
-            cursor.execute("SET CONSTRAINTS ALL DEFERRED")
-        if isinstance(staged, StagedBulk):
-            apply_bulk(
-                cursor, catalog, staged,
-                after=after, before=before, inexact=inexact, on_note=self.on_note,
-            )  # fmt: skip
-            return
-        if self.windows is None:
-            places = [(change.seq, change.ordinal) for change in staged.rows.ddl]
-            self.windows = iter(divided(staged.rows.changes, sorted(places)))
-        apply_changes(cursor, catalog, next(self.windows), inexact=inexact)
+        del after, before
+        assert self.windows is not None
+        apply_changes(self.cursor, self.catalog, next(self.windows), inexact=inexact)
 
     def load(self, cut: TableLoad, *, keeps: bool) -> bool:
-        cursor, catalog, staged = self.cursor, self.catalog, self.staged
+        cursor, catalog = self.cursor, self.catalog
         if cut.phase is LoadPhase.BEGIN:
             return self._begin(cut, keeps=keeps and self.keeps)
         place = self.shadows.place(cursor, cut.table)
@@ -523,10 +473,7 @@ class _Step:
             case LoadPhase.CHUNK:
                 catalog.need(cursor, [cut.table])
                 self.loads.add(cursor, cut.table, cut.rows, place=place)
-                if isinstance(staged, StagedBulk):
-                    load_bulk(cursor, catalog, staged, cut.table)
-                    return False
-                load_rows(cursor, catalog, cut.table, staged.rows.changes.get(cut.table, ()))
+                load_rows(cursor, catalog, cut.table, self.rows.changes.get(cut.table, ()))
             case LoadPhase.END:
                 self.loads.end(cursor, cut.table, place=place)
                 if place != cut.table:
@@ -576,6 +523,18 @@ class _Step:
                 refuse_cascade(cursor, begun, self.waiting)
             clear_tables(cursor, [begun])
         return keeps
+
+
+def _drop_left_over(cursor: Any, source: str) -> None:
+    """Remove staging tables of a release that had some, which was killed."""
+    begin = f"stage_{zlib.crc32(source.encode()):08x}_"
+    cursor.execute(
+        "SELECT tablename FROM pg_catalog.pg_tables "
+        "WHERE schemaname = 'gauss_cdc' AND substr(tablename::text, 1, %s) = %s",
+        (len(begin), begin),
+    )
+    for (name,) in cursor.fetchall():
+        cursor.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier("gauss_cdc", name)))
 
 
 def _check_empty(cursor: Any) -> None:

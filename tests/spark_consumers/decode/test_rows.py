@@ -1,6 +1,7 @@
 """Rows as COPY text hold what Python reads and writes, byte by byte; or leave it to Python."""
 
-from collections.abc import Sequence
+import pickle
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +14,11 @@ from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
 from schemas.types import TypeOptions
 from spark_consumers.compact import Collapsed, collapse
+from spark_consumers.complete import ordinals
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.decode.rows import COMMIT_ORDER, PlainRows, Rows, pack_plan
 from spark_consumers.model import Cell, Change, CommitRows
-from spark_consumers.native import IS_BUILT, LastStates, is_packed
-from spark_consumers.sinks.postgres.copying import copy_line
+from spark_consumers.native import IS_BUILT, LastStates, RowsSettled, is_packed, mixed
 from tests.producer.core.records.test_encode import changes
 from tests.schemas.types.values import SAMPLES, Sample
 
@@ -65,19 +66,21 @@ def same(rows: Rows, wanted: list[Change], key: tuple[int, ...]) -> None:
     assert list(rows) == wanted
     if not is_packed(rows):
         return
-    assert rows.staged(7) == "".join(copy_line(7, one) for one in wanted).encode()
-    whole = all(one.after is not None and UNCHANGED not in one.after for one in wanted)
-    lines = "".join(line(one.after or ()) for one in wanted).encode()
-    assert rows.lines() == (lines if whole else None)
+    assert list(sent(rows)) == wanted
     found = rows.last_states(key)
     if found is not None:
         columns = rows.columns
         states = collapse(columns, wanted, tuple(columns[at] for at in key))
         assert states.singles is None
-        assert LastStates(*found) == staged(states)
+        assert in_any_order(LastStates(*found)) == in_any_order(staged(states))
         fresh = rows.last_states(key, True)
         assert fresh is not None
         assert in_any_order(LastStates(*fresh)) == split_states(states, wanted, key)
+
+
+def sent(rows: Any) -> Any:
+    """Rows as another process gets them."""
+    return pickle.loads(pickle.dumps(rows))
 
 
 def split_states(
@@ -245,7 +248,7 @@ def test_bytes_that_are_no_text_stay_a_change() -> None:
 
     assert list(rows)[1] is odd
     if is_packed(rows):
-        assert (rows.lines(), rows.staged(1), rows.last_states((0,))) == (None, None, None)
+        assert rows.last_states((0,)) is None
 
 
 @pytest.mark.parametrize("without", ["an envelope of another release", "another schema id"])
@@ -314,6 +317,161 @@ def test_a_place_counts_once_in_its_commit() -> None:
     assert rows.tick(2, places, bytearray(3)) == rows.tick(0, places, bytearray(3)) == 0  # others
     assert rows.tick(1, places, bytearray(2)) == 2  # beyond what can be marked
     assert rows.tick(1, b"", bytearray(3)) == rows.tick(1, places[:8], bytearray(3)) == 0
+
+
+# ---------------------------------------------------------------- from process to process
+ODD = Change(0, 0, "c", BANK.names(), None, ["9", "1.00", "a\udcff", None])
+MADE = st.lists(st.sampled_from([*USUAL, "odd", "too long"]), max_size=12)
+
+
+def made(kinds: Sequence[Any], first: int = 0, step: int = 1) -> tuple[Rows, list[Change]]:
+    """Rows at ordinals from one on, and the same as a list; some are no text, some are Python's."""
+    decoder = RowDecoder(envelope_schema("bank", BANK))
+    rows, plain = decoder.rows(ID), PlainRows()
+    for at, kind in enumerate(kinds):
+        if kind == "odd":
+            change = replace(ODD, seq=1 + at // 5, ordinal=first + step * at)
+            rows.put(change)
+            plain.put(change)
+            continue
+        if kind == "too long":
+            kind = ("c", "", None, [b"5", b"123456789012345.00", None, None])  # noqa: PLW2901
+        tx = replace(TX, seq=1 + at // 5)
+        encoder = compile_encoder(BANK, prefix="bank", schema_id=ID, database="bank")
+        value = encoder.encode(*kind, tx, 1, first + step * at)
+        plain.put(decoder.decode(split(value)[1]))
+        if not rows.take([value], 0):
+            rows.put(plain[-1])
+    return rows, plain
+
+
+@settings(max_examples=200, deadline=None)
+@given(MADE)
+def test_rows_that_were_sent_are_the_same_rows(kinds: list[Any]) -> None:
+    rows, wanted = made(kinds)
+    found = pickle.loads(pickle.dumps(rows))
+
+    assert type(found) is type(rows)
+    assert list(found) == wanted
+    if is_packed(found) and is_packed(rows):
+        assert (found.columns, found.held()) == (rows.columns, rows.held())
+        for key in ((0,), (0, 1), ()):
+            assert found.last_states(key) == rows.last_states(key)
+            assert found.last_states(key, True) == rows.last_states(key, True)
+        assert found.ordinals(1) == rows.ordinals(1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(MADE, MADE, st.integers(0, 4), st.integers(-1, 30), st.booleans())
+def test_rows_are_split_and_joined_as_lists_are(
+    some: list[Any], more: list[Any], seq: int, ordinal: int, again: bool
+) -> None:
+    rows, wanted = made(some, 0, 2)
+    other, others = made(more, 1, 2)
+    rest = wanted.split(seq, ordinal)
+
+    behind = rows.split(seq, ordinal)
+    assert (list(rows), list(behind)) == (wanted, rest)
+    if not (is_packed(rows) and is_packed(behind) and is_packed(other)):
+        return
+    behind.absorb(sent(other) if again else other)
+    joined = [*rest, *others]
+    assert list(behind) == joined
+    assert list(other) == others  # it was copied
+    behind.order()
+    joined.sort(key=COMMIT_ORDER)
+    assert list(behind) == joined
+    behind.put(ODD)
+    rows.put(replace(ODD, ordinal=77))
+    assert (list(behind), list(rows)) == ([*joined, ODD], [*wanted, replace(ODD, ordinal=77)])
+    assert list(sent(behind)) == list(behind)
+    behind.absorb(rows)
+    assert list(behind) == [*joined, ODD, *rows]
+
+
+@settings(max_examples=200, deadline=None)
+@given(MADE, st.sampled_from([(0,), (0, 1), ()]), st.booleans())
+def test_settled_rows_answer_one_question_and_no_other(
+    kinds: list[Any], key: tuple[int, ...], absent: bool
+) -> None:
+    rows, wanted = made(kinds)
+    if not is_packed(rows):
+        return
+    states = rows.last_states(key, absent)
+
+    assert rows.settle(key, absent) is (states is not None)
+
+    if states is None:  # they stay
+        assert list(sent(rows)) == wanted
+        return
+    for one in (rows, sent(rows), sent(sent(rows))):
+        assert (len(one), one.columns) == (len(wanted), BANK.names())
+        assert one.last_states(key, absent) == states
+        assert one.held() == len(states[3]) + len(states[5])
+        for ask in asked_else(key, absent):
+            with pytest.raises(RowsSettled):
+                ask(one)
+        assert one.settle(key, absent)
+
+
+def asked_else(key: tuple[int, ...], absent: bool) -> list[Callable[[Any], object]]:
+    return [
+        list,
+        lambda rows: rows[0],
+        lambda rows: rows[-1],
+        lambda rows: rows[:],
+        lambda rows: rows == [],
+        lambda rows: rows.order(),
+        lambda rows: rows.tick(0, CommitRows(0, [9]).places().tobytes(), bytearray(9)),
+        lambda rows: rows.ordinals(1),
+        lambda rows: rows.split(0, 0),
+        lambda rows: rows.absorb(rows),
+        lambda rows: rows.absorb(sent(rows)),
+        lambda rows: rows.last_states(key, not absent),
+        lambda rows: rows.last_states((*key, 2), absent),
+        lambda rows: rows.settle((*key, 2), absent),
+    ]
+
+
+def test_rows_of_other_columns_are_not_joined() -> None:
+    rows, wanted = made([USUAL[0]])
+    narrow = TableSchema(BANK.id, BANK.columns[:2], BANK.key)
+    other = RowDecoder(envelope_schema("bank", narrow)).rows(ID)
+    if is_packed(rows) and is_packed(other):
+        with pytest.raises(ValueError, match="columns"):
+            rows.absorb(other)
+        assert list(rows) == wanted
+
+
+def test_rows_of_another_layout_are_refused() -> None:
+    rows, _ = made([USUAL[0], USUAL[1]])
+    if is_packed(rows):
+        unpacked, (columns, count, text, places, odd, settled) = rows.__reduce__()[:2]
+        for wrong in (places[:-1], b"", places * 2):
+            with pytest.raises(ValueError, match="another release"):
+                unpacked(columns, count, text, wrong, odd, settled)
+
+
+@given(st.lists(st.integers(0, 2**40), max_size=20))
+def test_ordinals_are_summed_as_python_sums_them(several: list[int]) -> None:
+    decoder = RowDecoder(envelope_schema("bank", BANK))
+    rows = decoder.rows(ID)
+    for at in several:
+        rows.put(Change(3, at, "t", decoder.columns, None, None))
+    if not is_packed(rows):
+        return
+
+    assert rows.ordinals(3) == ordinals(several)
+    assert rows.ordinals(4) == (None if several else 0)
+    rows.put(Change(4, 0, "t", decoder.columns, None, None))
+    assert rows.ordinals(3) is None
+
+
+@given(st.integers(0, 2**40), st.integers(-3, 60))
+def test_a_range_is_summed_as_python_sums_it(start: int, size: int) -> None:
+    stop = max(0, start + size)
+    if IS_BUILT:
+        assert mixed(start, stop) == ordinals([*range(start, stop)]) == ordinals(range(start, stop))
 
 
 # ---------------------------------------------------------------- any bytes

@@ -1,6 +1,6 @@
 """The rules of a step, on a transaction that only notes what it is asked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,10 +20,13 @@ B = table("b", "id integer, v text")
 class Noting:
     """Does nothing, in the order in which it is asked to."""
 
-    def __init__(self, ledger: Ledger | None, ddl: Sequence[SchemaChange] = ()) -> None:
-        self.ledger, self.ddl = ledger, ddl
+    def __init__(self, ledger: Ledger | None, *parts: Sequence[SchemaChange]) -> None:
+        """`parts` of commits, by their schema changes; without any there is one with none."""
+        self.ledger, self.several = ledger, parts or ((),)
+        self.ddl = self.several[0]
         self.did: list[Any] = []
         self.is_whole, self.can_keep, self.loses = True, False, False
+        self.lacks_parts = False
 
     def lock_ledger(self) -> Ledger | None:
         self.did.append("lock")
@@ -33,6 +36,15 @@ class Noting:
         self.did.append("check")
         if not self.is_whole:
             raise Incomplete("a row is missing")
+
+    def parts(self) -> Iterator[None]:
+        for at, ddl in enumerate(self.several):
+            self.ddl = ddl
+            self.did.append(("part", at))
+            yield
+        self.did.append("all parts")
+        if self.lacks_parts:
+            raise Incomplete("a part is missing")
 
     def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
         self.did.append(("alter", change.ordinal, is_exact))
@@ -64,7 +76,11 @@ def test_rows_are_checked_then_written_then_the_ledger_moves() -> None:
 
     upto = step(transaction, commit, fence=3, on_step=steps.append)
 
-    assert transaction.did == ["lock", "check", ("write", FIRST, LAST, []), "move"]
+    assert transaction.did == [
+        *("lock", "check"),
+        *(("part", 0), ("write", FIRST, LAST, []), "all parts"),
+        "move",
+    ]
     assert steps == ["ledger locked", "rows applied", "ledger moved"]
     assert (upto.seq, upto.fence, upto.state) == (1, 3, "EXACT")
     assert transaction.ledger == upto
@@ -124,11 +140,41 @@ def test_schema_changes_are_run_between_the_rows_before_and_behind_them() -> Non
 
     step(transaction, commit, fence=3)
 
-    assert transaction.did[2:-1] == [
+    assert transaction.did[3:-2] == [
         ("write", FIRST, (1, 1), []),
         ("alter", 1, True),
         ("write", (1, 1), LAST, []),
     ]
+
+
+def test_each_part_of_a_commit_is_written_with_what_the_ones_before_it_lost() -> None:
+    lossy = replace(alter(A, WIDER), lossy="rows of w")
+    feed, (begun, commit) = fed([insert(A, "1", "x"), lossy, insert(WIDER, "2", "x", "y")])
+    transaction = Noting(replace(begun.upto, fence=3), (), feed.read_rows(commit).ddl, ())
+
+    upto = step(transaction, commit, fence=3)
+
+    assert transaction.did == [
+        *("lock", "check"),
+        *(("part", 0), ("write", FIRST, LAST, [])),
+        *(("part", 1), ("write", FIRST, (1, 1), []), ("alter", 1, False)),
+        ("write", (1, 1), LAST, ["public.a"]),
+        *(("part", 2), ("write", FIRST, LAST, ["public.a"])),
+        *("all parts", "move"),
+    ]
+    assert upto.inexact == {"public.a": "rows of w"}
+
+
+def test_parts_that_end_before_they_are_everything_do_not_move_the_ledger() -> None:
+    _, (begun, commit) = fed([insert(A, "1", "x")])
+    transaction = Noting(replace(begun.upto, fence=3))
+    transaction.lacks_parts = True
+
+    with pytest.raises(Incomplete):
+        step(transaction, commit, fence=3)
+
+    assert transaction.did[-1] == "all parts"
+    assert transaction.ledger == replace(begun.upto, fence=3)
 
 
 def test_what_a_schema_change_loses_is_in_the_ledger_and_behind_it_rows_may_lack() -> None:
@@ -138,7 +184,7 @@ def test_what_a_schema_change_loses_is_in_the_ledger_and_behind_it_rows_may_lack
 
     upto = step(transaction, commit, fence=3)
 
-    assert transaction.did[2:-1] == [
+    assert transaction.did[3:-2] == [
         ("write", FIRST, (1, 0), []),
         ("alter", 0, False),
         ("write", (1, 0), LAST, ["public.a"]),
@@ -170,7 +216,7 @@ def test_a_gap_of_the_commit_itself_holds_for_its_rows_already() -> None:
 
     upto = step(transaction, commit, fence=3)
 
-    assert transaction.did[2] == ("write", FIRST, LAST, ["public.a"])
+    assert transaction.did[3] == ("write", FIRST, LAST, ["public.a"])
     assert upto.state == "LOADING"
 
 
