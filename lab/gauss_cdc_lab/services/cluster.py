@@ -27,6 +27,9 @@ from gauss_cdc_lab.services.process import (
 _START_SECONDS: Final = 180.0
 _EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
 _JOB_START: Final = b'{"Event":"SparkListenerJobStart"'
+_QUERY_START: Final = (
+    b'{"Event":"org.apache.spark.sql.streaming.StreamingQueryListener$QueryStartedEvent"'
+)
 # Short runs compile little; executors get the same by `settings`.
 _JAVA: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
@@ -189,12 +192,13 @@ class EventLog:
         folder.mkdir(parents=True, exist_ok=True)
         self._at: dict[str, int] = {}  # application -> bytes that were read
         self._jobs: list[dict[str, Any]] = []
+        self._has_query = False
 
     @property
     def has_started(self) -> bool:
-        """Whether an application runs, or ran."""
+        """Whether a session was there that could begin jobs: a query of its was started."""
         self._follow()
-        return any(self._at.values())
+        return self._has_query
 
     def jobs(self) -> list[str]:
         """Return what the jobs that were started so far are for, without those of queries."""
@@ -213,6 +217,8 @@ class EventLog:
             for line in whole.splitlines():
                 if line.startswith(_JOB_START):
                     self._take(json.loads(line))
+                elif line.startswith(_QUERY_START):
+                    self._has_query = True
 
     def _take(self, event: dict[str, Any]) -> None:
         said = event["Properties"].get("spark.job.description", "")
