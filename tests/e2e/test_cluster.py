@@ -32,7 +32,7 @@ def test_a_large_commit_goes_through_executors_and_survives_theirs_and_the_drive
     assert out.samples > 20
     assert out.torn == []
     assert out.is_equal
-    assert out.by_executors >= out.large == ROWS, out
+    assert out.by_executors >= out.large == ROWS - 2, out
     assert len(out.jobs) < 20
     job_of = re.compile(r": commit(s \d+\.\.\d+| \d+), [\d,]+ rows")
     assert all(job_of.search(job) for job in out.jobs)
