@@ -828,9 +828,6 @@ MUTATIONS: list[Mutation] = [
     Mutation("lease-not-awaited", "an applier that waits for another one begins nothing",
              edit(loop, "run", ("while sink.start() is None:", "while sink.start() is False:")),
              _FROZEN, first_seed=3),
-    Mutation("lease-not-looked-at", "one that was replaced leaves, also where it has no work",
-             edit(Applier, "_pass", ("self._sink.check()", "pass")), _FROZEN,
-             first_seed=210),
     Mutation("file-not-defended", "to whom the fence belongs writes its own text again",
              edit(FileLease, "renew", ("and self._newest_fence() != self.fence", "")),
              {**_FROZEN, "lake": True}),
@@ -839,7 +836,7 @@ MUTATIONS: list[Mutation] = [
              {**_FROZEN, "lake": True}, first_seed=255),
     Mutation("file-fence-unknown", "nobody takes the fence from one that came in between",
              edit(core, "take_fence", ("!= known", "is False")),
-             {**_FROZEN, "lake": True, "freeze_at": "reads the watermark"}, first_seed=137),
+             {**_FROZEN, "lake": True, "freeze_at": "reads the watermark"}, first_seed=677),
     # ------------------------------------------------------------ second lines of defence
     Mutation("2nd-no-lso", "the LSO is waited for", replaced(takeover, _wait_for_lso=_never_waits),
              {"strangers": 0}, "init_transactions waits for the markers of its own id"),
