@@ -206,12 +206,16 @@ class CommitParts:
             yield from read_ahead(PartsInOrder(promise, ranges, ddl, read))
 
     def _are_for_tasks(self, ranges: Sequence[Range], ddl: Sequence[SchemaChange]) -> bool:
-        """Say whether parts of each table's only partition do, behind all schema changes."""
+        """Say whether parts of each table's only partition do, behind all schema changes.
+
+        A task counts rows by records: a commit with tombstones is the driver's.
+        """
         partitions = {(r.topic, r.partition) for r in ranges}
         return (
             self.tasks is not None
             and self.tasks.at_once() > 0
             and len(self.segment.commit_rows) == 1
+            and count(self.segment.ranges) == self.segment.rows
             and sorted(change.ordinal for change in ddl) == [*range(len(ddl))]
             and len(partitions) == len({topic for topic, _ in partitions})
         )

@@ -93,6 +93,10 @@ class Commit:
         self.broker.append(self.client, place, b"", encode_row(schema, row))
         self.rows += 1
 
+    def bury(self, schema: TableSchema) -> None:
+        """A tombstone, as it follows a delete where the key is the row's."""
+        self.broker.append(self.client, (TOPICS.table(schema.id), 0), b"", None)
+
     def alter(self) -> None:
         change = replace(alter(B, WIDER), epoch=1, seq=1, ordinal=self.rows)
         self.broker.append(self.client, DDL, b"", encode_change(change))
@@ -152,6 +156,16 @@ def of_two_tables(commit: Commit) -> None:
     for _ in range(3):
         commit.put(A)
         commit.put(B)
+
+
+def test_a_commit_with_tombstones_is_read_by_the_driver(commit: Commit) -> None:
+    """A task would refuse its part for ever: it has fewer rows than records."""
+    commit.put(A)
+    commit.bury(A)
+    commit.put(A)
+
+    assert in_turn(commit.read()) == [0, 1]
+    assert commit.jobs.shares == []
 
 
 def test_tables_that_are_apart_are_read_by_tasks_one_behind_the_other(commit: Commit) -> None:
