@@ -5,6 +5,7 @@ Whatever a reader missed, or saw twice, is noticed here, before anything is appl
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ class Following:
             if not 0 <= ordinal < self._promise.commit_rows.get(seq, 0):
                 raise _stranger(self._promise, seq, ordinal)
             end = self._places[seq - self._first] + ordinal + 1
-        ticks = _Ticks(self._promise, self._reached, end)
+        ticks = _Ticks(self._promise, self._places, self._reached, end)
         for changes in part.changes.values():
             if is_packed(changes):
                 ticks.take_packed(changes)
@@ -114,18 +115,16 @@ class Following:
 class _Ticks:
     """A tick for each place from one to another, in the line of all ordinals of a segment."""
 
-    def __init__(self, promise: Promised, start: int, end: int) -> None:
+    def __init__(self, promise: Promised, places: array[int], start: int, end: int) -> None:
+        """`places` are those of the commits in that line."""
         self._promise, self._first = promise, promise.commit_rows.first
-        self._places = promise.commit_rows.places()
-        if start:
-            for at, place in enumerate(self._places):
-                self._places[at] = place - start
+        self._places = array("q", [at - start for at in places]) if start else places
+        self._bytes = self._places.tobytes()
         self._ticks = bytearray(end - start)
 
     def take_packed(self, changes: PackedRows) -> None:
         """Tick what is there; raises Incomplete for what has no place, or is there twice."""
-        unfit = changes.tick(self._first, self._places.tobytes(), self._ticks)
-        if unfit >= 0:
+        if (unfit := changes.tick(self._first, self._bytes, self._ticks)) >= 0:
             self._take(changes[unfit])  # raises
 
     def take(self, changes: Sequence[Change | SchemaChange]) -> None:

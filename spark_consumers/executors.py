@@ -32,6 +32,7 @@ from spark_consumers.kafka.ranges import Fetch, Place, choose, count, divided, e
 from spark_consumers.model import Asked, Rows
 from spark_consumers.native import is_packed
 from spark_consumers.security import with_secrets
+from spark_consumers.sizes import WHOLE_BYTES
 
 # What an executor may have of its own, and under which setting.
 _VARIABLES: Final = {
@@ -40,7 +41,7 @@ _VARIABLES: Final = {
     "ssl.key.password": "GAUSS_CDC_KAFKA_SSL_PASSWORD",
 }
 _PART: Final = 10_000  # records after which rows are weighed
-_MOST_BYTES: Final = 64 << 20  # of a task's rows; the driver reads more in parts
+_MOST_BYTES: Final = WHOLE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +86,21 @@ def read_shares(job: Job, shares: Sequence[Share]) -> Sequence[Done]:
     """Read one task's shares, which follow each other in Kafka."""
     decoders = Decoders(Topics(job.source), job.schemas.__getitem__, native=job.native)
     stable = ends(r for share in shares for r in share.ranges)  # it is not read further
-    done = [bring(job, share, decoders, stable) for share in shares]
+    client = with_secrets(job.client, secrets(job.secrets))
+    done = [bring(job, client, share, decoders, stable) for share in shares]
     spare_next_task()
     return done
 
 
-def bring(job: Job, share: Share, decoders: Decoders, stable: Mapping[Place, int]) -> Done:
+def bring(
+    job: Job,
+    client: Mapping[str, Any],
+    share: Share,
+    decoders: Decoders,
+    stable: Mapping[Place, int],
+) -> Done:
     """Read a share, check it, and keep of its rows what the driver will ask for."""
-    fetch = _KEPT.reader(with_secrets(job.client, secrets(job.secrets)), job.source, job.native)
+    fetch = _KEPT.reader(client, job.source, job.native)
     content = Content(decoders)
     is_done = False
     try:

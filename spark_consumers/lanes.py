@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from schemas.control import Range, SchemaChange
 from schemas.topics import Topics
@@ -35,6 +35,8 @@ from spark_consumers.security import portable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
 
 _DRIVER_ROWS: Final = 20_000  # of a segment, which the driver has read before a job has begun
 _PART_ROWS: Final = 50_000  # of a large commit, for one task
@@ -231,35 +233,31 @@ class CommitParts:
         sums.take((len(ddl), ordinals(range(len(ddl)))))
         if ddl:
             yield Rows({}, ddl)
-        step = max(1, self.tasks.at_once())
-        with ThreadPoolExecutor(1, "reads parts") as pool:
-            at = 0
-            coming = pool.submit(self._job, shares, at, step)
-            while at < len(shares):
-                done = coming.result()
-                mine, at = shares[at : at + step], at + step
-                if at < len(shares):
-                    coming = pool.submit(self._job, shares, at, step)
-                for one in done if done is not None else [Done() for _ in mine]:
-                    share = mine.pop(0)
-                    if one.error is not None:
-                        raise one.error
-                    if one.rows is None or one.sums is None:  # no task could hold it
-                        yield from self._by_driver(share, sums)
-                        continue
-                    sums.take(one.sums)
-                    self.task_rows += one.sums[0]
-                    yield one.rows
+        for several in read_ahead(self._jobs(self.tasks, shares)):
+            for share, one in several:
+                if one.error is not None:
+                    raise one.error
+                if one.rows is None or one.sums is None:  # no task could hold it
+                    yield from self._by_driver(share, sums)
+                    continue
+                sums.take(one.sums)
+                self.task_rows += one.sums[0]
+                yield one.rows
         sums.end()
 
-    def _job(self, shares: Sequence[Share], at: int, step: int) -> Sequence[Done] | None:
-        assert self.tasks is not None
-        one, last = self.segment, min(at + step, len(shares))
-        what = (
-            f"{self.source}: commit {one.first_seq}, {one.rows:,} rows: parts {at + 1}..{last} "
-            f"of {len(shares)}"
-        )
-        return self.tasks.read(shares[at:last], one.schema_ids, what)
+    def _jobs(
+        self, tasks: Tasks, shares: Sequence[Share]
+    ) -> Iterator[Sequence[tuple[Share, Done]]]:
+        """Run a job for some shares at a time; what one did of each."""
+        one, step = self.segment, max(1, tasks.at_once())
+        for at in range(0, len(shares), step):
+            mine = shares[at : at + step]
+            what = (
+                f"{self.source}: commit {one.first_seq}, {one.rows:,} rows: "
+                f"parts {at + 1}..{at + len(mine)} of {len(shares)}"
+            )
+            done = tasks.read(mine, one.schema_ids, what)
+            yield [*zip(mine, done or [Done()] * len(mine), strict=True)]
 
     def _by_driver(self, share: Share, sums: Sums) -> Iterator[Rows]:
         for rows in in_turn(share.ranges, partial(self.driver.content, is_committed=True)):
@@ -277,7 +275,7 @@ def _shares(promise: Promised, ranges: Sequence[Range], most: int) -> Iterator[S
             yield Share(several, promise, is_part=True)
 
 
-def read_ahead(parts: Iterable[Rows]) -> Iterator[Rows]:
+def read_ahead(parts: Iterable[T]) -> Iterator[T]:
     """Give parts, of which the next one is read meanwhile."""
     coming = iter(parts)
     with ThreadPoolExecutor(1, "reads parts") as pool:

@@ -36,7 +36,7 @@ class PartsInOrder:
         read: Callable[[Sequence[Range]], Content],
     ) -> None:
         """`ranges` are those of rows, `ddl` the segment's schema changes."""
-        self._promise, self._read = promise, read
+        self._promise = promise
         self._ddl = sorted(ddl, key=COMMIT_ORDER)
         self._partitions: dict[Place, _Partition] = {}
         for place in dict.fromkeys((r.topic, r.partition) for r in ranges):

@@ -46,7 +46,7 @@ from spark_consumers.kafka.ranges import (
 )
 from spark_consumers.kafka.registry import SchemaOf, registry_at
 from spark_consumers.model import Ledger, Rows, Segment
-from spark_consumers.sizes import HELD_BYTES
+from spark_consumers.sizes import WHOLE_BYTES
 
 _STUCK: Final = 10.0  # seconds until another client's open transaction is skipped
 _PART: Final = 10_000  # records after which rows are weighed
@@ -332,7 +332,7 @@ class RangeReader:
         for ranges in divided(segment.ranges, _PART):
             self._fetched(ranges, content, is_committed=is_committed)
             records += count(ranges)
-            if (held := content.held()) > 2 * HELD_BYTES:
+            if (held := content.held()) > WHOLE_BYTES:
                 self.row_bytes = held / records
                 return None
         return _checked(segment, content.all())

@@ -4,6 +4,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import fastavro
 import psycopg2
@@ -48,6 +49,30 @@ def sink_of(url: str, source: str, kind: str, **options: object) -> PostgresSink
         return PostgresSink(url, source, **options)
     arguments = partial(connect, parse_dsn(url), settings=SESSION_SETTINGS)
     return PostgresSink(arguments, source, product=AS_OPENGAUSS, **options)
+
+
+class Applied:
+    """What tests do with a target's database, and with the applier of a feed."""
+
+    url: str
+    feed: Feed
+    applier: Applier
+
+    def apply(self, *transactions: Any) -> None:
+        self.feed.commits(*transactions)
+        self.applier.drain()
+
+    def run(self, statement: str) -> None:
+        with psycopg2.connect(self.url) as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+        connection.close()
+
+    def rows(self, what: str) -> list[Any]:
+        with psycopg2.connect(self.url) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {what} ORDER BY 1, 2")
+            found = cursor.fetchall()
+        connection.close()
+        return found
 
 
 class Target:

@@ -273,7 +273,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch, *, most: int = 1_000) -> None:
     monkeypatch.setattr(lanes, "_DRIVER_ROWS", 10**9)
     monkeypatch.setattr(lanes, "_PART_ROWS", 60)
     monkeypatch.setattr(read, "_PART", 20)
-    monkeypatch.setattr(read, "HELD_BYTES", most)
+    monkeypatch.setattr(read, "WHOLE_BYTES", 2 * most)
     monkeypatch.setattr(parts, "_FIRST", 10)
     monkeypatch.setattr(parts, "PART_BYTES", 4_000)
 

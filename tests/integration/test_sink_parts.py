@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import psycopg2
 import pytest
 
 from schemas.control import Commits, LoadPhase
@@ -15,7 +14,7 @@ from spark_consumers.job import Applier, PassOptions
 from spark_consumers.ledger import LACKS_ROW
 from spark_consumers.model import Rows, Segment
 from spark_consumers.sinks.postgres.sink import PostgresSink
-from tests.integration.postgres_target import packed
+from tests.integration.postgres_target import Applied, packed
 from tests.spark_consumers.feed import Feed, alter, delete, insert, table, truncate, update
 
 A = table("a", "id integer, v text")
@@ -59,7 +58,7 @@ class SomeAtOnce:
         following.end()
 
 
-class Fed:
+class Fed(Applied):
     """A target that is fed in parts; `change` alters what the newest commit's reading does."""
 
     def __init__(self, url: str, **options: Any) -> None:
@@ -89,22 +88,6 @@ class Fed:
             self.feed.load(schema, LoadPhase.CHUNK, *rows)
         self.feed.load(schema, LoadPhase.END)
         self.applier.drain()
-
-    def apply(self, *transactions: Any) -> None:
-        self.feed.commits(*transactions)
-        self.applier.drain()
-
-    def run(self, statement: str) -> None:
-        with psycopg2.connect(self.url) as connection, connection.cursor() as cursor:
-            cursor.execute(statement)
-        connection.close()
-
-    def rows(self, what: str) -> list[Any]:
-        with psycopg2.connect(self.url) as connection, connection.cursor() as cursor:
-            cursor.execute(f"SELECT * FROM {what} ORDER BY 1, 2")
-            found = cursor.fetchall()
-        connection.close()
-        return found
 
 
 @pytest.fixture(params=[True, False], ids=["replica", "enforced"])

@@ -17,7 +17,7 @@ from spark_consumers.ledger import LACKS_ROW
 from spark_consumers.model import Asked, Rows, Segment
 from spark_consumers.native import IS_BUILT, is_packed
 from spark_consumers.sinks.postgres.sink import PostgresSink
-from tests.integration.postgres_target import packed
+from tests.integration.postgres_target import Applied, packed
 from tests.spark_consumers.feed import Feed, Row, delete, insert, table, truncate, update
 
 A = table("a", "id integer, v text, w text")
@@ -126,7 +126,7 @@ class Histories:
         return [c if is_whole or at < keys else UNCHANGED for at, c in enumerate(row)]
 
 
-class Settling:
+class Settling(Applied):
     """A target whose rows come as tasks send them: settled, where its sink asked for that."""
 
     def __init__(self, url: str) -> None:
@@ -165,22 +165,6 @@ class Settling:
             self.applier.drain()
         self.feed.load(schema, LoadPhase.END)
         self.applier.drain()
-
-    def apply(self, *transactions: Any) -> None:
-        self.feed.commits(*transactions)
-        self.applier.drain()
-
-    def run(self, statement: str) -> None:
-        with psycopg2.connect(self.url) as connection, connection.cursor() as cursor:
-            cursor.execute(statement)
-        connection.close()
-
-    def rows(self, what: str) -> list[Any]:
-        with psycopg2.connect(self.url) as connection, connection.cursor() as cursor:
-            cursor.execute(f"SELECT * FROM {what} ORDER BY 1, 2")
-            found = cursor.fetchall()
-        connection.close()
-        return found
 
 
 @pytest.fixture

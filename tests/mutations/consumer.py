@@ -599,8 +599,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "error-of-a-part-swallowed",
         "3.6: what the task of a part meets is raised",
         _LANES_FILE,
-        "                    if one.error is not None:\n",
-        "                    if False:\n",
+        "                if one.error is not None:\n",
+        "                if False:\n",
         _LANES,
     ),
     Mutation(

@@ -107,7 +107,7 @@ class AtOnce:
 def small_parts(seed: int) -> Iterator[None]:
     """Let a few rows be many: what a history's appliers hold at once, and how parts are cut."""
     sizes: dict[tuple[Any, str], int] = {
-        (read, "HELD_BYTES"): (0, 32 << 20, 100)[seed % 3],
+        (read, "WHOLE_BYTES"): (0, 64 << 20, 200)[seed % 3],
         (parts, "_FIRST"): (1, 2, 5)[seed // 3 % 3],
         (parts, "PART_BYTES"): (100, 1_000)[seed // 9 % 2],
         (lanes, "PART_BYTES"): (100, 1_000)[seed // 9 % 2],

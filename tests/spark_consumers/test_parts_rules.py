@@ -132,7 +132,7 @@ class Commit:
 @pytest.fixture
 def commit(monkeypatch: pytest.MonkeyPatch) -> Commit:
     """Whatever is read is too large to be held, and parts have a record or two."""
-    monkeypatch.setattr(read, "HELD_BYTES", 0)
+    monkeypatch.setattr(read, "WHOLE_BYTES", 0)
     monkeypatch.setattr(lanes, "_PART_ROWS", 2)
     monkeypatch.setattr(lanes, "_DRIVER_ROWS", 0)
     monkeypatch.setattr(parts, "_FIRST", 1)
