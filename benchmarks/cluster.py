@@ -78,6 +78,7 @@ SELECT (SELECT coalesce(sum(balance), 0) FROM account),
     (SELECT coalesce(sum(amount), 0) FROM big)
 """
 _READ: Final = re.compile(r"tasks read ([\d,]+) records")
+_TROUBLE: Final = "the driver reads for"
 _CONTENT: Final = "SELECT count(*), sum(hashtextextended(t::text, 0)) FROM {} t"
 
 
@@ -120,6 +121,7 @@ class Outcome:
     large: int = 0  # of them, in large commits
     by_executors: int = 0
     jobs: list[str] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)  # jobs that the driver had to do without
     is_equal: bool = False
 
     @property
@@ -217,11 +219,16 @@ class _Scene:
         self._until("Spark of the second driver", lambda: log.has_started)
 
     def update_and_kill_an_executor(self) -> None:
-        """A large update, whose rows Spark's tasks read."""
-        jobs = len(self._logs[1].jobs())
+        """A large update, whose rows Spark's tasks read.
+
+        All executors are there before: without another one the driver reads after some seconds.
+        """
+        log = self._logs[1]
+        self._until("all executors", lambda: log.executors >= self._cluster.workers)
+        jobs = len(log.jobs())
         with self._timed("large update, a killed executor included"):
             self._commit(_TURN, self._turned, size=0)
-            self._until("a job for the update", lambda: len(self._logs[1].jobs()) > jobs)
+            self._until("a job for the update", lambda: len(log.jobs()) > jobs)
             self._cluster.kill_executor()
             self.outcome.kills.append("an executor during a job")
             self._until("the large update", self._is_turned)
@@ -236,6 +243,7 @@ class _Scene:
         said = self._log.read_text("utf-8", "replace")
         out.by_executors = sum(int(one.replace(",", "")) for one in _READ.findall(said))
         out.jobs = log.jobs()
+        out.troubles = [line for line in said.splitlines() if _TROUBLE in line]
         self.end_driver()
         out.is_equal = all(
             ask(self._source, _CONTENT.format(table)) == ask(self._target, _CONTENT.format(table))

@@ -27,6 +27,7 @@ from gauss_cdc_lab.services.process import (
 _START_SECONDS: Final = 180.0
 _EXECUTOR: Final = b"CoarseGrainedExecutorBackend"
 _JOB_START: Final = b'{"Event":"SparkListenerJobStart"'
+_EXECUTOR_ADDED: Final = b'{"Event":"SparkListenerExecutorAdded"'
 _QUERY_START: Final = (
     b'{"Event":"org.apache.spark.sql.streaming.StreamingQueryListener$QueryStartedEvent"'
 )
@@ -42,7 +43,7 @@ class SparkCluster:
         self._port, self._web = free_ports(2)
         self._workers: list[Process] = []
         self._master: Process | None = None
-        self._count = workers
+        self.workers = workers
 
     @property
     def master(self) -> str:
@@ -98,7 +99,7 @@ class SparkCluster:
                 *("--port", str(self._port), "--webui-port", str(self._web)),
             )
             self._wait("the master", lambda: self._state() is not None, [self._master])
-            for number in range(self._count):
+            for number in range(self.workers):
                 self._workers.append(
                     self._spawn(
                         f"worker-{number}",
@@ -130,7 +131,7 @@ class SparkCluster:
 
     def _is_complete(self) -> bool:
         workers = (self._state() or {}).get("workers", ())
-        return [one["state"] for one in workers] == ["ALIVE"] * self._count
+        return [one["state"] for one in workers] == ["ALIVE"] * self.workers
 
     def _state(self) -> dict[str, Any] | None:
         """Return what the master says of itself; None: it does not answer yet."""
@@ -193,6 +194,13 @@ class EventLog:
         self._at: dict[str, int] = {}  # application -> bytes that were read
         self._jobs: list[dict[str, Any]] = []
         self._has_query = False
+        self._executors = 0
+
+    @property
+    def executors(self) -> int:
+        """How many executors have registered so far, those that ended included."""
+        self._follow()
+        return self._executors
 
     @property
     def has_started(self) -> bool:
@@ -217,6 +225,8 @@ class EventLog:
             for line in whole.splitlines():
                 if line.startswith(_JOB_START):
                     self._take(json.loads(line))
+                elif line.startswith(_EXECUTOR_ADDED):
+                    self._executors += 1
                 elif line.startswith(_QUERY_START):
                     self._has_query = True
 
