@@ -66,7 +66,7 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             lanes = FrameReader(stream.session, rows, schema_of, source=prefix, client=spark_client)
         else:
             tasks = Tasks(
-                lambda: stream.session() if spark.is_ready else None,
+                stream.batches,
                 schema_of,
                 source=prefix,
                 client=client,

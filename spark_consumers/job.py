@@ -86,6 +86,10 @@ def _at_once(_: int) -> None:
     return None
 
 
+def _untold(_: AppliedStep) -> None:
+    return None
+
+
 class Applier:
     """Moves one target to the end of the cuts, step by step."""
 
@@ -100,17 +104,18 @@ class Applier:
         pause: Callable[[int], None] = _at_once,
         begin: Begin = InTurn,
         several: Several = ALONE,
+        on_applied: Callable[[AppliedStep], None] = _untold,
     ) -> None:
         """`pause(attempt)` waits before a pass is tried again; by default it does not.
 
         `begin`: what comes next is read by it, while the target applies.  `several`: how tasks of
-        Spark read what waits.
+        Spark read what waits.  `on_applied` is told of each step, before `observer`.
         """
         self._begin, self._several = begin, several
         self._sizes = Sizes(options.max_rows, options.many_rows)
         self._read_cuts, self._read_rows, self._sink = read_cuts, read_rows, sink
         self._options = options
-        self._observer, self._pause = observer, pause
+        self._observer, self._pause, self._on_applied = observer, pause, on_applied
         self._ledger: Ledger | None = None
         self._stated: State | None = None  # the newest that was read
         self._lacking: set[str] = set()  # tables of which the target lacks a row ...
@@ -271,11 +276,11 @@ class Applier:
         self.rows += segment.rows
         self.driver_rows += segment.rows - task_rows(segment, rows)
         if self._ledger is not None:
-            self._observer.on_progress(
-                AppliedStep(
-                    segment, self._ledger, self.steps, self.commits, self.rows, self.driver_rows
-                )
+            step = AppliedStep(
+                segment, self._ledger, self.steps, self.commits, self.rows, self.driver_rows
             )
+            self._on_applied(step)
+            self._observer.on_progress(step)
 
 
 def _place(ledger: Ledger | None) -> tuple[int, int, int]:

@@ -1,6 +1,6 @@
 """Spark jobs of a driver program: one job that can be stopped, and what its tasks log in with.
 
-A job is cancelled by its tag, so that the group of a streaming query stays its own.
+A job is one of a micro-batch, and is cancelled by its own tag: the query goes on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -33,8 +34,16 @@ _UNTAKEN: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A micro-batch whose jobs are to be begun: its session, and what makes a job one of its."""
+
+    spark: SparkSession
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
 def run_job(
-    spark: SparkSession,
+    batch: Batch,
     work: Sequence[T],
     do: Callable[[T], R],
     *,
@@ -45,6 +54,7 @@ def run_job(
 
     Raises Untaken where no executor takes it for some time: Spark would wait for one for ever.
     """
+    spark = batch.spark
     tag, done = f"gauss-cdc-{uuid.uuid4().hex}", threading.Event()
     is_untaken = False
 
@@ -60,7 +70,7 @@ def run_job(
                     jvm.cancel_jobs(spark, tag)
 
     watcher = threading.Thread(target=watch, name="a job's stop", daemon=True)
-    with jvm.described(spark, description, tag):
+    with jvm.described(spark, description, tag, batch.properties):
         watcher.start()
         try:
             return jvm.tasks(spark, work, do)

@@ -7,6 +7,8 @@
                               jobs of another one
     cores, files, master      SparkContext's only, where there is no Spark Connect
     tasks of plain Python     of RDDs, which SparkSession does not have
+    micro-batches             the end of one, and how many rows it moved: a function for
+                              `foreachBatch` is told neither, and gives neither back
     tables of Iceberg         their metadata, and the commit that compares: SQL has neither
     tables of Delta           the newest version and what it says: SQL makes a job of it
     errors                    what Java raises is py4j's where PySpark does not know its class
@@ -17,6 +19,7 @@ works over Spark Connect.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -36,6 +39,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _DESCRIPTION: Final = "spark.job.description"
+_QUERY: Final = "sql.streaming.queryId"
+# What makes a job one of a micro-batch; the group is cancelled when its query ends.
+_OF_BATCHES: Final = (_QUERY, "streaming.sql.batchId", "spark.jobGroup.id")
 
 
 # ---------------------------------------------------------------- the start
@@ -98,17 +104,22 @@ def has_tasks(spark: SparkSession, tag: str) -> bool:
 
 
 @contextmanager
-def described(spark: SparkSession, description: str, tag: str) -> Iterator[None]:
-    """Jobs of the block, in this thread, have a description and one more tag."""
+def described(
+    spark: SparkSession, description: str, tag: str, properties: Mapping[str, str]
+) -> Iterator[None]:
+    """Jobs of the block, in this thread, have a description, properties and one more tag."""
     context: Any = spark.sparkContext
-    before = context.getLocalProperty(_DESCRIPTION)
-    context.setLocalProperty(_DESCRIPTION, description)
+    given = {_DESCRIPTION: description, **properties}
+    before = {name: context.getLocalProperty(name) for name in given}
+    for name, value in given.items():
+        context.setLocalProperty(name, value)
     context.addJobTag(tag)
     try:
         yield
     finally:
         context.removeJobTag(tag)
-        context.setLocalProperty(_DESCRIPTION, before)
+        for name, value in before.items():
+            context.setLocalProperty(name, value)
 
 
 def tasks(spark: SparkSession, work: Sequence[T], do: Callable[[T], R]) -> list[R]:
@@ -118,6 +129,30 @@ def tasks(spark: SparkSession, work: Sequence[T], do: Callable[[T], R]) -> list[
     """
     pieces = spark.sparkContext.parallelize(work, len(work))
     return list(pieces.mapPartitions(partial(map, do)).collect())
+
+
+# ---------------------------------------------------------------- micro-batches
+class MicroBatch:
+    """A batch of a query on one Kafka partition, as a function of `foreachBatch` finds it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """`spark`: the session that started the query."""
+        context: Any = spark.sparkContext
+        found = {name: context.getLocalProperty(name) for name in _OF_BATCHES}
+        self.properties = {name: value for name, value in found.items() if value is not None}
+        query: Any = spark.streams.get(self.properties[_QUERY])
+        execution = query._jsq.streamingQuery().lastExecution()  # noqa: SLF001
+        self._scan = execution.executedPlan().collectLeaves().head()
+
+    def end(self) -> int:
+        """Return the offset behind the last record that it names."""
+        (partitions,) = json.loads(self._scan.end().json()).values()
+        (offset,) = partitions.values()
+        return int(offset)
+
+    def count(self, rows: int) -> None:
+        """Let Spark's progress say that it read so many rows."""
+        self._scan.metrics().get("numOutputRows").get().add(rows)
 
 
 # ---------------------------------------------------------------- the application

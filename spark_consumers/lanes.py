@@ -7,7 +7,8 @@
     large to be held           order of each table matters, by the driver in commit order else
 
 A job alone takes longer than the driver needs for some thousand rows (measured: 2,000 rows 4 ms
-against 132 ms).  Tasks are a help, never a condition: what they cannot do now, the driver does, and
+against 132 ms).  Jobs belong to the micro-batches of the streaming query: while none is open, the
+driver reads.  Tasks are a help, never a condition: what they cannot do now, the driver does, and
 a line says so.
 """
 
@@ -16,16 +17,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from schemas.control import Range, SchemaChange
 from schemas.topics import Topics
 from spark_consumers.complete import Promised, Sums, ordinals, promised, sums_of
 from spark_consumers.errors import Incomplete
 from spark_consumers.executors import Done, Job, Share, read_shares
-from spark_consumers.jobs import Secrets, Untaken, run_job
+from spark_consumers.jobs import Batch, Secrets, Untaken, run_job
 from spark_consumers.jvm import GONE_ERRORS, cores, reason
 from spark_consumers.kafka.parts import PART_BYTES, PartsInOrder, in_turn
 from spark_consumers.kafka.ranges import count, divided
@@ -33,15 +35,13 @@ from spark_consumers.kafka.read import RangeReader, SchemaOf
 from spark_consumers.model import Asked, Rows, Segment, joined_ids
 from spark_consumers.security import portable
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 T = TypeVar("T")
 
 _DRIVER_ROWS: Final = 20_000  # of a segment, which the driver has read before a job has begun
 _PART_ROWS: Final = 50_000  # of a large commit, for one task
 _MOST_TASKS: Final = 8  # of a job: more rows would wait at the driver for the target
 _EACH: Final = 2  # shares of a task: broker and library send more than each of them has
+BATCH_SECONDS: Final = 3.0  # for which a large commit waits for the next micro-batch
 _PAUSE: Final = 60.0  # seconds without jobs, after one that failed
 
 
@@ -53,12 +53,22 @@ def _ignore(_: str) -> None:
     return None
 
 
+class Batching(Protocol):
+    """The micro-batches of a query, to which jobs belong (`batches.Batches`)."""
+
+    def open(self, seconds: float = 0, /) -> Batch | None:
+        """Return the batch that is open; wait so long for one that is coming."""
+
+    def job(self, seconds: float = 0, /) -> AbstractContextManager[Batch | None]:
+        """Keep the batch from ending while a job of the block runs; None: there is none."""
+
+
 class Tasks:
     """Jobs of Spark that read, and what is to be known of them."""
 
     def __init__(
         self,
-        spark: Callable[[], SparkSession | None],
+        batches: Batching,
         schema_of: SchemaOf,
         *,
         source: str,
@@ -71,42 +81,51 @@ class Tasks:
         on_trouble: Callable[[str], None] = _ignore,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`spark` gives the session, or None where the driver is to do without now.
+        """Jobs belong to `batches`; where none is open, the driver does without.
 
         `asked`: what the sink asked of rows before, so that tasks do it.  `native`: they may use
         the native part.  `sends_secrets`: executors of a cluster get what they log in with from
         here; else they have it.  `stop` cancels a job that runs.  `on_note` takes a line about what
         a job did, `on_trouble` one about a job that failed.
         """
-        self._spark, self._schema_of, self._source = spark, schema_of, source
+        self._batches, self._schema_of, self._source = batches, schema_of, source
         self._client, secrets = portable(client)
         self._secrets = Secrets(secrets, are_sent=sends_secrets)
         self._asked, self._native, self._stop = asked, native, stop
         self._on_note, self._on_trouble, self._now = on_note, on_trouble, now
         self._paused_until = 0.0
 
-    def at_once(self) -> int:
-        """How many shares a job reads; 0: there is none now."""
-        if self._now() < self._paused_until or (spark := self._spark()) is None:
+    def at_once(self, seconds: float = 0) -> int:
+        """How many shares a job reads; 0: there is none now, or in so many seconds."""
+        if self._now() < self._paused_until or (batch := self._batches.open(seconds)) is None:
             return 0
-        return _EACH * min(cores(spark), _MOST_TASKS)
+        return _EACH * min(cores(batch.spark), _MOST_TASKS)
 
     def read(
         self, shares: Sequence[Share], ids: Mapping[str, Sequence[int]], description: str
     ) -> Sequence[Done] | None:
         """Read shares, whose rows were written by these schemas; None: the driver is to read."""
-        spark = self._spark()
-        if spark is None or self._now() < self._paused_until:
+        if self._now() < self._paused_until:
             return None
+        with self._batches.job(BATCH_SECONDS) as batch:
+            return None if batch is None else self._read(batch, shares, ids, description)
+
+    def _read(
+        self,
+        batch: Batch,
+        shares: Sequence[Share],
+        ids: Mapping[str, Sequence[int]],
+        description: str,
+    ) -> Sequence[Done] | None:
         try:
             job = Job(
                 {i: self._schema_of(i) for several in ids.values() for i in several},
-                self._source, self._client, dict(self._asked), self._secrets.given(spark),
+                self._source, self._client, dict(self._asked), self._secrets.given(batch.spark),
                 native=self._native,
             )  # fmt: skip
-            work = [*_evenly(shares, min(cores(spark), _MOST_TASKS))]
+            work = [*_evenly(shares, min(cores(batch.spark), _MOST_TASKS))]
             done = run_job(
-                spark, work, partial(read_shares, job), description=description, stop=self._stop
+                batch, work, partial(read_shares, job), description=description, stop=self._stop
             )
         except (Untaken, *GONE_ERRORS) as error:
             if not self._stop():
@@ -215,11 +234,11 @@ class CommitParts:
         partitions = {(r.topic, r.partition) for r in ranges}
         return (
             self.tasks is not None
-            and self.tasks.at_once() > 0
             and len(self.segment.commit_rows) == 1
             and count(self.segment.ranges) == self.segment.rows
             and sorted(change.ordinal for change in ddl) == [*range(len(ddl))]
             and len(partitions) == len({topic for topic, _ in partitions})
+            and self.tasks.at_once(BATCH_SECONDS) > 0
         )
 
     def _by_tasks(
@@ -249,7 +268,7 @@ class CommitParts:
         self, tasks: Tasks, shares: Sequence[Share]
     ) -> Iterator[Sequence[tuple[Share, Done]]]:
         """Run a job for some shares at a time; what one did of each."""
-        one, step = self.segment, max(1, tasks.at_once())
+        one, step = self.segment, max(1, tasks.at_once(BATCH_SECONDS))
         for at in range(0, len(shares), step):
             mine = shares[at : at + step]
             what = (

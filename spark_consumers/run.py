@@ -20,7 +20,7 @@ from schemas.control import Cut
 from schemas.errors import Verdict
 from spark_consumers.ahead import ALONE, Begin, InTurn, ReadRows, Several
 from spark_consumers.errors import ApplyError
-from spark_consumers.job import DEFAULTS, SILENT, Applier, Observer, PassOptions
+from spark_consumers.job import DEFAULTS, SILENT, AppliedStep, Applier, Observer, PassOptions
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Sink
 
@@ -43,8 +43,11 @@ class Waker(Protocol):
     def begin(self) -> None:
         """Get ready, in the background; may be called again."""
 
-    def run(self, drain: Callable[[], object], stop: Stop, observer: Observer) -> None:
+    def run(self, drain: Callable[[], Ledger], stop: Stop, observer: Observer) -> None:
         """Call `drain` until `stop`; raise what ended it before."""
+
+    def applied(self, progress: AppliedStep, /) -> None:
+        """A step of the target is durable."""
 
     def close(self) -> None:
         """Let go of what `begin` started."""
@@ -60,12 +63,15 @@ class Polling:
     def begin(self) -> None:
         """Nothing has to start."""
 
-    def run(self, drain: Callable[[], object], stop: Stop, observer: Observer) -> None:
+    def run(self, drain: Callable[[], Ledger], stop: Stop, observer: Observer) -> None:
         """Wait and drain, in turn."""
         del observer
         while not stop():
             self._wait(POLL)
             drain()
+
+    def applied(self, progress: AppliedStep, /) -> None:
+        """Nobody waits for it."""
 
     def close(self) -> None:
         """Nothing was started."""
@@ -99,6 +105,7 @@ def run(
         pause=lambda attempt: _sleep(min(0.2 * 2**attempt, _LONGEST_BREAK)),
         begin=begin,
         several=several,
+        on_applied=waker.applied,
     )
     has_started = False
     reached = tries = 0

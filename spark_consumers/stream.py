@@ -1,12 +1,11 @@
-"""All that the loop knows of Spark: its session, and a query on cuts that reports to it.
+"""All that the loop knows of Spark: its session, and the streaming query whose batches it applies.
 
-    the process's own thread   waits for cuts and drains, from its start to its end; its large
-                               segments are Spark jobs
-    the query                  a batch every few seconds: reads the cuts that came, and ends when
-                               the target holds what they name
+    the process's own thread   waits for cuts and drains, from its start to its end
+    the query                  a micro-batch names cuts, and lasts until the target holds them; what
+                               waits is read by Spark's tasks, in jobs of the batch (batches.py)
 
-So Spark's progress, its listeners and the query's checkpoint say how far the target is, and
-never more.  No commit waits for a batch, and the checkpoint decides nothing.
+So Spark's progress, its listeners and the query's checkpoint say what was applied, in rows, and
+never more.  No commit waits for a batch, and the checkpoint decides nothing: the ledger does.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from __future__ import annotations
 import json
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -24,31 +23,35 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from schemas.topics import Topics
 from spark_consumers import folders, jvm
+from spark_consumers.batches import MOST_CUTS, Batches
 from spark_consumers.errors import ApplyError, QueryEnded, SparkFailed
-from spark_consumers.job import Observer
+from spark_consumers.job import AppliedStep, Observer
+from spark_consumers.jobs import Batch
 from spark_consumers.jvm import GONE_ERRORS, reason
+from spark_consumers.model import Ledger
 from spark_consumers.run import POLL, Stop
 from spark_consumers.security import java_client
 
 _JOBS: Final = "gauss-cdc apply"  # tag of the loop's jobs
 _LOOK: Final = 0.3  # seconds between two looks at the query
 _EVERY: Final = 5.0  # seconds: a batch costs the JVM about 0.1 s of a core, whatever it holds
+_TRIGGER: Final = "1 second"  # after which a batch begins for a cut that came: 3 ms of a core
 _GOODBYE: Final = 5.0  # seconds for the query to stop
 
 
 def start_query(
     spark: SparkSession,
-    passes: Passes,
+    batches: Batches[Batch],
     *,
     source: str,
     client: Mapping[str, str],
     checkpoint: str,
-    every: float,
+    first: int,
 ) -> StreamingQuery:
     """Start the stream on cuts, whose batches end when the target holds what they name.
 
-    `every`: seconds from one batch to the next.
-    `passes` must be closed before the query is stopped; else a batch waits for the next pass.
+    `first`: the offset from which it names them, where its checkpoint knows none.
+    `batches` must be closed before the query is stopped; else a batch waits for the next pass.
     """
     cuts = Topics(source).cuts
     frame = (
@@ -59,74 +62,36 @@ def start_query(
                 "assign": json.dumps({cuts: [0]}),
                 # The ledger decides where to go on, so a checkpoint that points outside of
                 # the log, or none, must not stop the query.
-                "startingOffsets": "latest",
+                "startingOffsets": json.dumps({cuts: {"0": first}}),
                 "failOnDataLoss": "false",
                 "kafka.isolation.level": "read_committed",
                 "kafka.fetch.max.wait.ms": "10",
+                "maxOffsetsPerTrigger": str(MOST_CUTS),
             }
         )
         .load()
         .select("offset")
     )
 
-    def report(batch: DataFrame, _batch_id: int) -> None:
-        batch.write.format("noop").mode("append").save()  # Spark counts rows that are read
-        passes.wait_for_next()
+    def apply(_: DataFrame, _batch_id: int) -> None:
+        """The loop applies, and its jobs are this batch's: nothing is read by the frame."""
+        micro = jvm.MicroBatch(spark)
+        micro.count(batches.hold(Batch(spark, micro.properties), micro.end()))
 
     return (
-        frame.writeStream.foreachBatch(report)
+        frame.writeStream.foreachBatch(apply)
         .option("checkpointLocation", checkpoint)
-        .trigger(processingTime=f"{every * 1000:.0f} milliseconds")
+        .trigger(processingTime=_TRIGGER)
         .queryName(f"gauss-cdc {source}")
         .start()
     )
 
 
-class Passes:
-    """Whole passes of the loop, for threads that wait for one that began after they asked."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._begun = self._ended = 0
-        self._is_closed = False
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """Count the block as a pass; one that raises was none."""
-        with self._changed:
-            self._begun += 1
-        yield
-        with self._changed:
-            self._ended = self._begun
-            self._changed.notify_all()
-
-    def ask(self) -> int:
-        """Return the number of the first pass that begins from now on."""
-        with self._changed:
-            return self._begun + 1
-
-    def has_ended(self, number: int) -> bool:
-        """Say whether a pass from `number` on has ended, or none will come."""
-        return self._ended >= number or self._is_closed
-
-    def wait_for_next(self) -> None:
-        """Wait until a pass that begins from now on has ended, or `close`."""
-        number = self.ask()
-        with self._changed:
-            self._changed.wait_for(lambda: self.has_ended(number))
-
-    def close(self) -> None:
-        """No pass will come."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
-
-
 class SparkStream:
     """The waker of a run on Spark: the calling thread drains, at all times and nobody else.
 
-    Spark starts beside it, and then a query on cuts that reports to Spark how far the target
-    is: whether it begins, runs, or begins again after it ended, the loop does not wait for it.
+    Spark starts beside it, and then the query: whether it begins, runs, or begins again after it
+    ended, the loop applies.  `batches` are the query's, for the loop's jobs.
     """
 
     def __init__(
@@ -141,12 +106,12 @@ class SparkStream:
     ) -> None:
         """`wait(seconds)` returns when cuts may have come, or when the time is over.
 
-        `every`: seconds from one batch to the next, and until a query that ended begins again.
+        `every`: seconds that a batch lasts, and until a query that ended begins again.
         """
         self._spark, self._checkpoint = spark, checkpoint
         self._source, self._wait, self._every = source, wait, every
         self._client = {name: str(value) for name, value in client.items()}
-        self._passes = Passes()
+        self.batches: Batches[Batch] = Batches(every)
         self._stop: Stop | None = None
         self._is_over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -160,22 +125,26 @@ class SparkStream:
             self._thread = threading.Thread(target=self._keep, name="query", daemon=True)
             self._thread.start()
 
-    def run(self, drain: Callable[[], object], stop: Stop, observer: Observer) -> None:
+    def run(self, drain: Callable[[], Ledger], stop: Stop, observer: Observer) -> None:
         """Wait and drain, in turn; raise what ends Spark."""
         self._stop = stop
         while not stop():
             self._wait(POLL)
-            with self._passes.one():
-                drain()
+            with self.batches.one_pass():
+                self.batches.applied(drain().next_offset, 0)
             if self._failed is not None and not stop():
                 raise self._failed
             while not self._ended.empty():
                 observer.on_retry(self._ended.get(), self._every)
 
+    def applied(self, progress: AppliedStep) -> None:
+        """A step of the target is durable."""
+        self.batches.applied(progress.ledger.next_offset, progress.segment.rows)
+
     def close(self) -> None:
         """Stop the query; a Spark that still starts ends with the process."""
         self._is_over.set()
-        self._passes.close()
+        self.batches.close()
         if self._thread is not None and self._spark.is_ready:
             self._thread.join(_GOODBYE)
 
@@ -190,29 +159,30 @@ class SparkStream:
         """Keep a query running until `close`, from the first pass on: then there is a topic."""
         try:
             session = self._spark.session()
-            self._passes.wait_for_next()
+            first = self.batches.wait_for_pass()
             while not self._is_over.is_set():
                 try:
-                    self._query(session)
+                    self._query(session, first)
                 except QueryEnded as error:
                     self._ended.put(error)
                     self._is_over.wait(self._every)
         except BaseException as error:  # noqa: BLE001  raised by `run`
             self._failed = error
 
-    def _query(self, session: SparkSession) -> None:
+    def _query(self, session: SparkSession, first: int) -> None:
         """Run one query until `close`; raise QueryEnded, or SparkFailed if Spark is gone."""
         try:
             query = start_query(
                 session,
-                self._passes,
+                self.batches,
                 source=self._source,
                 client=self._client,
                 checkpoint=self._checkpoint.folder(),
-                every=self._every,
+                first=first,
             )
             try:
-                self._watch(session, query)
+                with self.batches.coming():
+                    self._watch(session, query)
             finally:
                 with suppress(*GONE_ERRORS):
                     query.stop()

@@ -1,5 +1,6 @@
 """The stream that wakes the loop, and what Spark's tasks read, with a real Spark."""
 
+import shutil
 import stat
 import sys
 import threading
@@ -22,12 +23,12 @@ from spark_consumers.complete import Promised
 from spark_consumers.errors import ApplyError, Incomplete, NotText, QueryEnded
 from spark_consumers.executors import Share, secrets
 from spark_consumers.job import Applier, Observer, PassOptions
-from spark_consumers.jobs import Secrets, Untaken, run_job
+from spark_consumers.jobs import Batch, Secrets, Untaken, run_job
 from spark_consumers.kafka import parts, read
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.lanes import Lanes, Tasks
 from spark_consumers.ledger import LACKS_ROW
-from spark_consumers.model import Asked, CommitRows
+from spark_consumers.model import Asked, CommitRows, Ledger
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from spark_consumers.stream import Checkpoint, SparkStream, Starting
 from tests.integration.kafka_feed import KafkaFeed
@@ -47,6 +48,20 @@ A, B, LOG = typed("a"), typed("b"), typed("log", key=())
 WIDE = typed("wide", *(Column(f"c{n}", 25, -1, "text") for n in range(796)))
 
 
+class Batching:
+    """`lanes.Batching` without a query: a batch is always open, or none ever."""
+
+    def __init__(self, spark) -> None:
+        self._batch = None if spark is None else Batch(spark)
+
+    def open(self, _seconds: float = 0):
+        return self._batch
+
+    @contextmanager
+    def job(self, _seconds: float = 0):
+        yield self._batch
+
+
 class Copy:
     """A source in Kafka, a target, and what brings one to the other: tasks, wherever they may."""
 
@@ -59,17 +74,20 @@ class Copy:
         *,
         of_tasks=None,
         by_tasks=True,
+        batches=None,
+        source=None,
         now=time.monotonic,
         **options: object,
     ) -> None:
-        self.source, self.url = KafkaFeed(kafka, prefix, A, B, LOG, WIDE), url
+        self.spark = spark
+        self.source, self.url = source or KafkaFeed(kafka, prefix, A, B, LOG, WIDE), url
         self.cuts = CutReader(self.source.client, prefix, self.source.registry)
         self.driver = RangeReader(self.source.client, prefix, self.source.registry)
         self.notes: list[str] = []
         self.troubles: list[str] = []
         self.asked: Asked = {}
         self.tasks = Tasks(
-            lambda: spark,
+            batches or Batching(spark),
             self.source.registry,
             source=prefix,
             client={**self.source.client, **(of_tasks or {})},
@@ -418,7 +436,7 @@ def _forever(_: int) -> None:
 
 def test_a_job_that_runs_is_cancelled_by_a_stop(spark) -> None:
     with pytest.raises(Py4JError, match="CANCELLED"):
-        run_job(spark, [1, 2], _forever, description="forever", stop=lambda: True)
+        run_job(Batch(spark), [1, 2], _forever, description="forever", stop=lambda: True)
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 
 
@@ -429,7 +447,7 @@ def all_cores_taken(spark) -> Iterator[None]:
 
     def hold() -> None:
         with suppress(Py4JError):
-            run_job(spark, range(8), _forever, description="holds", stop=is_over.is_set)
+            run_job(Batch(spark), range(8), _forever, description="holds", stop=is_over.is_set)
 
     holder = threading.Thread(target=hold)
     holder.start()
@@ -445,7 +463,7 @@ def all_cores_taken(spark) -> Iterator[None]:
 
 def test_a_job_that_gets_no_core_ends(spark) -> None:
     with all_cores_taken(spark), pytest.raises(Untaken, match="no executor took the job"):
-        run_job(spark, range(8), _forever, description="second", stop=lambda: False)
+        run_job(Batch(spark), range(8), _forever, description="second", stop=lambda: False)
 
 
 @pytest.mark.parametrize("in_parts_too", [False, True])
@@ -485,7 +503,7 @@ def test_where_no_executor_takes_a_job_the_driver_reads_and_jobs_pause(
 def test_a_job_that_a_stop_ends_is_no_trouble(spark) -> None:
     said: list[str] = []
     tasks = Tasks(
-        lambda: spark, lambda _: {}, source="p", client={}, asked={}, stop=lambda: True,
+        Batching(spark), lambda _: {}, source="p", client={}, asked={}, stop=lambda: True,
         on_trouble=said.append,
     )  # fmt: skip
     share = Share((), Promised(1, CommitRows(), None))
@@ -496,7 +514,7 @@ def test_a_job_that_a_stop_ends_is_no_trouble(spark) -> None:
 
 
 def test_without_spark_the_driver_reads() -> None:
-    tasks = Tasks(lambda: None, lambda _: {}, source="p", client={}, asked={})
+    tasks = Tasks(Batching(None), lambda _: {}, source="p", client={}, asked={})
 
     assert tasks.at_once() == 0
     assert tasks.read([], {}, "nothing") is None
@@ -515,21 +533,26 @@ def test_where_executors_are_not_to_be_used_the_driver_reads(
 
 
 # ---------------------------------------------------------------- the stream
-def test_rows_are_applied_at_all_times_and_a_query_reports_to_spark(
+def test_rows_are_applied_at_all_times_and_the_query_s_batches_hold_them(
     kafka, topic_prefix, new_database: Callable[[], str], spark, tmp_path: Path
 ) -> None:
     """While Spark starts, before the first batch, between batches, and while a query is gone."""
     copy = Copy(kafka, topic_prefix, new_database(), spark)
     copy.load(A)
-    applier = Applier(copy.cuts, copy.driver, copy.sink)
     steps: dict[str, int] = {}  # by what Spark was doing
     ended: list[ApplyError] = []
-    batches: list[int] = []  # what each batch read, as Spark counts it
+    batches: dict[tuple[str, int], int] = {}  # rows of each batch, as Spark counts them
     may_start = threading.Event()
 
     def start():
         may_start.wait()
         return spark
+
+    stream = SparkStream(
+        Starting(start), Checkpoint(str(tmp_path)), source=topic_prefix,
+        client=copy.source.client, wait=copy.cuts.wait, every=0.5,
+    )  # fmt: skip
+    applier = Applier(copy.cuts, copy.driver, copy.sink, on_applied=stream.applied)
 
     def reported() -> str:
         """What Spark does; the first query is ended by someone else when it has reported."""
@@ -537,34 +560,31 @@ def test_rows_are_applied_at_all_times_and_a_query_reports_to_spark(
             return "Spark starts"
         queries = spark.streams.active
         progress = [q.lastProgress for q in queries if q.lastProgress is not None]
-        batches.extend(p.numInputRows for p in progress if p.numInputRows)
+        batches.update({(str(p.runId), p.batchId): p.numInputRows for p in progress})
         if ended:
-            return "again" if batches[-1:] != [0] and progress else "begins again"
-        if batches and "stopped" not in steps:
+            return "again" if progress and progress[0].numInputRows else "begins again"
+        if any(batches.values()) and "stopped" not in steps:
             for query in queries:  # which waits for its batch, and that for our pass
                 threading.Thread(target=query.stop).start()
             return "stopped"
         return "reports" if progress else "query starts"
 
-    def drain() -> None:
+    def drain() -> Ledger:
         seq = copy.source.feed.seq
         copy.source.feed.commits([insert(A, str(seq + 1), "x")])
         copy.source.publish()
-        applier.drain()
+        ledger = applier.drain()
         assert applier.commits == seq + 1
         doing = reported()
         steps[doing] = steps.get(doing, 0) + 1
         if steps["Spark starts"] == 3:
             may_start.set()
+        return ledger
 
     class Noting(Observer):
         def on_retry(self, error: ApplyError, seconds: float) -> None:
             ended.append(error)
 
-    stream = SparkStream(
-        Starting(start), Checkpoint(str(tmp_path)), source=topic_prefix,
-        client=copy.source.client, wait=copy.cuts.wait, every=0.5,
-    )  # fmt: skip
     stream.begin()
     stream.run(drain, lambda _=0: "again" in steps, Noting())
     stream.close()
@@ -573,7 +593,97 @@ def test_rows_are_applied_at_all_times_and_a_query_reports_to_spark(
     assert steps["query starts"] > 0
     assert steps["begins again"] > 0
     assert [type(error) for error in ended] == [QueryEnded]
-    assert sum(batches) <= applier.commits + 2
+    assert 0 < sum(batches.values()) <= applier.rows
     assert spark.streams.active == []
     assert len(copy.rows("a")) == copy.source.feed.seq
     copy.close()
+
+
+class Streamed:
+    """A target that a loop of its own follows, with a query whose jobs are used."""
+
+    def __init__(self, kafka, prefix, url, spark, checkpoint, source=None) -> None:
+        self.stream = SparkStream(
+            Starting(lambda: spark), Checkpoint(str(checkpoint)), source=prefix,
+            client={"bootstrap.servers": kafka}, wait=lambda _: self.copy.cuts.wait(0.1),
+            every=2.0,
+        )  # fmt: skip
+        self.copy = copy = Copy(
+            kafka, prefix, url, spark, batches=self.stream.batches, source=source
+        )
+        self.applier = copy.applier = Applier(
+            copy.cuts, copy.lanes, copy.sink, PassOptions(max_rows=100),
+            several=Several(copy.lanes.together, copy.lanes.several),
+            on_applied=self.stream.applied,
+        )  # fmt: skip
+        self.progress: dict[tuple[str, int], int] = {}
+        self.groups: set[str] = set()  # queries
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        self.stream.begin()
+        self.stream.run(self.applier.drain, lambda _=0: self._is_over.is_set(), Observer())
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self.stream.close()
+        self.copy.close()
+
+    def look(self) -> int:
+        """Rows that Spark's progress has counted so far, in all batches."""
+        for query in self.copy.spark.streams.active:
+            self.groups.add(str(query.runId))
+            for one in query.recentProgress:
+                self.progress[str(one.runId), one.batchId] = one.numInputRows
+        return sum(self.progress.values())
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        assert self._thread.is_alive()
+        poll(lambda: is_so() or not self._thread.is_alive(), 120)
+        assert is_so(), (self.look(), self.applier.rows, self.copy.notes, self.copy.troubles)
+
+
+def test_jobs_belong_to_micro_batches_and_spark_counts_each_row_once(
+    kafka, topic_prefix, new_database: Callable[[], str], spark, tmp_path: Path
+) -> None:
+    """Also with a checkpoint that is ahead of its target, and with one that is far behind."""
+    first, second, checkpoint = new_database(), new_database(), tmp_path / "one"
+    with Streamed(kafka, topic_prefix, first, spark, checkpoint) as one:
+        source = one.copy.source
+        for phase in (LoadPhase.BEGIN, LoadPhase.END):
+            source.feed.load(A, phase)
+        source.publish()
+        one.until(lambda: one.stream.batches.open() is not None)
+        old = tmp_path / "old"
+        shutil.copytree(checkpoint, old)
+        seq, rows = 0, one.applier.rows
+        while not one.copy.task_rows:  # until a batch is open when they come
+            source.feed.commits(*([insert(A, str(seq := seq + 1), "x")] for _ in range(200)))
+            source.publish()
+            one.until(lambda: one.applier.commits == source.feed.seq)
+        one.until(lambda: one.look() == one.applier.rows)
+        tracker = spark.sparkContext.statusTracker()
+        jobs = [job for group in one.groups for job in tracker.getJobIdsForGroup(group)]
+        assert len(jobs) == len(one.copy.notes) > 0
+        assert one.applier.rows == rows + seq
+
+    with Streamed(kafka, topic_prefix, second, spark, checkpoint, source) as other:
+        other.until(lambda: other.applier.commits == source.feed.seq)  # the ledger says so
+        source.feed.heartbeat()  # for the query nothing new was there before
+        source.publish()
+        other.until(lambda: other.look() == other.applier.rows)
+    with Streamed(kafka, topic_prefix, first, spark, old, source) as again:
+        source.feed.commits([insert(A, "0", "last")])
+        source.publish()
+        again.until(lambda: again.look() == again.applier.rows == 1)
+
+    for copy in (one.copy, other.copy, again.copy):
+        assert copy.troubles == []
+    assert len(one.copy.rows("a")) == seq + 1
+    assert len(other.copy.rows("a")) == seq

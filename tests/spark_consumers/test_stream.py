@@ -1,9 +1,7 @@
 """What the stream is made of; the stream itself runs in tests/integration."""
 
-import itertools
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,54 +9,14 @@ import pytest
 
 from spark_consumers.errors import KafkaDown, SparkFailed, TargetDown
 from spark_consumers.job import Observer
+from spark_consumers.model import Ledger
 from spark_consumers.stream import (
     Checkpoint,
-    Passes,
     SparkStream,
     Starting,
 )
 from tests.spark_consumers.feed import insert
 from tests.spark_consumers.test_job import A, make
-
-
-# ---------------------------------------------------------------- the loop and the query's batches
-def test_a_batch_ends_with_the_first_whole_pass_that_began_after_it() -> None:
-    """Every order of passes that begin, end and fail, and of a close, around a batch."""
-    for order in itertools.product(["begin", "end", "fail", "close"], repeat=6):
-        for asked_at in range(len(order) + 1):
-            passes, running, is_over, wanted = Passes(), ExitStack(), False, None
-            is_ours = False  # did the pass begin after the batch?
-            is_busy = False
-            for at, event in enumerate([*order, "last"]):
-                if at == asked_at:
-                    wanted = passes.ask()
-                if event == "begin" and not is_busy:
-                    running.enter_context(passes.one())
-                    is_busy, is_ours = True, wanted is not None
-                elif event == "end" and is_busy:
-                    running.close()
-                    is_busy, is_over = False, is_over or is_ours
-                elif event == "fail" and is_busy:
-                    with pytest.raises(ValueError, match="failed"), running:
-                        raise ValueError("failed")
-                    is_busy = False
-                elif event == "close":
-                    passes.close()
-                    is_over = True
-                assert wanted is None or passes.has_ended(wanted) is is_over, (order, asked_at)
-
-
-def test_a_batch_waits_for_the_pass_and_for_no_other_thing() -> None:
-    passes = Passes()
-    batch = threading.Thread(target=passes.wait_for_next)
-    with passes.one():
-        batch.start()
-    while batch.is_alive():
-        with passes.one():
-            pass
-
-    passes.close()
-    passes.wait_for_next()  # returns at once
 
 
 def spark_that(make: Callable[[], Any], wait: Callable[[float], object]) -> SparkStream:
@@ -96,7 +54,7 @@ def test_what_fails_in_a_pass_is_raised_as_it_is_and_a_stop_does_not_wait_for_sp
     stream = spark_that(never.wait, lambda _: None)
     stream.begin()
 
-    def broken() -> None:
+    def broken() -> Ledger:
         raise TargetDown("gone")
 
     with pytest.raises(TargetDown, match="gone"):
@@ -129,10 +87,11 @@ def test_the_query_begins_when_the_loop_has_read_cuts() -> None:
     told: list[str] = []
     stream = spark_that(lambda: NoTopic(told), lambda _: None)  # type: ignore[arg-type,return-value]
 
-    def drain() -> None:
+    def drain() -> Ledger:
         told.append("pass")
         if told.count("pass") == 1:
             raise KafkaDown("unknown topic")
+        return Ledger("p")
 
     stream.begin()
     with pytest.raises(KafkaDown):
