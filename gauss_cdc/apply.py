@@ -5,27 +5,41 @@ from __future__ import annotations
 import dataclasses
 import logging
 from contextlib import closing
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gauss_cdc import target
 from gauss_cdc.config import Config
 from gauss_cdc.session import spark_session
 from spark_consumers.ahead import ALONE, ReadingThread, Several
-from spark_consumers.job import Observer, PassOptions
+from spark_consumers.job import SILENT, Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.lake_rows import FrameReader
 from spark_consumers.lanes import Lanes, Tasks
 from spark_consumers.run import Stop, run
 from spark_consumers.security import java_client
-from spark_consumers.stream import Checkpoint, SparkStream, Starting
+from spark_consumers.stream import GOODBYE, Checkpoint, SparkStream, Starting
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _log = logging.getLogger("gauss_cdc.apply")
 
+_GOODBYE: Final = 60.0  # seconds for the query to stop where its session goes on
 _DOUBT: Final = 30.0  # seconds: several heartbeats of a running `run`
 
 
-def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> None:
+def apply(
+    config: Config,
+    stop: Stop,
+    observer: Observer = SILENT,
+    *,
+    replace: bool = False,
+    session: SparkSession | None = None,
+) -> None:
     """Kafka -> target until asked to stop; retry after temporary errors.
+
+    `replace` empties target tables that hold rows before a load.  `session`: that of the calling
+    program, with Kafka's connector among its jars; only our query and our jobs end with us.
 
     Raises the ApplyError that needs an operator.
     """
@@ -44,7 +58,7 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
         setup, replace=replace, on_step=observer.on_step, on_wait=_log.info, on_note=_log.info
     )
     schema_of = registry_at(config.registry.url, config.registry.client())
-    spark = Starting(lambda: spark_session(config))
+    spark = Starting(lambda: session or spark_session(config))
     native = config.kafka.native != "off"
     cuts = CutReader(client, prefix, schema_of, doubt=_DOUBT, on_alarm=alarm, native=native)
     with (
@@ -57,6 +71,7 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
             Checkpoint(config.spark.checkpoint, _log.warning),
             source=prefix,
             client=spark_client,
+            goodbye=GOODBYE if session is None else _GOODBYE,
             wait=(lambda _: stop(interval)) if pace.by_interval else cuts.wait,
         )
         lanes: Lanes | FrameReader
@@ -90,4 +105,5 @@ def apply(config: Config, stop: Stop, observer: Observer, *, replace: bool) -> N
                 kind.sink(setup), cuts, lanes, stream,
                 options=options, stop=stop, observer=observer, begin=begin, several=several,
             )  # fmt: skip
-    spark.stop()
+    if session is None:
+        spark.stop()

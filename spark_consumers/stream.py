@@ -36,7 +36,7 @@ _JOBS: Final = "gauss-cdc apply"  # tag of the loop's jobs
 _LOOK: Final = 0.3  # seconds between two looks at the query
 _EVERY: Final = 5.0  # seconds: a batch costs the JVM about 0.1 s of a core, whatever it holds
 _TRIGGER: Final = "1 second"  # after which a batch begins for a cut that came: 3 ms of a core
-_GOODBYE: Final = 5.0  # seconds for the query to stop
+GOODBYE: Final = 5.0  # seconds for the query to stop, before its JVM does
 
 
 def start_query(
@@ -103,13 +103,16 @@ class SparkStream:
         client: Mapping[str, Any],
         wait: Callable[[float], object],
         every: float = _EVERY,
+        goodbye: float = GOODBYE,
     ) -> None:
         """`wait(seconds)` returns when cuts may have come, or when the time is over.
 
-        `every`: seconds that a batch lasts, and until a query that ended begins again.
+        `every`: seconds that a batch lasts, and until a query that ended begins again.  `goodbye`:
+        how long `close` waits for the query's end.
         """
         self._spark, self._checkpoint = spark, checkpoint
         self._source, self._wait, self._every = source, wait, every
+        self._goodbye = goodbye
         self._client = {name: str(value) for name, value in client.items()}
         self.batches: Batches[Batch] = Batches(every)
         self._stop: Stop | None = None
@@ -146,7 +149,7 @@ class SparkStream:
         self._is_over.set()
         self.batches.close()
         if self._thread is not None and self._spark.is_ready:
-            self._thread.join(_GOODBYE)
+            self._thread.join(self._goodbye)
 
     def session(self) -> SparkSession:
         """Wait for the session; the calling thread's jobs end when the loop is to stop."""

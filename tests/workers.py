@@ -28,6 +28,7 @@ SESSION: Final = (
     "tests/integration/test_dialect_spark.py",
     "tests/integration/test_services.py",
     "tests/e2e/test_documented_examples.py",
+    "tests/e2e/test_in_a_program.py",
     "tests/e2e/test_spark_source.py",
 )
 # Programs with a Java of their own, compilers, kills: half a minute of CPU and more each.

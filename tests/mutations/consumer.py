@@ -20,6 +20,7 @@ _STEP: Final = ("tests/spark_consumers/sinks/test_step.py",)
 _SHAPES: Final = ("tests/spark_consumers/sinks/lakes/test_shapes.py",)
 _CALLBACK: Final = ("tests/spark_consumers/sinks/test_callback.py",)
 _PARTS: Final = ("tests/spark_consumers/kafka/test_parts.py",)
+_BATCHES: Final = ("tests/spark_consumers/test_batches.py",)
 _LANES: Final = ("tests/spark_consumers/test_parts_rules.py",)
 _SIM: Final = ("tests/sim/test_simulation.py",)
 
@@ -39,6 +40,7 @@ _COMPLETE_FILE = "spark_consumers/complete.py"
 _JOB_FILE = "spark_consumers/job.py"
 _EXECUTORS_FILE = "spark_consumers/executors.py"
 _LANES_FILE = "spark_consumers/lanes.py"
+_BATCHES_FILE = "spark_consumers/batches.py"
 _PARTS_FILE = "spark_consumers/kafka/parts.py"
 _AHEAD_FILE = "spark_consumers/ahead.py"
 _SIZES_FILE = "spark_consumers/sizes.py"
@@ -55,6 +57,39 @@ _APPLY_FILE = "spark_consumers/sinks/postgres/apply.py"
 _LEASE_FILE = "spark_consumers/sinks/postgres/lease.py"
 
 MUTATIONS: Final[tuple[Mutation, ...]] = (
+    # ------------------------------------------------------------ micro-batches
+    Mutation(
+        "batch-ends-early",
+        "3.1: a batch lasts until the target holds what it names",
+        _BATCHES_FILE,
+        "                self._await(end)\n",
+        "                self._await(0)\n",
+        _BATCHES,
+    ),
+    Mutation(
+        "batch-of-a-pass-before",
+        "3.1: a pass that began before a batch may have missed what it names",
+        _BATCHES_FILE,
+        "self._awaited = self._begun + 1",
+        "self._awaited = self._begun",
+        _BATCHES,
+    ),
+    Mutation(
+        "job-outlives-batch",
+        "3.1: a batch does not end while a job of its runs",
+        _BATCHES_FILE,
+        "lambda: not self._jobs or self._is_closed",
+        "lambda: True",
+        _BATCHES,
+    ),
+    Mutation(
+        "batch-counts-again",
+        "3.1: each row is counted by one batch",
+        _BATCHES_FILE,
+        "rows, self._rows = self._rows, 0",
+        "rows = self._rows",
+        _BATCHES,
+    ),
     # ------------------------------------------------------------ leases
     Mutation(
         "lease-not-renewed",

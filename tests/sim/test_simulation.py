@@ -163,4 +163,5 @@ def test_tasks_read_segments_and_parts_of_commits_and_fail():
     for seed in range(16):
         judge(Simulation(seed, overrides=long).run())
 
-    assert set(DID - before) == {"segment", "part", "job failed", "task failed", "too large"}
+    seen = {"segment", "part", "job failed", "task failed", "too large", "no batch"}
+    assert set(DID - before) == seen
