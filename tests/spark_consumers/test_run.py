@@ -12,7 +12,7 @@ from spark_consumers.errors import (
     TargetDown,
     TargetRefused,
 )
-from spark_consumers.job import Observer, PassOptions
+from spark_consumers.job import AppliedStep, Observer, PassOptions
 from spark_consumers.run import Polling, Stop, run
 from tests.spark_consumers.feed import Feed, insert, table
 from tests.spark_consumers.test_job import MemorySink
@@ -92,6 +92,7 @@ def test_a_run_applies_what_is_there_and_what_comes_until_it_is_stopped() -> Non
 def test_one_pass_runs_before_anything_wakes_the_loop() -> None:
     running = Running()
     applied: list[list[int]] = []
+    told: list[int] = []  # commits that were applied, by step
 
     class Waker:
         def begin(self) -> None:
@@ -99,6 +100,9 @@ def test_one_pass_runs_before_anything_wakes_the_loop() -> None:
 
         def run(self, drain: Callable[[], object], stop: Stop, observer: Observer) -> None:
             applied.append(list(running.sink.seqs))
+
+        def applied(self, progress: AppliedStep) -> None:
+            told.append(progress.commits)
 
         def close(self) -> None:
             applied.append([])
@@ -108,6 +112,7 @@ def test_one_pass_runs_before_anything_wakes_the_loop() -> None:
     )  # fmt: skip
 
     assert applied == [[], [1], []]
+    assert told == [0, 1]
 
 
 def test_a_temporary_error_is_reported_and_the_next_turn_continues() -> None:
