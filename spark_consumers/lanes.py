@@ -54,7 +54,7 @@ def _ignore(_: str) -> None:
 
 
 class Batching(Protocol):
-    """The micro-batches of a query, to which jobs belong (`batches.Batches`)."""
+    """The micro-batches of a query, to which jobs belong (`micro_batches.MicroBatches`)."""
 
     def open(self, seconds: float = 0, /) -> Batch | None:
         """Return the batch that is open; wait so long for one that is coming."""

@@ -2,7 +2,7 @@
 
     the process's own thread   waits for cuts and drains, from its start to its end
     the query                  a micro-batch names cuts, and lasts until the target holds them; what
-                               waits is read by Spark's tasks, in jobs of the batch (batches.py)
+                               waits is read by Spark's tasks, in jobs of the batch
 
 So Spark's progress, its listeners and the query's checkpoint say what was applied, in rows, and
 never more.  No commit waits for a batch, and the checkpoint decides nothing: the ledger does.
@@ -23,11 +23,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from schemas.topics import Topics
 from spark_consumers import folders, jvm
-from spark_consumers.batches import MOST_CUTS, Batches
 from spark_consumers.errors import ApplyError, QueryEnded, SparkFailed
 from spark_consumers.job import AppliedStep, Observer
 from spark_consumers.jobs import Batch
 from spark_consumers.jvm import GONE_ERRORS, reason
+from spark_consumers.micro_batches import MOST_CUTS, MicroBatches
 from spark_consumers.model import Ledger
 from spark_consumers.run import POLL, Stop
 from spark_consumers.security import java_client
@@ -41,7 +41,7 @@ GOODBYE: Final = 5.0  # seconds for the query to stop, before its JVM does
 
 def start_query(
     spark: SparkSession,
-    batches: Batches[Batch],
+    batches: MicroBatches[Batch],
     *,
     source: str,
     client: Mapping[str, str],
@@ -114,7 +114,7 @@ class SparkStream:
         self._source, self._wait, self._every = source, wait, every
         self._goodbye = goodbye
         self._client = {name: str(value) for name, value in client.items()}
-        self.batches: Batches[Batch] = Batches(every)
+        self.batches: MicroBatches[Batch] = MicroBatches(every)
         self._stop: Stop | None = None
         self._is_over = threading.Event()
         self._thread: threading.Thread | None = None

@@ -97,7 +97,7 @@ LAYERS = {
         ("spark_consumers.complete", "spark_consumers.ledger", "spark_consumers.sizes"),
         ("spark_consumers.native",),
         ("spark_consumers.model",),
-        ("spark_consumers.batches", "spark_consumers.jvm"),
+        ("spark_consumers.jvm", "spark_consumers.micro_batches"),
         ("spark_consumers.errors", "spark_consumers.folders", "spark_consumers.given"),
     ),
     "gauss_cdc": (

@@ -20,7 +20,7 @@ _STEP: Final = ("tests/spark_consumers/sinks/test_step.py",)
 _SHAPES: Final = ("tests/spark_consumers/sinks/lakes/test_shapes.py",)
 _CALLBACK: Final = ("tests/spark_consumers/sinks/test_callback.py",)
 _PARTS: Final = ("tests/spark_consumers/kafka/test_parts.py",)
-_BATCHES: Final = ("tests/spark_consumers/test_batches.py",)
+_BATCHES: Final = ("tests/spark_consumers/test_micro_batches.py",)
 _LANES: Final = ("tests/spark_consumers/test_parts_rules.py",)
 _SIM: Final = ("tests/sim/test_simulation.py",)
 
@@ -40,7 +40,7 @@ _COMPLETE_FILE = "spark_consumers/complete.py"
 _JOB_FILE = "spark_consumers/job.py"
 _EXECUTORS_FILE = "spark_consumers/executors.py"
 _LANES_FILE = "spark_consumers/lanes.py"
-_BATCHES_FILE = "spark_consumers/batches.py"
+_BATCHES_FILE = "spark_consumers/micro_batches.py"
 _PARTS_FILE = "spark_consumers/kafka/parts.py"
 _AHEAD_FILE = "spark_consumers/ahead.py"
 _SIZES_FILE = "spark_consumers/sizes.py"

@@ -23,7 +23,7 @@ MOST_CUTS: Final = 10_000  # records of cuts that one batch names
 _NEVER: Final = 1 << 62
 
 
-class Batches(Generic[T]):
+class MicroBatches(Generic[T]):
     """At most one batch is open; `T` is what jobs need to belong to it."""
 
     def __init__(self, every: float, now: Callable[[], float] = time.monotonic) -> None:

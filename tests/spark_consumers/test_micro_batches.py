@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from gauss_cdc_lab.services.process import poll
-from spark_consumers.batches import MOST_CUTS, Batches
+from spark_consumers.micro_batches import MOST_CUTS, MicroBatches
 
 PATIENCE = 60.0
 
@@ -16,7 +16,7 @@ PATIENCE = 60.0
 class Query:
     """A batch, held by a thread of its own."""
 
-    def __init__(self, batches: Batches[str], end: int, batch: str = "batch") -> None:
+    def __init__(self, batches: MicroBatches[str], end: int, batch: str = "batch") -> None:
         self.rows: int | None = None
         self._batches = batches
         self._thread = threading.Thread(target=self._hold, args=(batch, end), daemon=True)
@@ -45,7 +45,7 @@ def test_a_batch_ends_with_the_first_whole_pass_that_began_after_it() -> None:
     """Every order of passes that begin, end and fail, and of a close, around a batch."""
     for order in itertools.product(["begin", "end", "fail", "close"], repeat=4):
         for asked_at in range(len(order) + 1):
-            batches, running, query = Batches[str](0), ExitStack(), None
+            batches, running, query = MicroBatches[str](0), ExitStack(), None
             is_ours = is_busy = is_over = False  # is_ours: did the pass begin after the batch?
             for at, event in enumerate([*order, "last"]):
                 if at == asked_at:
@@ -72,7 +72,7 @@ def test_a_batch_ends_with_the_first_whole_pass_that_began_after_it() -> None:
 
 
 def test_a_batch_ends_where_the_target_holds_what_it_names_and_tells_its_rows() -> None:
-    batches = Batches[str](0)
+    batches = MicroBatches[str](0)
     batches.applied(5, 7)  # between two batches: rows of the next one
     query = Query(batches, 10)
     batches.applied(9, 20)
@@ -87,7 +87,7 @@ def test_a_batch_ends_where_the_target_holds_what_it_names_and_tells_its_rows() 
 
 def test_a_batch_stays_open_for_what_comes_next_unless_spark_lags_behind_the_target() -> None:
     time = [0.0]
-    batches = Batches[str](5, now=lambda: time[0])
+    batches = MicroBatches[str](5, now=lambda: time[0])
     batches.applied(10, 1)
     query = Query(batches, 10)
     assert batches.open() == "batch"
@@ -105,7 +105,7 @@ def test_a_batch_stays_open_for_what_comes_next_unless_spark_lags_behind_the_tar
 
 
 def test_a_batch_does_not_end_while_a_job_of_its_runs_and_no_job_begins_then() -> None:
-    batches = Batches[str](0)
+    batches = MicroBatches[str](0)
     query = Query(batches, 10)
     with batches.job() as batch:
         assert batch == "batch"
@@ -120,7 +120,7 @@ def test_a_batch_does_not_end_while_a_job_of_its_runs_and_no_job_begins_then() -
 
 
 def test_a_batch_is_waited_for_where_a_query_runs() -> None:
-    batches = Batches[str](0)
+    batches = MicroBatches[str](0)
     assert batches.open(PATIENCE) is None  # no query: at once
     found: list[str | None] = []
 
@@ -142,7 +142,7 @@ def test_a_batch_is_waited_for_where_a_query_runs() -> None:
 
 
 def test_nothing_waits_when_the_loop_has_ended() -> None:
-    batches = Batches[str](PATIENCE)
+    batches = MicroBatches[str](PATIENCE)
     query = Query(batches, 10)
     with batches.job(), suppress(StopIteration):
         batches.close()
@@ -154,7 +154,7 @@ def test_nothing_waits_when_the_loop_has_ended() -> None:
 
 
 def test_where_the_loop_has_come_is_known_after_a_pass() -> None:
-    batches = Batches[str](0)
+    batches = MicroBatches[str](0)
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.append(batches.wait_for_pass()))
     thread.start()
