@@ -45,7 +45,7 @@ def _run(configuration: Path, log_file: Path) -> None:
         on_note=log.info,
         stop_asked=lambda seconds: stop.wait(seconds) if seconds else stop.is_set(),
         on_warning=log.warning,
-        on_retry=lambda error, seconds: log.warning("%s: again in %g s", error, seconds),
+        on_retry=log.warning,
     )
     tuning = replace(options.tuning, rest_seconds=0.2, look_share=0)
     limits = replace(options.limits, heartbeat_seconds=0.2)
