@@ -127,7 +127,7 @@ def settled(session: Asks, settings: Mapping[str, str] | None = None) -> None:
 
     `settings`: those that the login has not set (`producer/sources/session_settings.py`).
     """
-    for name, value in {**(settings or {}), "lc_monetary": "C", "xmloption": "content"}.items():
+    for name, value in {**(settings or {}), "xmloption": "content"}.items():
         # SET would take a list of schemas for the name of one.
         session.query(f"SELECT pg_catalog.set_config('{name}', {constant(value)}, false)")
 

@@ -90,8 +90,7 @@ def differences(
         seen = look.tables.get(table.oid) if table.oid else by_name.get(table.id)
         if seen is None:
             other = by_name.get(table.id)
-            can_join = look.is_ours and not reports_ddl
-            yield _gone(table, other, publication, reports_ddl=reports_ddl, can_join=can_join)
+            yield _gone(table, other, look, publication, reports_ddl=reports_ddl)
         elif not seen.is_logged:
             what = "has an UNLOGGED partition" if seen.is_partitioned else "is UNLOGGED now"
             why = f"{what}: its later rows are not in the log; SET LOGGED, and load again"
@@ -103,35 +102,41 @@ def differences(
         elif seen.partly:
             yield Unseen(table.id, partly_published(seen, publication))
         elif not seen.is_published and not seen.is_partitioned and not reports_ddl:
-            yield Unseen(table.id, unpublished(seen.id, publication, "is not"))
+            yield Unseen(table.id, unpublished(seen, look, publication, "is not"))
 
 
 def _gone(
     table: TableSchema,
     other: Seen | None,
+    look: Look,
     publication: str,
     *,
     reports_ddl: bool,
-    can_join: bool,
 ) -> Dropped | Described | Unseen:
     """A table is gone; `other` has its name now, and may be a new one that is to be published."""
+    can_join = look.is_ours and not reports_ddl
     if other is None or (can_join and not other.is_published):
         return Dropped(table.id, table)
     if not other.is_published or other.shape is None:
         how = "was dropped and made again, and the new table is not"
-        return Unseen(table.id, unpublished(table.id, publication, how))
+        return Unseen(table.id, unpublished(other, look, publication, how))
     if reports_ddl:
         return Unseen(table.id, "was dropped and made again, and no statement came; load again")
     return Described(table.id, relation_of(other.shape))
 
 
-def unpublished(table: TableId, publication: str, how: str) -> str:
-    """Say that changes of a table are not sent, and the way out."""
-    return (
-        f"{how} in publication {publication}: its changes are not sent; "
-        f"ALTER PUBLICATION {identifier(publication)} ADD TABLE "
-        f"{qualified(table)}, and load again"
-    )
+def unpublished(seen: Seen, look: Look, publication: str, how: str) -> str:
+    """Say that changes of a table are not sent, and the way out; one FOR ALL TABLES takes none."""
+    name = identifier(publication)
+    way = f"ALTER PUBLICATION {name} ADD TABLE {qualified(seen.id)}, and load again"
+    if look.all_tables:
+        if not seen.is_logged:
+            way = f"ALTER TABLE {qualified(seen.id)} SET LOGGED, and load again"
+        elif seen.is_partitioned:
+            way = f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true)"
+        else:
+            way = "but as those of its root: it is a partition; DETACH it, and load again"
+    return f"{how} in publication {publication}: its changes are not sent; {way}"
 
 
 def partly_published(seen: Seen, publication: str) -> str:

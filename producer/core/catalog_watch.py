@@ -214,7 +214,8 @@ class CatalogWatch:
         for table, seen in self._captured(look, known):
             is_left = seen.is_logged and not (seen.is_published or seen.partly)
             if is_left and seen.oid in before.versions:
-                yield Unseen(table, unpublished(seen.id, self._publication, "is no longer"))
+                why = unpublished(seen, look, self._publication, "is no longer")
+                yield Unseen(table, why)
 
     def _since(self, before: Before, look: Look, known: Known, told: Told) -> Iterator[Finding]:
         """Compare with the look before: what happened between the two, which one cannot show."""

@@ -112,6 +112,7 @@ class Look:
     missing: tuple[TableId, ...] = ()  # they match [tables] and are not published
     signature: str = ""  # of all that was read; the same one: nothing changed since
     arrived: tuple[TableId, ...] = ()  # they are published, and were not known
+    all_tables: bool = False  # the publication has, so none can be added to it
     is_ours: bool = False  # the publication is, so a table of `missing` can be put into it
     is_of_files: bool = False  # only for what follows: the stream does not tell it
     emptied: tuple[TableId, ...] = ()  # these may have been truncated

@@ -65,7 +65,6 @@ _IDLE_WAIT: Final = 0.5
 _SLICE_STRETCHES: Final = 3
 _LEAVE_SECONDS: Final = 5.0  # for the open source transaction to end before the group is aborted
 _GIVE_UP_SECONDS: Final = 8.0  # on leaving; what is not durable then, the source sends again
-_LOOK_SHARE: Final = 50  # a slow look is taken less often: 2 % of the time
 _CONFIRM_SECONDS: Final = 0.1  # status messages at most this often
 
 
@@ -360,7 +359,9 @@ class Loop:
                 relations.known, unless=catalog.signature, before=catalog.before
             )
             now = self._clock.now()
-            self._look_due = now + max(self._options.look_seconds, _LOOK_SHARE * (now - began))
+            took = now - began
+            options = self._options
+            self._look_due = now + max(options.look_seconds, options.tuning.look_share * took)
             if isinstance(look, Unchanged):
                 catalog.take_unchanged(look)
             if not isinstance(look, Look):

@@ -427,6 +427,7 @@ class Tuning:
     chunk_rows: int = 16_000  # of a first load; apply stages more than 20,000 by executors
     chunk_bytes: int = 16 << 20  # of values; so much waits in memory, and as much is being written
     load_steps: int = 150  # records of TABLE in one Kafka transaction: of 50 small tables
+    look_share: int = 50  # a slow look at the catalog is taken less often: 2 % of the time
     rest_seconds: float = 10.0  # of a table that was read to mend a gap, until the next one is
     mark_seconds: float = 600.0  # until a window whose marks do not show is given up; then twice
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from producer.core.changes import Relation
 from producer.core.inference import agrees, difference, followed, made_again, merge
@@ -21,6 +22,8 @@ from schemas.tables import TableId, TableSchema
 ReadCatalog = Callable[[TableId], TableSchema | None]
 NameType = Callable[[int, int], str]
 NameTable = Callable[[int], TableId | None]
+
+_READINGS: Final = 3  # of a table that is renamed meanwhile
 
 
 class Relations:
@@ -192,7 +195,8 @@ class Relations:
         reports_ddl = self._reports_ddl or table_id in self._stated
         if reports_ddl and known is not None and agrees(relation, known):
             return known, None  # as of this very place, which a reading of now is not
-        table = self._named(merge(relation, self._reading(relation), known))
+        reading = self._reading(relation)
+        table = self._named(merge(relation, reading, known))
         if self._name_table is not None:
             table = replace(table, oid=relation.relation)
         self._known[table_id] = table
@@ -210,7 +214,8 @@ class Relations:
             return table, ShapeChange(None, table, "CREATE TABLE", holes)
         if followed(known) == followed(table) and not made_again(known, table):
             return table, None
-        return table, difference(known, table)
+        change = difference(known, table)
+        return table, change if reading is not None else self._unread(change, relation.relation)
 
     def withheld(self, relation: Relation) -> list[str]:
         """Return columns that the table has still, and the stream does not send: a column list.
@@ -226,13 +231,31 @@ class Relations:
         return [c.name for c in known.columns if c.number and c.number in there]
 
     def _reading(self, relation: Relation) -> TableSchema | None:
-        """Read the table that the stream means, whatever its name is by now."""
-        said = TableId(relation.schema, relation.table)
+        """Read the table that the stream means, whatever its name is by now.
+
+        It may be renamed between the two questions.
+        """
         if self._name_table is None:
-            return self._read_catalog(said)
-        now = self._name_table(relation.relation)
-        found = None if now is None else self._read_catalog(now)
-        return found if found is not None and found.oid == relation.relation else None
+            return self._read_catalog(TableId(relation.schema, relation.table))
+        for _ in range(_READINGS):
+            if (now := self._name_table(relation.relation)) is None:
+                return None
+            found = self._read_catalog(now)
+            if found is not None and found.oid == relation.relation:
+                return found
+        return None
+
+    def _unread(self, change: ShapeChange, oid: int) -> ShapeChange:
+        """Note a gap where a table is there, was not read, and has got columns: with a default?"""
+        before, after = change.before, change.after
+        assert before is not None
+        assert after is not None
+        added = {c.name for c in after.columns} - {c.name for c in before.columns}
+        is_there = self._name_table is not None and self._name_table(oid) is not None
+        if not added or change.lossy or not is_there:
+            return change
+        why = f"columns were added, and could not be read: {', '.join(sorted(added))}"
+        return replace(change, holes=(Hole(str(after.id), "suspected", why),), lossy=why)
 
     def _named(self, table: TableSchema) -> TableSchema:
         """Name the types of columns that were dropped since: a target still creates them."""

@@ -60,7 +60,8 @@ class CutsReader:
         try:
             consumer.assign([partition])
             while True:
-                for message in consumer.consume(1000, _TRY):
+                # A batch that is not full is waited for: so the first of what is there alone.
+                for message in consumer.consume(1, _TRY) + consumer.consume(1000, 0):
                     if (error := message.error()) is not None:
                         raise of_error(error)
                     if (offset := offset_of(message)) >= high:

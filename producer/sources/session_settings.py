@@ -16,6 +16,7 @@ _COMMON: Final[Mapping[str, str]] = {
     "IntervalStyle": "postgres",
     "TimeZone": "UTC",
     "bytea_output": "hex",
+    "lc_monetary": "C",  # another locale would write money with its own signs
     "extra_float_digits": "3",  # shortest exact form; before 12 at least an exact one
     "search_path": SEARCH_PATH,
     "statement_timeout": "0",

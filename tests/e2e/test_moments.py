@@ -10,15 +10,18 @@ tables that are called not exact.
 import os
 import random
 import re
-import signal
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
+from multiprocessing.process import BaseProcess
 from pathlib import Path as File
+from typing import Any
+
+import psycopg2
 
 from gauss_cdc.config import load
 from gauss_cdc.inspect.places import Endpoints
@@ -28,6 +31,7 @@ from spark_consumers import job
 from spark_consumers.errors import ApplyError, KafkaDown
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.sinks.postgres.sink import PostgresSink
+from tests.e2e import quick_run
 from tests.e2e.ddl_play import START
 from tests.e2e.moments import MORE, Moments
 from tests.e2e.path import ask
@@ -63,41 +67,52 @@ PUBLICATIONS = ("", "FOR ALL TABLES", "FOR TABLES IN SCHEMA public, one, two")
 def unequal(source: str, target: str, inexact: set[str]) -> list[str]:
     """Tables of the target whose columns or rows differ."""
     out: list[str] = []
-    ours, theirs = columns(source), columns(target)
-    for name in sorted(theirs.keys() - inexact):
-        if name not in ours:
-            out.append(f"{name}: only at the target")
-            continue
-        if ours[name] != theirs[name]:
-            out.append(f"{name}: columns {ours[name]} at the source, {theirs[name]} at the target")
-            continue
-        cells = ", ".join(f"{c}::text" for c in sorted(ours[name])) or "1"
-        only = "" if name in ROOTS[source] else "ONLY "
-        read = f'SELECT ROW({cells})::text COLLATE "C" FROM {{}}{name} ORDER BY 1'
-        rows, copies = ask(source, read.format(only)), ask(target, read.format(""))
-        if rows != copies:
-            more, less = Counter(rows), Counter(copies)
-            out.append(
-                f"{name}: source only {list(more - less)[:3]}, target {list(less - more)[:3]}"
-            )
+    with answering(source) as asks, answering(target) as answers:
+        ours, theirs = columns(asks), columns(answers)
+        for name in sorted(theirs.keys() - inexact):
+            if name not in ours:
+                out.append(f"{name}: only at the target")
+                continue
+            (here, only), (there, _) = ours[name], theirs[name]
+            if here != there:
+                out.append(f"{name}: columns {here} at the source, {there} at the target")
+                continue
+            cells = ", ".join(f"{c}::text" for c in sorted(here)) or "1"
+            read = f'SELECT ROW({cells})::text COLLATE "C" FROM {{}}{name} ORDER BY 1'
+            rows, copies = asks(read.format(only)), answers(read.format(""))
+            if rows != copies:
+                more, less = Counter(rows), Counter(copies)
+                out.append(
+                    f"{name}: source only {list(more - less)[:3]}, target {list(less - more)[:3]}"
+                )
     return out
 
 
-ROOTS: dict[str, set[str]] = {}  # partitioned tables of a database, by its URL
+@contextmanager
+def answering(url: str) -> Iterator[Callable[[str], list[tuple[Any, ...]]]]:
+    """Give what asks a database, by one connection: its session is what costs."""
+    with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+
+        def asks(statement: str) -> list[tuple[Any, ...]]:
+            cursor.execute(statement)
+            return cursor.fetchall()
+
+        yield asks
 
 
-def columns(url: str) -> dict[str, set[str]]:
-    """Columns of each table whose rows are in the log, partitions among them."""
-    found = ask(
-        url,
+def columns(
+    asks: Callable[[str], list[tuple[Any, ...]]],
+) -> dict[str, tuple[set[str], str]]:
+    """Columns of each table whose rows are in the log, partitions among them; and ONLY, or not."""
+    found = asks(
         "SELECT format('%I.%I', n.nspname, c.relname), c.relkind = 'p', ARRAY(SELECT"
         " quote_ident(attname) FROM pg_attribute WHERE attrelid = c.oid AND attnum > 0"
         " AND NOT attisdropped AND attgenerated = '') FROM pg_class c JOIN pg_namespace n"
         " ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'"
-        " AND n.nspname !~ '^(pg_|information_schema$|gauss_cdc$)'",
+        " AND n.nspname !~ '^(pg_|information_schema$|gauss_cdc$)'"
     )
-    ROOTS[url] = {name for name, is_root, _ in found if is_root}
-    return {name: set(names) for name, _, names in found}
+    return {name: (set(names), "" if is_root else "ONLY ") for name, is_root, names in found}
 
 
 class Scene:
@@ -142,27 +157,23 @@ class Scene:
         self.quiet = threading.Lock()  # held while the target is compared
         self.over = threading.Event()
         self.failure: BaseException | None = None
-        self.process: subprocess.Popen[bytes] | None = None
-        self.go()
+        self.process = self.go()
         self.thread = threading.Thread(target=self._apply, daemon=True)
         self.thread.start()
 
-    def go(self) -> None:
-        with self.log.open("ab") as log:
-            words = [sys.executable, "-m", "tests.e2e.quick_run", str(self.file)]
-            self.process = subprocess.Popen(words, stdout=log, stderr=log)
+    def go(self) -> BaseProcess:
+        self.process = quick_run.started(self.file, self.log)
+        return self.process
 
     def kill(self) -> None:
-        assert self.process is not None
         self.process.kill()
-        self.process.wait()
+        self.process.join()
 
     def close(self) -> None:
         self.over.set()
         self.thread.join(PATIENCE)
-        assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait()
+        self.process.terminate()
+        self.process.join()
         self.play.close()
         for one in (self.cuts, self.rows, self.sink):
             one.close()
@@ -173,11 +184,11 @@ class Scene:
                 with self.quiet:
                     self.applier.drain(self.over.is_set)
             except KafkaDown:
-                pass  # nothing has made the topics yet
+                self.over.wait(0.1)  # nothing has made the topics yet
             except (ApplyError, CdcError) as error:
                 self.failure = error
                 return
-            self.over.wait(0.02)
+            self.cuts.wait(0.2)
 
     def look(self) -> None:
         """`wait`, then compare what it calls exact."""
@@ -186,9 +197,8 @@ class Scene:
         def gives_up(seconds: float) -> bool:
             if self.failure is not None:
                 raise self.failure
-            assert self.process is not None
-            assert self.process.poll() is None, self.log.read_text()[-3000:]
-            return bool(self.over.wait(seconds)) or time.monotonic() - begun > PATIENCE
+            assert self.process.is_alive(), self.log.read_text()[-3000:]
+            return bool(self.over.wait(min(seconds, 0.1))) or time.monotonic() - begun > PATIENCE
 
         said: list[str] = []
         with Endpoints(load(self.file)) as places:

@@ -6,10 +6,13 @@ from pathlib import Path as File
 
 import psycopg2
 import pytest
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from gauss_cdc.config import load
 from gauss_cdc.inspect.places import Endpoints
 from producer.core.ports import Tuning
+from producer.sources.postgres import catalog
+from schemas.tables import TableId
 from tests.e2e.commands import configured
 from tests.e2e.path import Path, ask, content, until
 from tests.e2e.test_ddl import install
@@ -87,7 +90,11 @@ class Undone(Path):
 
     def wait(self) -> dict[str, str]:
         """Return the marks with which `wait` ends; what it calls exact is equal."""
+        marks = self.waited()
+        assert [name for name in self.unequal() if f"public.{name}" not in marks] == []
+        return marks
 
+    def waited(self) -> dict[str, str]:
         def pause(seconds: float) -> bool:
             if self.failure is not None:
                 raise self.failure
@@ -99,9 +106,7 @@ class Undone(Path):
             standing = places.wait(places.source().goal(), pause, lambda _: None)
         assert standing is not None
         assert standing.target is not None
-        marks = dict(standing.target.inexact)
-        assert [name for name in self.unequal() if f"public.{name}" not in marks] == []
-        return marks
+        return dict(standing.target.inexact)
 
     def unequal(self) -> list[str]:
         there = ask(self.source, "SELECT attgenerated::text FROM pg_attribute WHERE attname = 'w'")
@@ -259,3 +264,23 @@ def test_what_the_triggers_could_not_describe_does_not_stop_the_target(
         until(lambda: path.catch_up().inexact == {}, f"no marks: {statement}", time.sleep)
         for table in ("(SELECT to_jsonb(t) FROM t)", "(SELECT id, v FROM g)", "calm"):
             assert content(path.source, table) == content(path.target, table), statement
+
+
+def test_a_table_that_is_renamed_while_it_is_read_has_its_default(
+    path: Undone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is asked for by its oid, and then its columns by that name."""
+    ask_name, renames = catalog.table_name, ["ALTER TABLE t RENAME TO t9"]
+
+    def renamed(connection: Connection, oid: int) -> TableId | None:
+        found = ask_name(connection, oid)
+        if found == TableId("public", "t") and renames:
+            execute(path.source, renames.pop())
+        return found
+
+    monkeypatch.setattr(catalog, "table_name", renamed)
+    path.do(["ALTER TABLE t ADD x int DEFAULT 5", "INSERT INTO t (id) VALUES (99)"], together=True)
+
+    assert path.waited() == {}
+    assert not renames
+    assert content(path.target, "t9") == content(path.source, "t9")

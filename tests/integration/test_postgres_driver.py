@@ -297,14 +297,17 @@ def test_values_travel_in_one_form_whatever_the_server_prefers(
     server: PrivateServer, connect: Callable[..., ReplicationConnection]
 ) -> None:
     server.execute(
-        "ALTER ROLE scram SET datestyle = 'German'", "ALTER ROLE scram SET timezone = 'Asia/Tokyo'"
+        "ALTER ROLE scram SET datestyle = 'German'",
+        "ALTER ROLE scram SET timezone = 'Asia/Tokyo'",
+        "ALTER ROLE scram SET lc_monetary = 'POSIX'",  # any other one that each server has
     )
 
     rows = connect("scram").query(
-        "SELECT '2024-02-29 12:00+00'::timestamptz, 0.1::float4, '1 day'::interval, '\\xff'::bytea"
+        "SELECT '2024-02-29 12:00+00'::timestamptz, 0.1::float4, '1 day'::interval, '\\xff'::bytea,"
+        " 1234.5::numeric::money, current_setting('lc_monetary')"
     )
 
-    assert rows == [["2024-02-29 12:00:00+00", "0.1", "1 day", "\\xff"]]
+    assert rows == [["2024-02-29 12:00:00+00", "0.1", "1 day", "\\xff", "$1,234.50", "C"]]
 
 
 def test_a_new_slot_exports_what_it_will_not_send(

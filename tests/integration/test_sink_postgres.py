@@ -209,6 +209,21 @@ def test_values_of_every_kind_arrive_as_they_were_written(target: Target) -> Non
     assert target.query(f'SELECT {cells} FROM "Odd ""name"') == [expected, expected]
 
 
+def test_money_is_read_alike_whatever_the_target_prefers(target: Target) -> None:
+    """Under de_DE, say, 1234.50 is read as 123,450.00; each server has POSIX at least."""
+    (name,) = target.query("SELECT current_database()")[0]
+    target.run(f"ALTER DATABASE {name} SET lc_monetary = 'POSIX'")
+    target.run(
+        "CREATE TABLE account (id integer PRIMARY KEY, name text, note text,"
+        " under text DEFAULT current_setting('lc_monetary'))"
+    )
+    load(target, ACCOUNT, ["1", "a", "x"])
+
+    target.apply(insert(ACCOUNT, "2", "b", "y"))
+
+    assert rows(target, "account") == [(1, "a", "x", "C"), (2, "b", "y", "C")]
+
+
 @only_postgresql  # openGauss has no identity columns
 def test_generated_and_identity_columns_of_the_target(target: Target) -> None:
     target.run(

@@ -203,6 +203,7 @@ def _look(
         tuple(sorted(missing)),
         signature,
         tuple(sorted(arrived)),
+        publication is not None and publication.all_tables,
         publication is not None and publication.is_ours,
         horizon=horizon,
         publication="" if publication is None else publication.version,

@@ -16,10 +16,11 @@ from typing import Final
 
 from spark_consumers.sinks.postgres.waits import LOCK_LIMIT
 
+# Under another lc_monetary 12.34 may be read as money of 1,234.00.
 _SETTINGS: Final = """
 SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC';
 SET standard_conforming_strings = on; SET xmloption = content; SET client_encoding = 'UTF8';
-SET statement_timeout = 0; SET client_min_messages = warning;
+SET lc_monetary = 'C'; SET statement_timeout = 0; SET client_min_messages = warning;
 """
 
 

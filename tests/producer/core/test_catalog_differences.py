@@ -72,6 +72,26 @@ def test_a_table_whose_changes_do_not_come_is_unseen(changes: dict[str, object],
     assert one.gap.table == "public.a"
 
 
+@pytest.mark.parametrize(
+    ("changes", "way"),
+    [
+        ({}, "DETACH it"),
+        ({"is_partitioned": True}, "SET (publish_via_partition_root = true)"),
+        ({"is_logged": False}, 'ALTER TABLE "public"."a" SET LOGGED'),
+    ],
+)
+def test_nothing_is_added_to_a_publication_of_all_tables(
+    changes: dict[str, object], way: str
+) -> None:
+    again = seen(replace(TABLE, oid=200), is_published=False, shape=None, **changes)
+
+    (one,) = found(TABLE, look(again, all_tables=True))
+
+    assert isinstance(one, Unseen)
+    assert way in one.why
+    assert "ADD TABLE" not in one.why
+
+
 def test_a_partitioned_table_is_published_by_its_partitions() -> None:
     assert found(TABLE, look(seen(TABLE, is_published=False, is_partitioned=True))) == []
 

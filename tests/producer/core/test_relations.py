@@ -83,6 +83,28 @@ def test_a_reading_that_fits_adds_what_the_stream_does_not_say() -> None:
     assert merge(said(KEY, OWNER), ACCOUNT, None) == ACCOUNT
 
 
+@pytest.mark.parametrize("renamed", [1, 2, 1000])
+def test_a_table_is_read_though_it_is_renamed_meanwhile(renamed: int) -> None:
+    """Else its added column has no default: older rows get NULL, and the table is called exact."""
+    known = replace(ACCOUNT, oid=16385)
+    added = replace(NOTE, has_default=True, missing="5")
+    now = replace(known, id=TableId("public", "swapped"), columns=(KEY, OWNER, added))
+    names = iter([*[ID] * renamed, now.id])
+    stream = Relations(
+        {ID: known},
+        read_catalog=lambda name: now if name == now.id else None,
+        name_table=lambda _: next(names),
+        wanted=lambda _: True,
+        new_tables_are_complete=True,
+    )
+
+    table, change = stream.resolve(said(KEY, OWNER, NOTE))
+
+    assert change is not None
+    assert [gap.kind for gap in change.holes] == (["suspected"] if renamed == 1000 else [])
+    assert table.columns[2].missing == (None if renamed == 1000 else "5")
+
+
 def test_the_type_of_a_column_that_is_gone_by_now_has_a_name() -> None:
     known = Relations(
         {ID: ACCOUNT},
