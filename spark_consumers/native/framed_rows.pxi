@@ -2,6 +2,10 @@
 
 from cpython.bytes cimport PyBytes_AsStringAndSize, PyBytes_FromStringAndSize
 
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+
+
 cdef bytes NO_FRAME = b"\xff"  # no value begins with it
 cdef object NO_VALUE = object()
 
@@ -98,6 +102,26 @@ cdef class FramedRows:
             return NO_VALUE
         avro.at = after
         return out
+
+    cdef bint _write_cell(
+        self, Text *text, bytes value, Input *avro, Py_ssize_t column, bint is_escaped
+    ) except -1:
+        """Write a cell's text; False for a value of no text."""
+        cdef const char *start
+        cdef Py_ssize_t size, at = avro.at
+        cdef size_t used = text.used
+        if read_text(text, avro, &self.cells[column], is_escaped):
+            return True
+        avro.at, text.used = at, used
+        found = self._by_python(value, avro, column)
+        if found is NO_VALUE:
+            return False
+        try:
+            start = PyUnicode_AsUTF8AndSize(found, &size)
+        except self.refusals:
+            return False
+        write_text(text, <const uint8_t *>start, size, is_escaped)
+        return True
 
     # ---------------------------------------------------------------- an envelope
     cdef bint _read_rest(self, Input *avro, Envelope *found) except -1:

@@ -5,7 +5,6 @@
 # partition is started: reading on costs no request, and two partitions never wait for each other.
 
 from cython cimport no_gc
-from libc.stdlib cimport calloc
 from posix.unistd cimport getpid
 
 cdef enum:

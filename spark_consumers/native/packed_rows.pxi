@@ -10,10 +10,6 @@ import re
 from schemas.tables import UNCHANGED
 from spark_consumers.model import Change
 
-cdef extern from "Python.h":
-    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
-
-
 cdef object ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 cdef dict ESCAPED = {"t": "\t", "n": "\n", "r": "\r"}
 
@@ -304,34 +300,12 @@ cdef class PackedRows(FramedRows):
                 return False
             if branch == 0:
                 write_null(&self.text)
-            elif not self._read_cell(value, avro, column):
+            elif not self._write_cell(&self.text, value, avro, column, True):
                 return False
             if lacks != NULL and lacks[column]:
                 self.text.used = start
                 write(&self.text, b"\\U", 2)
         write_byte(&self.text, b"\n")
-        return True
-
-    # ---------------------------------------------------------------- a cell
-    cdef bint _read_cell(self, bytes value, Input *avro, Py_ssize_t column) except -1:
-        cdef Py_ssize_t start = avro.at
-        cdef size_t used = self.text.used
-        if read_text(&self.text, avro, &self.cells[column], True):
-            return True
-        avro.at, self.text.used = start, used
-        return self._write_by_python(value, avro, column)
-
-    cdef bint _write_by_python(self, bytes value, Input *avro, Py_ssize_t column) except -1:
-        cdef const char *start
-        cdef Py_ssize_t size
-        text = self._by_python(value, avro, column)
-        if text is NO_VALUE:
-            return False
-        try:
-            start = PyUnicode_AsUTF8AndSize(text, &size)
-        except self.refusals:
-            return False
-        write_escaped(&self.text, <const uint8_t *>start, size)
         return True
 
     # ---------------------------------------------------------------- what was filled
