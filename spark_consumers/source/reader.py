@@ -44,7 +44,7 @@ _AvailableNow: Any = getattr(limits, "SupportsTriggerAvailableNow", object)
 Offset: TypeAlias = dict[str, Any]
 
 _ROWS_A_TASK: Final = 100_000
-_PART: Final = 5_000  # records after which a batch may be full
+_PART: Final = 10_000  # records after which a batch may be full
 _OURS: Final = {name for name, _ in OURS}
 
 
@@ -90,7 +90,8 @@ class _SharedReader:
         batches = Batches(self._columns(), _arrow(self._schema), partition.schemas)
         for note in partition.notes:
             batches.note(note)
-        yield from self._fetched(partition, batches)
+        if partition.ranges:
+            yield from self._fetched(partition, batches)
         yield from batches.taken()
         spare_next_task()
 

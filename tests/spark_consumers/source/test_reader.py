@@ -25,8 +25,9 @@ from pyspark.sql.types import (
 )
 
 from schemas.control import Range
-from spark_consumers.errors import Incomplete, RangeExpired, ShapeChanged, StreamError
+from spark_consumers.errors import RangeExpired, ShapeChanged, StreamError
 from spark_consumers.executors import KEPT
+from spark_consumers.kafka.history import TableNote
 from spark_consumers.kafka.ranges import NativeFetch
 from spark_consumers.kafka.registry import SchemaCache
 from spark_consumers.native import IS_BUILT
@@ -354,6 +355,7 @@ def seqs_of(batches: Iterator[Any]) -> list[int]:
 
 @pytest.fixture
 def log() -> Iterator[Log]:
+    KEPT.close()  # of another test
     yield Log()
     KEPT.close()
 
@@ -364,6 +366,9 @@ def test_tasks_read_their_shares_in_order_by_one_reader_of_their_worker(
     monkeypatch.setattr(reader, "_PART", 3)
     log.put([*range(1, 9), None, *range(9, 20)])
 
+    notes = CommitShare((), {}, (TableNote(Version(1, 5), "gap"),))
+    assert seqs_of(log.reader.read(notes)) == [5]
+    assert KEPT._fetch is None
     assert seqs_of(log.read(0, 10)) == [*range(1, 10)]
     fetch = KEPT._fetch
     assert isinstance(fetch, NativeFetch) == IS_BUILT
@@ -371,7 +376,7 @@ def test_tasks_read_their_shares_in_order_by_one_reader_of_their_worker(
     assert KEPT._fetch is fetch
 
 
-def test_a_reader_does_not_stay_behind_a_task_that_ended_early(
+def test_a_reader_does_not_stay_behind_a_task_that_did_not_end(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader, "_PART", 2)
@@ -384,6 +389,8 @@ def test_a_reader_does_not_stay_behind_a_task_that_ended_early(
     found.close()  # type: ignore[attr-defined]
 
     assert KEPT._fetch is None
-    with pytest.raises(Incomplete):
-        list(log.read(6, 10))
+    log.producer.produce(TOPICS.table(A.id), b"strange", partition=0)
+    assert not log.producer.flush(30)
+    with pytest.raises(StreamError, match="cannot be decoded"):
+        list(log.read(6, 9))
     assert KEPT._fetch is None
