@@ -16,6 +16,7 @@ waits for a lock until Spark has started, to its last commit.  Beside it, in the
     Spark reads    Kafka's floor on the JVM: the same topics by spark.read and from_avro, every
                    column of the new rows, into nothing; warm
     Spark counts   the same without from_avro: sum of sizes
+    the source     the same tables by the data source `gauss_cdc`, every column, into nothing; warm
     psql copy      `copy t to stdout | copy t from stdin` of what the tables hold at the end
     --debezium     Debezium's JDBC sink on Kafka Connect, from its first row, and its second half;
                    the topics are keyed by primary key, as it needs them
@@ -121,7 +122,7 @@ class Measured:
 
     changes: int
     applied: dict[str, Applied]
-    floor: dict[str, dict[str, float]]  # reads, counts -> rate, own
+    floor: dict[str, dict[str, float]]  # reads, counts, source -> rate, own
     copied: float
     sink: tuple[float, float] | None  # Debezium's: from its first row, and its second half
 
@@ -307,6 +308,7 @@ def print_floor(config: Path, topics: Sequence[str]) -> None:
 
     from gauss_cdc.session import spark_session  # noqa: PLC0415  pyspark takes a second
     from spark_consumers.kafka.registry import registry_at  # noqa: PLC0415
+    from spark_consumers.source import GaussCdcSource  # noqa: PLC0415
 
     given = load(config)
     spark, registry = spark_session(given), registry_at(given.registry.url, given.registry.client())
@@ -335,16 +337,31 @@ def print_floor(config: Path, topics: Sequence[str]) -> None:
             for row in first
         ]
 
+    def changes(topic: str) -> Any:
+        prefix, table = topic.split(".", 1)
+        where = {
+            "kafka.bootstrap.servers": str(given.kafka.client["bootstrap.servers"]),
+            "registry": given.registry.url,
+            "prefix": prefix,
+            "table": table,
+        }
+        return spark.read.format("gauss_cdc").options(**where).load()
+
+    def into_nothing(frames: Sequence[Any]) -> None:
+        reduce(lambda one, other: one.union(other), frames).write.format("noop").mode(
+            "overwrite"
+        ).save()
+
+    spark.dataSource.register(GaussCdcSource)
     frames = [frame for topic in topics for frame in columns(topic)]
+    sourced = [changes(topic) for topic in topics]
     count = records(*topics).selectExpr("count(*) AS rows", "sum(length(value)) AS bytes")
     rows = int(count.collect()[0].rows)
     ways: dict[str, Callable[[], object]] = {
-        "reads": lambda: (
-            reduce(lambda one, other: one.union(other), frames)
-            .write.format("noop").mode("overwrite").save()
-        ),
+        "reads": lambda: into_nothing(frames),
         "counts": count.collect,
-    }  # fmt: skip
+        "source": lambda: into_nothing(sourced),
+    }
     out, leader = {}, os.getpid()
     for name, way in ways.items():
         for _ in range(3):
@@ -378,12 +395,21 @@ def main() -> None:
     if given.quick:
         given.rows, given.path = 1_000, given.path or ["bulk mixed"]
     report = Report("apply")
-    lines, rates = [], {}
+    lines, readers, rates = [], [], {}
     with rig(given.set) as at:
         prepare(at, ["apicurio"] if given.debezium else [])
         for name in given.path or PATHS:
             path = measure(at, name, given.rows, also, debezium=given.debezium)
-            reads, counts = path.floor["reads"], path.floor["counts"]
+            reads, counts, source = (path.floor[way] for way in ("reads", "counts", "source"))
+            readers.append(
+                [
+                    name,
+                    number(source["rate"] / 1000),
+                    _beside(source["rate"], reads["rate"]),
+                    number(1000 / source["own"]),
+                    _beside(1e6 / source["own"], 1e6 / reads["own"]),
+                ]
+            )
             for title, one in path.applied.items():
                 changes = path.changes * one.share
                 rate = changes / one.seconds
@@ -411,6 +437,11 @@ def main() -> None:
         *("CPU-s/Mrow", "of Spark reads", "driver MB", "JVM MB"),
     ]
     report.table("`apply`, from the end of its warm-up", head, lines)
+    report.table(
+        "The data source `gauss_cdc`, beside Spark's of Kafka with `from_avro`",
+        ["path", "krow/s", "Spark reads (to it)", "krow/CPU-s", "Spark reads (to it)"],
+        readers,
+    )
     report.plots.append(Bars("apply: thousand changes a second", rates))
     report.note("Targets were compared with the source, row by row.")
     if given.debezium:

@@ -15,7 +15,7 @@ import os
 import sys
 import time
 import zipimport
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -100,7 +100,7 @@ def bring(
     stable: Mapping[Place, int],
 ) -> Done:
     """Read a share, check it, and keep of its rows what the driver will ask for."""
-    fetch = _KEPT.reader(client, job.source, job.native)
+    fetch = KEPT.reader(client, job.source, native=job.native)
     content = Content(decoders)
     is_done = False
     try:
@@ -115,7 +115,7 @@ def bring(
         return Done(error=error)
     finally:
         if not is_done:  # its partitions are being fetched
-            _KEPT.close()
+            KEPT.close()
     is_load = share.promise.loaded is not None
     for table, changes in rows.changes.items():
         if is_packed(changes) and (asked := job.asked.get((table, changes.columns, is_load))):
@@ -163,20 +163,29 @@ def secrets(file: SecretFile | None) -> dict[str, str]:
     return {**found, **own}
 
 
-class _Kept:
+class Kept:
     """The reader of this worker: one, as long as its tasks log in alike."""
 
     def __init__(self) -> None:
         self._fetch: Fetch | None = None
         self._made_for: tuple[object, ...] = ()
 
-    def reader(self, client: Mapping[str, Any], source: str, native: bool) -> Fetch:  # noqa: FBT001
-        made_for = (dict(client), source, native)
+    def reader(
+        self,
+        client: Mapping[str, Any],
+        source: str,
+        *,
+        native: bool = True,
+        consumer: Callable[[dict[str, Any]], Any] = Consumer,
+        cluster: Callable[..., Cluster] = Cluster,
+        now: Callable[[], float] = time.monotonic,
+    ) -> Fetch:
+        made_for = (dict(client), source, native, consumer, cluster, now)
         if self._fetch is None or self._made_for != made_for:
             self.close()
             self._fetch = choose(
-                client, source, lambda places: Cluster(client).first(places),
-                consumer=Consumer, now=time.monotonic, native_parts=native,
+                client, source, lambda places: cluster(client).first(places),
+                consumer=consumer, now=now, native_parts=native,
             )  # fmt: skip
             self._made_for = made_for
         return self._fetch
@@ -187,4 +196,4 @@ class _Kept:
         self._fetch, self._made_for = None, ()
 
 
-_KEPT: Final = _Kept()
+KEPT: Final = Kept()

@@ -74,7 +74,8 @@ LAYERS = {
     "spark_consumers": (
         ("spark_consumers.api", "spark_consumers.lakes", "spark_consumers.source"),
         ("spark_consumers.source.reader",),
-        ("spark_consumers.source.options", "spark_consumers.source.rows"),
+        ("spark_consumers.source.batches", "spark_consumers.source.options"),
+        ("spark_consumers.source.rows",),
         ("spark_consumers.lanes", "spark_consumers.lake_rows"),
         ("spark_consumers.frames", "spark_consumers.stream"),
         ("spark_consumers.run",),

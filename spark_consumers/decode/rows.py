@@ -39,7 +39,8 @@ _READS: Final = {
     **dict.fromkeys(("duration",), ("int", "long")),
     **dict.fromkeys(("text", "zoned", "zoned_time"), ("string",)),
     **dict.fromkeys(("bool", "bit"), ("boolean",)),
-    **dict.fromkeys(("decimal", "bytea"), ("bytes",)),
+    **dict.fromkeys(("decimal", "bytea", "bytes"), ("bytes",)),
+    "float4": ("float",),
     "float8": ("double",),
     "variable": ("record", "io.debezium.data.VariableScaleDecimal"),
 }
@@ -80,7 +81,8 @@ class CellPlan:
     nullable: bool  # the Avro type is ["null", T]
     scale: int  # of a decimal
     read: Read  # (data, at) -> (value of T, after); raises one of `refusals`
-    dump: Callable[[Any], str]
+    dump: Callable[[Any], Any]  # its text, or what else is wanted
+    kind: str  # of T
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,11 @@ def pack_plan(
     return PackPlan(_FRAME.pack(0, schema_id), columns, cells)
 
 
+def can_read(opcode: str, kind: str) -> bool:
+    """Say whether native code reads a kind of Avro by an opcode."""
+    return kind in _READS.get(opcode, ())
+
+
 def make_rows(plan: PackPlan | None) -> Rows:
     """Make empty rows: packed where there is a plan, and where this process can."""
     packed = None if plan is None else native.packed_rows(plan)
@@ -118,10 +125,9 @@ def _cell(union: Any, named: dict[str, Any]) -> CellPlan:
     shape, read = shape_of(avro), _reader(avro, named)
     scale = _scale(avro)
     kind = avro["type"] if isinstance(avro, dict) else avro
-    knows = kind in _READS.get(shape.opcode, ()) and 0 <= scale <= _MOST_DIGITS
-    return CellPlan(
-        shape.opcode if knows else "", isinstance(union, list), scale, read, shape.dump(avro)
-    )
+    knows = can_read(shape.opcode, kind) and 0 <= scale <= _MOST_DIGITS
+    opcode = shape.opcode if knows else ""
+    return CellPlan(opcode, isinstance(union, list), scale, read, shape.dump(avro), kind)
 
 
 def _reader(avro: Any, named: dict[str, Any]) -> Read:

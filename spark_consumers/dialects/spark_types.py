@@ -7,9 +7,9 @@ typed frames and the Spark source all read it, so that a column is of one type e
                                     decimal, infinity, BC) is NULL, with the source's text beside
     STRING                          of the source's own text, where Spark has none
 
-A value comes in two ways, which give the same: in the JVM from what `from_avro` makes of the
-field (`avro`, then `sql`), in Python from its physical Avro value (`value`).  Neither is asked
-about a value that was not sent, or whose text stands in `source.exact`.
+A value comes in ways that give the same: in the JVM from what `from_avro` makes of the field
+(`avro`, then `sql`), in Python from its physical Avro value (`value`, or `native` code that equals
+it).  None is asked about a value that was not sent, or whose text stands in `source.exact`.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class SparkType:
     sql: str  # an expression of `{}`; NULL of NULL
     value: Callable[[Any], Any]  # physical Avro value -> what Arrow takes for this type
     of_text: OfText | None = None  # Spark holds more than Avro: a value from `source.exact`
+    native: str = ""  # native code that equals `value`; "text": that of the shape's text; "" = none
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +76,14 @@ def spark_type(avro: AvroType) -> SparkType:
     return _TABLE[shape_of(avro).key](avro)
 
 
-def _plain(name: str, sql: str = _E) -> Callable[[AvroType], SparkType]:
+def _plain(name: str, native: str) -> Callable[[AvroType], SparkType]:
     """Return a maker of a type whose physical Avro value is the value."""
-    return lambda avro: SparkType(name, _physical(avro), sql, _same)
+    return lambda avro: SparkType(name, _physical(avro), _E, _same, native=native)
 
 
-def _read_as(
-    name: str, avro: AvroType, value: Callable[[Any], Any]
-) -> Callable[[AvroType], SparkType]:
+def _read_as(name: str, avro: AvroType) -> Callable[[AvroType], SparkType]:
     """Return a maker of a type that `from_avro` itself reads, by a logical type."""
-    return lambda _: SparkType(name, avro, _E, value)
+    return lambda _: SparkType(name, avro, _E, _same, native="int")
 
 
 def _strings(sql: str = _E) -> Callable[[AvroType], SparkType]:
@@ -95,7 +94,7 @@ def _strings(sql: str = _E) -> Callable[[AvroType], SparkType]:
 def _string(avro: AvroType, sql: str, value: Callable[[Any], Any]) -> SparkType:
     """Return a type of text; NULL is caught here: `reflect` makes a text of it, `if` is false."""
     given = sql if sql == _E else f"if({_E} IS NULL, NULL, {sql})"
-    return SparkType(STRING, avro, given, value, _ANY_TEXT)
+    return SparkType(STRING, avro, given, value, _ANY_TEXT, "text")
 
 
 def _text(exact: str) -> str | None:
@@ -280,8 +279,8 @@ def _zoned(iso: str) -> int:
 
 def _int(avro: AvroType) -> SparkType:
     if isinstance(avro, dict) and avro.get("connect.type") == "int16":
-        return SparkType("SMALLINT", "int", f"smallint({_E})", _same)
-    return SparkType("INT", "int", _E, _same)
+        return SparkType("SMALLINT", "int", f"smallint({_E})", _same, native="int")
+    return SparkType("INT", "int", _E, _same, native="int")
 
 
 def _fixed(avro: AvroType) -> SparkType:
@@ -294,7 +293,8 @@ def _fixed(avro: AvroType) -> SparkType:
     if precision > MAX_PRECISION or not 0 <= scale <= precision:
         return _string("bytes", _point(_E, str(scale)), dumper(avro))
     logical = {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
-    return SparkType(f"DECIMAL({precision},{scale})", logical, _E, _decimal(scale))
+    name = f"DECIMAL({precision},{scale})"
+    return SparkType(name, logical, _E, _decimal(scale), native="decimal")
 
 
 def _encoded(avro: AvroType) -> SparkType:
@@ -333,11 +333,11 @@ def _logical(kind: str, name: str) -> AvroType:
 
 def _millis(_: AvroType) -> SparkType:
     avro = _logical("long", "local-timestamp-millis")
-    return SparkType("TIMESTAMP_NTZ", avro, _E, lambda millis: millis * 1000, _STAMP)
+    return SparkType("TIMESTAMP_NTZ", avro, _E, lambda millis: millis * 1000, _STAMP, "millis")
 
 
-_micros: Final = _read_as("TIMESTAMP_NTZ", _logical("long", "local-timestamp-micros"), _same)
-_date: Final = _read_as("DATE", _logical("int", "date"), _same)
+_micros: Final = _read_as("TIMESTAMP_NTZ", _logical("long", "local-timestamp-micros"))
+_date: Final = _read_as("DATE", _logical("int", "date"))
 _micros_of_day: Final = _strings(_clock(_E))
 _millis_of_day: Final = _strings(_clock(f"({_E} * 1000L)"))
 _ZONED_TIME: Final = f"concat(left({_E}, length({_E}) - 1), '+00')"
@@ -345,7 +345,7 @@ _DURATION: Final = f"if({_E} < 0, concat('-', {_clock(f'(-{_E})')}), {_clock(_E)
 
 
 def _of_zone(_: AvroType) -> SparkType:
-    return SparkType("TIMESTAMP", "string", f"timestamp({_E})", _zoned)
+    return SparkType("TIMESTAMP", "string", f"timestamp({_E})", _zoned, native="zoned")
 
 
 def _located(avro: AvroType) -> SparkType:
@@ -364,10 +364,10 @@ def _vector(_: AvroType) -> SparkType:
 
 _TABLE: Final[dict[str, Callable[[AvroType], SparkType]]] = {
     numeric.INT.key: _int,
-    numeric.LONG.key: _plain("BIGINT"),
-    numeric.FLOAT.key: _plain("FLOAT"),
-    numeric.DOUBLE.key: lambda _: SparkType("DOUBLE", "double", _E, _same, _NUMBER),
-    numeric.BOOLEAN.key: _plain("BOOLEAN"),
+    numeric.LONG.key: _plain("BIGINT", "int"),
+    numeric.FLOAT.key: _plain("FLOAT", "float4"),
+    numeric.DOUBLE.key: lambda _: SparkType("DOUBLE", "double", _E, _same, _NUMBER, "float8"),
+    numeric.BOOLEAN.key: _plain("BOOLEAN", "bool"),
     numeric.FIXED.key: _fixed,
     numeric.VARIABLE_SHAPE.key: _strings(_point(f"{_E}.value", f"{_E}.scale")),
     text.STRING.key: _strings(),
@@ -392,7 +392,7 @@ _TABLE: Final[dict[str, Callable[[AvroType], SparkType]]] = {
     temporal.ZONED_TIME.key: _strings(_ZONED_TIME),
     temporal.DURATION.key: _strings(_DURATION),
     temporal.INTERVAL.key: _strings(_interval()),
-    binary.BYTES.key: _plain("BINARY"),
+    binary.BYTES.key: _plain("BINARY", "bytes"),
     binary.ENCODED.key: _encoded,
     binary.BIT.key: _strings(f"if({_E}, '1', '0')"),
     binary.BITS.key: _bit_string,

@@ -82,7 +82,7 @@ class Content:
         )
         return sum(packed) + _OBJECTS * self._read_by_python
 
-    def packed(self, topic: str, partition: int, offset: int, value: bytes) -> PackedRows | None:
+    def rows_for(self, topic: str, partition: int, offset: int, value: bytes) -> PackedRows | None:
         """Return the rows for values that begin as this one does; None: Python reads them."""
         if topic == self._decoders.names.ddl:
             return None
@@ -96,7 +96,7 @@ class Content:
             return
         self._read_by_python += len(value)
         _, decoder, rows = self._of(topic, partition, offset, value)
-        with _undecodable(topic, partition, offset):
+        with undecodable(topic, partition, offset):
             rows.put(decoder.decode(split(value)[1]))
 
     def take(self, topic: str, records: Sequence[tuple[int, int, bytes]]) -> None:
@@ -128,7 +128,7 @@ class Content:
         key = (topic, value[:FRAME_SIZE])
         found = self._rows.get(key)
         if found is None:
-            with _undecodable(topic, partition, offset):
+            with undecodable(topic, partition, offset):
                 schema_id, _ = split(value)
                 decoder = self._decoders.decoder(schema_id)
             table = self._decoders.table(topic, schema_id)
@@ -137,7 +137,7 @@ class Content:
 
     def _put_ddl(self, partition: int, offset: int, value: bytes) -> None:
         decoders = self._decoders
-        with _undecodable(decoders.names.ddl, partition, offset):
+        with undecodable(decoders.names.ddl, partition, offset):
             change = decode_control(value, decoders.schema_of)
         if not isinstance(change, SchemaChange):
             raise Incomplete("a cut stands in the ddl topic", offset=offset)
@@ -145,7 +145,7 @@ class Content:
 
 
 @contextmanager
-def _undecodable(topic: str, partition: int, offset: int) -> Iterator[None]:
+def undecodable(topic: str, partition: int, offset: int) -> Iterator[None]:
     """Say which record it is that cannot be decoded."""
     try:
         yield

@@ -15,6 +15,7 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -26,10 +27,9 @@ from spark_consumers import native
 from spark_consumers.decode import FRAME_SIZE
 from spark_consumers.errors import Incomplete, KafkaDown, RangeExpired, StreamError
 from spark_consumers.kafka.cluster import down
-from spark_consumers.kafka.content import Content
 
 if TYPE_CHECKING:
-    from spark_consumers.native._native import PackedRows, RangeConsumer
+    from spark_consumers.native._native import FramedRows, RangeConsumer
 
 _log = logging.getLogger(__name__)
 
@@ -70,18 +70,31 @@ _NOWHERE: Final = (0, 0)
 _OF_PYTHON: Final = {"plugin.library.paths", "default.topic.config"}
 
 
+class Records(Protocol):
+    """What records are put into: `Content`, or the rows of the data source."""
+
+    def rows_for(self, topic: str, partition: int, offset: int, value: bytes) -> FramedRows | None:
+        """Return what takes values that begin as this one does; None: Python reads them."""
+
+    def put(self, topic: str, partition: int, offset: int, value: bytes) -> None:
+        """Take one record as Python reads it."""
+
+    def take(self, topic: str, records: Sequence[tuple[int, int, bytes]]) -> None:
+        """Take (partition, offset, value) of a topic whose values begin alike."""
+
+
 class Fetch(Protocol):
     """Reads exact offsets."""
 
     def __call__(
         self,
         ranges: Sequence[Range],
-        content: Content,
+        into: Records,
         *,
         is_committed: bool,
         stable: Mapping[Place, int],
     ) -> None:
-        """Put the records of exactly these offsets into `content`.
+        """Put the records of exactly these offsets into it, in the order of each partition.
 
         `stable` are last stable offsets, where known: what ends there is not read further.
         Raises Incomplete where records are missing, RangeExpired, KafkaDown.
@@ -110,21 +123,19 @@ class MessageFetch:
     def __call__(
         self,
         ranges: Sequence[Range],
-        content: Content,
+        into: Records,
         *,
         is_committed: bool,
         stable: Mapping[Place, int],
     ) -> None:
         del stable
-        written_by: dict[tuple[str, bytes], list[tuple[int, int, bytes]]] = {}
-        for message in self.messages(ranges, is_committed=is_committed):
-            value = message.value()
-            if value is not None:  # a tombstone counts as a record without a change
-                key = (message.topic(), value[:FRAME_SIZE])
-                record = (message.partition(), message.offset(), value)
-                written_by.setdefault(key, []).append(record)
-        for (topic, _), records in written_by.items():
-            content.take(topic, records)
+        records = (
+            (message.topic(), message.partition(), message.offset(), value)
+            for message in self.messages(ranges, is_committed=is_committed)
+            if (value := message.value()) is not None  # a tombstone: a record without a change
+        )
+        for (topic, _), run in groupby(records, key=lambda one: (one[0], one[3][:FRAME_SIZE])):
+            into.take(topic, [record[1:] for record in run])
 
     def close(self) -> None:
         for consumer in self._consumers.values():
@@ -231,7 +242,7 @@ class NativeFetch:
     def __call__(
         self,
         ranges: Sequence[Range],
-        content: Content,
+        into: Records,
         *,
         is_committed: bool,
         stable: Mapping[Place, int],
@@ -247,7 +258,7 @@ class NativeFetch:
         consumer = self._consumer(is_committed=is_committed, is_ahead=is_ahead)
         if not is_ahead:
             try:
-                self._read(consumer, spans, content)
+                self._read(consumer, spans, into)
             finally:
                 for place in spans:
                     consumer.stop(*place)
@@ -256,7 +267,7 @@ class NativeFetch:
             self._ahead.pop(place, None)
             self._ahead[place] = None
         try:
-            self._read(consumer, spans, content)
+            self._read(consumer, spans, into)
         except BaseException:
             self._let_go(consumer, list(self._ahead))
             raise
@@ -274,17 +285,17 @@ class NativeFetch:
             self._ahead.pop(place, None)
 
     def _read(
-        self, consumer: RangeConsumer, spans: Mapping[Place, Sequence[Range]], content: Content
+        self, consumer: RangeConsumer, spans: Mapping[Place, Sequence[Range]], into: Records
     ) -> None:
         consumer.know(sorted({topic for topic, _ in spans}), _LEADERS)
         numbers = [
             consumer.want(*place, [(r.start, r.end) for r in mine]) for place, mine in spans.items()
         ]  # all of them are fetched while the first one is read
-        frames: dict[str, dict[bytes, PackedRows]] = {topic: {} for topic, _ in spans}
+        frames: dict[str, dict[bytes, FramedRows]] = {topic: {} for topic, _ in spans}
         count = 0
         for place, number in zip(spans, numbers, strict=True):
             try:
-                count += self._read_place(consumer, place, number, frames[place[0]], content)
+                count += self._read_place(consumer, place, number, frames[place[0]], into)
             except KafkaException as error:
                 raise _failed(error.args[0], spans, self._first) from error
         _check_count(count, [r for mine in spans.values() for r in mine])
@@ -294,8 +305,8 @@ class NativeFetch:
         consumer: RangeConsumer,
         place: Place,
         number: int,
-        frames: dict[bytes, PackedRows],
-        content: Content,
+        frames: dict[bytes, FramedRows],
+        into: Records,
     ) -> int:
         """Read what is wanted of one partition; return how many of its records there were."""
         count, until = 0, self._now() + SILENCE
@@ -308,12 +319,12 @@ class NativeFetch:
                 return count
             if why == native.STRANGE:
                 offset, value = consumer.record(number)
-                if (rows := content.packed(*place, offset, value)) is not None:
+                if (rows := into.rows_for(*place, offset, value)) is not None:
                     frame = value[:FRAME_SIZE]
                     if frame not in frames:  # rows for it begin
                         frames[frame] = rows
                         continue
-                content.put(*place, offset, value)
+                into.put(*place, offset, value)
                 consumer.skip(number)
                 count += 1
             elif why == native.FAILED:

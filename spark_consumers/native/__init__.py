@@ -1,4 +1,4 @@
-"""The native part of the consumers: rows as COPY text, entries of cuts as columns.
+"""The native part of the consumers: rows as COPY text or Arrow, entries of cuts as columns.
 
 It is optional, and each process decides for itself: an executor may lack what the driver has.
 Without it both are objects from the start; what is lost is speed.
@@ -13,7 +13,12 @@ from schemas.native import check_built, load_from_zip
 from spark_consumers.model import Change, Columns
 
 if TYPE_CHECKING:
-    from spark_consumers.native._native import PackedRows, RangeConsumer
+    from spark_consumers.native._native import (
+        ArrowColumns,
+        ArrowRows,
+        PackedRows,
+        RangeConsumer,
+    )
 
 try:
     check_built(__file__)
@@ -54,6 +59,16 @@ class LastStates(NamedTuple):
 def packed_rows(plan: Any) -> PackedRows | None:
     """Make empty rows by a `decode.rows.PackPlan`; None: the native part was not built."""
     return _native.PackedRows(plan) if IS_BUILT else None
+
+
+def arrow_columns(layouts: list[tuple[str, int]]) -> ArrowColumns:
+    """Make empty columns of a batch, as `source.batches` lays them out; only where it was built."""
+    return _native.ArrowColumns(layouts)
+
+
+def arrow_rows(plan: Any, ways: list[tuple[int, str]], into: ArrowColumns) -> ArrowRows:
+    """Make what reads values by a `decode.rows.PackPlan` into columns; only where it was built."""
+    return _native.ArrowRows(plan, ways, into)
 
 
 def read_entries(data: bytes) -> tuple[int, int, int, int, Columns] | None:

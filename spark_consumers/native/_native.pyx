@@ -7,8 +7,11 @@ them byte by byte; what it does not expect, it leaves to Python.
 
 include "avro.pxi"
 include "copy_text.pxi"
+include "cell_texts.pxi"
+include "framed_rows.pxi"
 include "key_states.pxi"
 include "packed_rows.pxi"
+include "arrow_rows.pxi"
 include "commits.pxi"
 include "../../schemas/native/librdkafka.pxi"
 include "kafka.pxi"

@@ -3,7 +3,8 @@
 # Every function returns False for what ends early or is not expected; nothing raises.
 
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 
 cdef struct Input:
@@ -49,6 +50,30 @@ cdef bint read_fixed(Input *avro, Py_ssize_t size, const uint8_t **start) noexce
     return True
 
 
+cdef bint read_double(Input *avro, double *out) noexcept:
+    cdef const uint8_t *start
+    cdef uint64_t bits = 0
+    cdef int at
+    if not read_fixed(avro, 8, &start):
+        return False
+    for at in range(8):
+        bits |= <uint64_t>start[at] << 8 * at
+    memcpy(out, &bits, 8)
+    return True
+
+
+cdef bint read_float(Input *avro, float *out) noexcept:
+    cdef const uint8_t *start
+    cdef uint32_t bits = 0
+    cdef int at
+    if not read_fixed(avro, 4, &start):
+        return False
+    for at in range(4):
+        bits |= <uint32_t>start[at] << 8 * at
+    memcpy(out, &bits, 4)
+    return True
+
+
 cdef int read_optional(Input *avro) noexcept:
     """Read which branch of ["null", T] follows: 0 null, 1 T, -1 neither."""
     if avro.at >= avro.size:
@@ -84,9 +109,16 @@ cdef bint skip_string(Input *avro):
     return read_blob(avro, &start, &size) and is_utf8(start, size)
 
 
-cdef bint skip_optional_long(Input *avro) noexcept:
+cdef bint read_optional_long(Input *avro, bint *is_there, int64_t *out) noexcept:
     cdef int branch = read_optional(avro)
-    return branch == 0 or (branch == 1 and skip_long(avro))
+    is_there[0] = branch == 1
+    return branch == 0 or (branch == 1 and read_long(avro, out))
+
+
+cdef bint skip_optional_long(Input *avro) noexcept:
+    cdef bint is_there
+    cdef int64_t passed
+    return read_optional_long(avro, &is_there, &passed)
 
 
 cdef bint skip_optional_string(Input *avro):

@@ -1,7 +1,5 @@
 # The entries of a COMMITS record (schemas/avro/cut.avsc) as columns.
 
-from libc.stdlib cimport calloc
-
 
 cdef enum:
     FEW_COUNTS = 32  # of an entry, which are compared one with the other

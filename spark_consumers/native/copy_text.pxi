@@ -1,7 +1,6 @@
 # Writing PostgreSQL's texts, as `schemas.types` dumps them, in COPY's text format.
 
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
 
 cdef extern from "Python.h":
     char *PyOS_double_to_string(double value, char code, int precision, int flags, int *kind) except NULL
@@ -80,6 +79,12 @@ cdef int write_escaped(Text *text, const uint8_t *start, Py_ssize_t size) except
     return 0
 
 
+cdef int write_text(Text *text, const uint8_t *start, Py_ssize_t size, bint is_escaped) except -1:
+    if is_escaped:
+        return write_escaped(text, start, size)
+    return write(text, <const char *>start, size)
+
+
 cdef int write_digits(Text *text, uint64_t number, int least) except -1:
     """Write at least so many digits, at most 40."""
     cdef char digits[40]
@@ -117,11 +122,11 @@ cdef int write_scaled(Text *text, int64_t number, int scale) except -1:
     return 0
 
 
-cdef int write_hex(Text *text, const uint8_t *start, Py_ssize_t size) except -1:
-    r"""Write bytea's text; the backslash of `\x` is escaped."""
+cdef int write_hex(Text *text, const uint8_t *start, Py_ssize_t size, bint is_escaped) except -1:
+    r"""Write bytea's text; the backslash of `\x` may be escaped."""
     cdef const char *digits = b"0123456789abcdef"
     cdef Py_ssize_t at
-    write(text, b"\\\\x", 3)
+    write_text(text, <const uint8_t *>b"\\x", 2, is_escaped)
     reserve(text, 2 * <size_t>size)
     for at in range(size):
         text.bytes[text.used] = digits[start[at] >> 4]

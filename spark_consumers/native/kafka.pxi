@@ -5,7 +5,6 @@
 # partition is started: reading on costs no request, and two partitions never wait for each other.
 
 from cython cimport no_gc
-from libc.stdlib cimport calloc
 from posix.unistd cimport getpid
 
 cdef enum:
@@ -152,7 +151,7 @@ cdef class RangeConsumer:
         """
         cdef Partition *mine
         cdef KafkaMessage *message
-        cdef PackedRows rows = None
+        cdef FramedRows rows = None
         cdef int64_t begin, records = 0
         cdef void *client
         if not 0 <= number < len(self.numbers):
@@ -336,7 +335,7 @@ cdef void pass_first(Partition *mine) noexcept:
         mine.span += 1
 
 
-cdef PackedRows rows_of(dict frames, KafkaMessage *message):
+cdef FramedRows rows_of(dict frames, KafkaMessage *message):
     """The rows for a value's frame; None: nobody knows it."""
     if message.value_size < 5:
         return None

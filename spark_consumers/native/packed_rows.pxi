@@ -3,7 +3,6 @@
 # A row's text is its cells with tabs between them and a line's end behind: exactly what COPY
 # reads, where the row is whole.  A cell that was not sent stands as `\U`, which COPY never sees.
 
-from cpython.bytes cimport PyBytes_AsStringAndSize, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t
 
 import re
@@ -11,51 +10,14 @@ import re
 from schemas.tables import UNCHANGED
 from spark_consumers.model import Change
 
-cdef extern from "Python.h":
-    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
-
-
 cdef object ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 cdef dict ESCAPED = {"t": "\t", "n": "\n", "r": "\r"}
-cdef bytes NO_FRAME = b"\xff"  # no value begins with it
-
-cdef enum Opcode:
-    PYTHON
-    INT
-    BOOL
-    BIT
-    TEXT
-    BYTEA
-    FLOAT8
-    DECIMAL
-    VARIABLE
-    DATE
-    MICROS
-    MILLIS
-    TIME
-    TIME_MILLIS
-    DURATION
-    ZONED
-    ZONED_TIME
-
-cdef dict OPCODES = {
-    "int": INT, "bool": BOOL, "bit": BIT, "text": TEXT, "bytea": BYTEA, "float8": FLOAT8,
-    "decimal": DECIMAL, "variable": VARIABLE, "date": DATE, "micros": MICROS, "millis": MILLIS,
-    "time": TIME, "time_millis": TIME_MILLIS, "duration": DURATION, "zoned": ZONED,
-    "zoned_time": ZONED_TIME,
-}
 
 cdef enum:
     HAS_BEFORE = 1
     HAS_AFTER = 2
     OLD_LACKS = 4  # cells of the old row were not sent
     NEW_LACKS = 8
-
-
-cdef struct Cell:
-    Opcode opcode
-    bint is_nullable
-    int scale
 
 
 cdef struct Row:
@@ -69,54 +31,22 @@ cdef struct Row:
     uint8_t flags
 
 
-cdef class PackedRows:
+cdef class PackedRows(FramedRows):
     """`decode.rows.Rows`; see there.
 
     A task of Spark sends them as they are, or settled: only what `last_states` answers.
     """
 
-    cdef readonly tuple columns
-    cdef tuple reads, dumps, names, refusals  # of Python, by column; names are UTF-8
-    cdef bytes frame
-    cdef Py_ssize_t width
-    cdef Cell *cells
-    cdef uint8_t *old_lacks  # by column, of the value that is read
-    cdef uint8_t *new_lacks
     cdef Text text
     cdef Row *rows
     cdef size_t count, room
     cdef list odd  # of Change
     cdef tuple settled  # (key, are_known_absent, last states): the rows themselves are gone
 
-    def __cinit__(self, plan=None):
-        cdef Py_ssize_t at
+    def __cinit__(self, *_):  # of no plan: `unpacked` knows the rest
         self.odd = []
-        if plan is None:  # `unpacked` knows the rest, and nothing is read into it
-            self.frame = NO_FRAME
-            return
-        self.columns = plan.columns
-        self.width = len(plan.columns)
-        self.frame, self.refusals = plan.frame, plan.refusals
-        self.names = tuple([name.encode() for name in plan.columns])
-        self.reads = tuple([cell.read for cell in plan.cells])
-        self.dumps = tuple([cell.dump for cell in plan.cells])
-        if len(plan.cells) != self.width:
-            raise ValueError("a plan of another number of columns")
-        self.cells = <Cell *>realloc(NULL, (self.width + 1) * sizeof(Cell))
-        self.old_lacks = <uint8_t *>realloc(NULL, self.width + 1)
-        self.new_lacks = <uint8_t *>realloc(NULL, self.width + 1)
-        if self.cells == NULL or self.old_lacks == NULL or self.new_lacks == NULL:
-            raise MemoryError
-        for at in range(self.width):
-            cell = plan.cells[at]
-            self.cells[at].opcode = OPCODES[cell.opcode] if cell.opcode else PYTHON
-            self.cells[at].is_nullable = cell.nullable
-            self.cells[at].scale = cell.scale
 
     def __dealloc__(self):
-        free(self.cells)
-        free(self.old_lacks)
-        free(self.new_lacks)
         free(self.text.bytes)
         free(self.rows)
 
@@ -245,16 +175,6 @@ cdef class PackedRows:
         line = PyBytes_FromStringAndSize(self.text.bytes + start, end - start - 1).decode()
         return [cell_of(text) for text in line.split("\t")]
 
-    # ---------------------------------------------------------------- filling
-    def take(self, values, Py_ssize_t at):
-        """Take framed values from `at` on; return the index of the first that Python must read."""
-        while at < len(values):
-            value = values[at]
-            if not isinstance(value, bytes) or not self._take(<bytes>value):
-                break
-            at += 1
-        return at
-
     def put(self, change):
         """Append a change that Python read."""
         cdef Row row
@@ -313,40 +233,22 @@ cdef class PackedRows:
         self.count += 1
         return 0
 
-    cdef bint is_mine(self, const void *start, Py_ssize_t size) noexcept:
-        """Say whether a value has the frame of these rows."""
-        cdef Py_ssize_t frame = len(self.frame)
-        return size >= frame and not memcmp(start, <const char *>self.frame, frame)
-
-    cdef bint _take(self, bytes value) except -1:
-        cdef char *start
-        cdef Py_ssize_t size
-        PyBytes_AsStringAndSize(value, &start, &size)
-        return self._take_at(value, <const uint8_t *>start, size)
-
     cdef bint _take_at(self, bytes value, const uint8_t *start, Py_ssize_t size) except -1:
-        """Append a framed value; False, and nothing is changed, where Python must read it.
-
-        `value` is the same as an object; None: it is made where Python reads a cell.
-        """
         cdef Input avro
+        cdef Envelope found
         cdef Row row
         cdef size_t used = self.text.used
         cdef Py_ssize_t frame = len(self.frame)
-        cdef bint has_masks = False
         if not self.is_mine(start, size):
             return False
         avro.data, avro.size, avro.at = start, size, frame
-        row.odd = -1
-        if (
-            self._read_rows(value, &avro, &row, False)
-            and self._read_rest(&avro, &row, &has_masks)
-        ):
-            if has_masks:  # once more, now that it is known what was not sent
+        if self._read_rows(value, &avro, &row, False) and self._read_rest(&avro, &found):
+            if found.old_lacks or found.new_lacks:  # once more, now that it is known which
                 self.text.used, avro.at = used, frame
                 if not self._read_rows(value, &avro, &row, True):
                     self.text.used = used
                     return False
+            row.seq, row.ordinal, row.op, row.odd = found.seq, found.ordinal, found.op, -1
             self._append(&row)
             return True
         self.text.used = used
@@ -398,204 +300,12 @@ cdef class PackedRows:
                 return False
             if branch == 0:
                 write_null(&self.text)
-            elif not self._read_cell(value, avro, column):
+            elif not self._write_cell(&self.text, value, avro, column, True):
                 return False
             if lacks != NULL and lacks[column]:
                 self.text.used = start
                 write(&self.text, b"\\U", 2)
         write_byte(&self.text, b"\n")
-        return True
-
-    cdef bint _read_rest(self, Input *avro, Row *row, bint *has_masks) except -1:
-        """Read what follows the rows: `schemas.envelope` says what that is."""
-        cdef int branch
-        cdef const uint8_t *op
-        if not (skip_string(avro) and skip_string(avro) and skip_string(avro)):
-            return False  # version, connector, name
-        if not skip_long(avro) or read_optional(avro) or not skip_string(avro):
-            return False  # ts_ms, snapshot: its null is last
-        if not (skip_string(avro) and skip_optional_string(avro)):
-            return False  # db, sequence
-        if not (skip_optional_long(avro) and skip_optional_long(avro)):
-            return False  # ts_us, ts_ns
-        if not (skip_string(avro) and skip_string(avro)):
-            return False  # schema, table
-        for _ in range(5):  # txId, lsn, xmin, csn, epoch
-            if not skip_optional_long(avro):
-                return False
-        if read_optional(avro) != 1 or not read_long(avro, &row.seq):
-            return False
-        if read_optional(avro) != 1 or not read_long(avro, &row.ordinal):
-            return False
-        if not self._read_lacks(avro, has_masks):
-            return False
-        branch = read_optional(avro)  # transaction
-        if branch < 0:
-            return False
-        if branch and not (skip_string(avro) and skip_long(avro) and skip_long(avro)):
-            return False
-        if not read_fixed(avro, 2, &op) or op[0] != 2 or op[1] not in b"crudt":
-            return False
-        row.op = op[1]
-        for _ in range(3):  # ts_ms, ts_us, ts_ns
-            if not skip_optional_long(avro):
-                return False
-        return avro.at == avro.size
-
-    cdef bint _read_lacks(self, Input *avro, bint *has_masks) except -1:
-        """Read exact, unsent, before_exact and before_columns; exact texts are Python's."""
-        cdef int branch
-        if read_optional(avro):
-            return False
-        memset(self.new_lacks, 0, self.width)
-        branch = read_optional(avro)
-        if branch < 0 or (branch and not self._read_names(avro, self.new_lacks, 1)):
-            return False
-        has_masks[0] = branch
-        if read_optional(avro):
-            return False
-        memset(self.old_lacks, 0, self.width)
-        branch = read_optional(avro)
-        if branch > 0:
-            memset(self.old_lacks, 1, self.width)
-        if branch < 0 or (branch and not self._read_names(avro, self.old_lacks, 0)):
-            return False
-        has_masks[0] = has_masks[0] or branch
-        return True
-
-    cdef bint _read_names(self, Input *avro, uint8_t *mask, uint8_t mark) except -1:
-        """Read an array of columns' names, and mark these."""
-        cdef int64_t left
-        cdef const uint8_t *name
-        cdef Py_ssize_t size, column
-        while True:
-            if not read_long(avro, &left) or left < 0:
-                return False
-            if not left:
-                return True
-            while left:
-                if not read_blob(avro, &name, &size):
-                    return False
-                column = self._place(name, size)
-                if column < 0:
-                    return False
-                mask[column] = mark
-                left -= 1
-
-    cdef Py_ssize_t _place(self, const uint8_t *name, Py_ssize_t size) except -2:
-        cdef Py_ssize_t at
-        cdef bytes known
-        for at in range(self.width):
-            known = self.names[at]
-            if len(known) == size and not memcmp(<const char *>known, name, size):
-                return at
-        return -1
-
-    # ---------------------------------------------------------------- a cell
-    cdef bint _read_cell(self, bytes value, Input *avro, Py_ssize_t column) except -1:
-        cdef Py_ssize_t start = avro.at
-        cdef size_t used = self.text.used
-        if self._read_usual(avro, &self.cells[column]):
-            return True
-        avro.at, self.text.used = start, used
-        return self._read_by_python(value, avro, column)
-
-    cdef bint _read_usual(self, Input *avro, Cell *cell) except -1:
-        """Read a cell as its opcode says; False for a value that is Python's."""
-        cdef Text *text = &self.text
-        cdef const uint8_t *start
-        cdef Py_ssize_t size
-        cdef int64_t number, scale
-        cdef double real
-        cdef uint64_t bits
-        cdef int at
-        if cell.opcode == INT:
-            if not read_long(avro, &number):
-                return False
-            write_long(text, number)
-        elif cell.opcode == TEXT:
-            if not read_blob(avro, &start, &size) or not is_utf8(start, size):
-                return False
-            write_escaped(text, start, size)
-        elif cell.opcode == DECIMAL:
-            if not read_unscaled(avro, &number):
-                return False
-            write_scaled(text, number, cell.scale)
-        elif cell.opcode == VARIABLE:
-            if not read_long(avro, &scale) or not 0 <= scale <= 30:
-                return False
-            if not read_unscaled(avro, &number):
-                return False
-            write_scaled(text, number, <int>scale)
-        elif cell.opcode == DATE:
-            if not read_long(avro, &number) or not is_in_calendar(number):
-                return False
-            write_date(text, number)
-        elif cell.opcode == MICROS or cell.opcode == MILLIS:
-            if not read_micros(avro, cell.opcode == MILLIS, &number):
-                return False
-            if not is_in_calendar(day_of(number)):
-                return False
-            write_date(text, day_of(number))
-            write_byte(text, b" ")
-            write_time(text, number - day_of(number) * DAY)
-        elif cell.opcode == TIME or cell.opcode == TIME_MILLIS:
-            if not read_micros(avro, cell.opcode == TIME_MILLIS, &number) or number < 0:
-                return False
-            write_time(text, number)
-        elif cell.opcode == DURATION:
-            if not read_long(avro, &number) or number == -number != 0:
-                return False  # the least of all numbers
-            if number < 0:
-                write_byte(text, b"-")
-            write_time(text, <int64_t>magnitude(number))
-        elif cell.opcode == ZONED:
-            if not read_blob(avro, &start, &size) or size < 12 or not is_ascii(start, size):
-                return False
-            write_zoned(text, start, size)
-        elif cell.opcode == ZONED_TIME:
-            if not read_blob(avro, &start, &size) or size < 1 or not is_ascii(start, size):
-                return False
-            write_escaped(text, start, size - 1)
-            write(text, b"+00", 3)
-        elif cell.opcode == BOOL or cell.opcode == BIT:
-            if not read_fixed(avro, 1, &start) or start[0] > 1:
-                return False
-            if cell.opcode == BOOL:
-                write_byte(text, b"t" if start[0] else b"f")
-            else:
-                write_byte(text, b"1" if start[0] else b"0")
-        elif cell.opcode == FLOAT8:
-            if not read_fixed(avro, 8, &start):
-                return False
-            bits = 0
-            for at in range(8):
-                bits |= <uint64_t>start[at] << 8 * at
-            memcpy(&real, &bits, 8)
-            write_double(text, real)
-        elif cell.opcode == BYTEA:
-            if not read_blob(avro, &start, &size):
-                return False
-            write_hex(text, start, size)
-        else:
-            return False
-        return True
-
-    cdef bint _read_by_python(self, bytes value, Input *avro, Py_ssize_t column) except -1:
-        cdef const char *start
-        cdef Py_ssize_t size
-        if value is None:
-            value = PyBytes_FromStringAndSize(<const char *>avro.data, avro.size)
-        try:
-            found, after = self.reads[column](value, avro.at)
-            text = self.dumps[column](found)
-            start = PyUnicode_AsUTF8AndSize(text, &size)
-        except self.refusals:
-            return False
-        if not avro.at <= after <= avro.size:
-            return False
-        avro.at = after
-        write_escaped(&self.text, <const uint8_t *>start, size)
         return True
 
     # ---------------------------------------------------------------- what was filled
@@ -892,52 +602,3 @@ cdef object cell_of(str text):
     if text == "\\U":
         return UNCHANGED
     return ESCAPE.sub(lambda match: ESCAPED.get(match[1], match[1]), text)
-
-
-cdef bint read_unscaled(Input *avro, int64_t *number) noexcept:
-    """Read a big-endian number of two's complement, of at most 64 bits."""
-    cdef const uint8_t *start
-    cdef Py_ssize_t size, at
-    cdef uint64_t found
-    if not read_blob(avro, &start, &size) or size > 8:
-        return False
-    found = <uint64_t>-1 if size and start[0] > 127 else 0
-    for at in range(size):
-        found = found << 8 | start[at]
-    number[0] = <int64_t>found
-    return True
-
-
-cdef bint read_micros(Input *avro, bint are_millis, int64_t *number) noexcept:
-    """Read microseconds, or milliseconds as such."""
-    if not read_long(avro, number):
-        return False
-    if are_millis:
-        if not -9_000_000_000_000_000 < number[0] < 9_000_000_000_000_000:
-            return False
-        number[0] *= 1000
-    return True
-
-
-cdef bint is_ascii(const uint8_t *start, Py_ssize_t size) noexcept:
-    cdef Py_ssize_t at
-    cdef uint8_t seen = 0
-    for at in range(size):
-        seen |= start[at]
-    return seen < 128
-
-
-cdef int write_zoned(Text *text, const uint8_t *start, Py_ssize_t size) except -1:
-    """Write a timestamp with time zone from ISO text in UTC: `2024-05-01T12:00:00.500Z`."""
-    cdef Py_ssize_t at, end = size - 1
-    write_escaped(text, start, 10)
-    write_byte(text, b" ")
-    for at in range(11, end):
-        if start[at] == b".":
-            while end > 11 and start[end - 1] == b"0":
-                end -= 1
-            while end > 11 and start[end - 1] == b".":
-                end -= 1
-            break
-    write_escaped(text, start + 11, end - 11)
-    return write(text, b"+00", 3)

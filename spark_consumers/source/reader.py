@@ -13,6 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import signature
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -20,12 +22,14 @@ from pyspark.sql.types import StructType
 
 from schemas.control import Range
 from spark_consumers.errors import SettingRefused, StreamError
+from spark_consumers.executors import KEPT, spare_next_task
 from spark_consumers.kafka.history import CommitWalk, Found, History, Standing, TableNote
-from spark_consumers.kafka.ranges import MessageFetch
+from spark_consumers.kafka.ranges import divided, ends
 from spark_consumers.kafka.read import CLIENTS, Clients
 from spark_consumers.kafka.registry import SchemaCache
+from spark_consumers.source.batches import Batches
 from spark_consumers.source.options import SourceOptions
-from spark_consumers.source.rows import OURS, ChangeRows, batches, check_shape, made_of
+from spark_consumers.source.rows import OURS, check_shape, made_of
 from spark_consumers.versions import Version
 
 if TYPE_CHECKING:
@@ -39,7 +43,8 @@ _AvailableNow: Any = getattr(limits, "SupportsTriggerAvailableNow", object)
 
 Offset: TypeAlias = dict[str, Any]
 
-_ROWS_A_TASK: Final = 20_000
+_ROWS_A_TASK: Final = 100_000
+_PART: Final = 10_000  # records after which a batch may be full
 _OURS: Final = {name for name, _ in OURS}
 
 
@@ -82,23 +87,34 @@ class _SharedReader:
         if partition is None:
             return
         assert isinstance(partition, CommitShare)
-        options = self._options
-        rows = ChangeRows(self._columns(), _arrow(self._schema))
-        for schema_id, schema in partition.schemas.items():
-            rows.know(schema_id, schema)
-        if not partition.ranges:
-            yield from batches(rows, partition.notes, ())
-            return
-        fetch = MessageFetch(
-            options.client,
-            options.prefix,
-            self._clients.cluster(options.client).first,
-            consumer=self._clients.consumer,
-            now=self._clients.now,
+        batches = Batches(self._columns(), _arrow(self._schema), partition.schemas)
+        for note in partition.notes:
+            batches.note(note)
+        if partition.ranges:
+            yield from self._fetched(partition, batches)
+        yield from batches.taken()
+        spare_next_task()
+
+    def _fetched(self, share: CommitShare, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Read a share into batches, and yield what is full; the reader stays for the next task."""
+        clients, stable = self._clients, ends(share.ranges)  # it is not read further
+        fetch = KEPT.reader(
+            self._options.client,
+            self._options.prefix,
+            consumer=clients.consumer,
+            cluster=clients.cluster,
+            now=clients.now,
         )
-        with closing(fetch):
-            found = fetch.messages(partition.ranges, is_committed=partition.is_committed)
-            yield from batches(rows, partition.notes, (message.value() for message in found))
+        is_done = False
+        try:
+            for part in divided(share.ranges, _PART):
+                fetch(part, batches, is_committed=share.is_committed, stable=stable)
+                if batches.are_full:
+                    yield from batches.taken()
+            is_done = True
+        finally:
+            if not is_done:  # its partitions are being fetched
+                KEPT.close()
 
     def _columns(self) -> list[str]:
         return [name for name in self._schema.fieldNames() if name not in _OURS]
@@ -121,7 +137,7 @@ class _SharedReader:
         is_committed = history.readable(found)
         shares = [
             CommitShare(ranges, schemas, is_committed=is_committed)
-            for ranges in divided(found.ranges, _ROWS_A_TASK)
+            for ranges in shares_of(found.ranges, _ROWS_A_TASK)
         ]
         if found.notes:
             shares.insert(0, CommitShare((), {}, found.notes))
@@ -237,27 +253,12 @@ def _standing(offset: Mapping[str, Any]) -> Standing:
     return Standing(Version(epoch, seq), *rest)
 
 
-def divided(ranges: Sequence[Range], size: int) -> Iterator[tuple[Range, ...]]:
+def shares_of(ranges: Sequence[Range], size: int) -> Iterator[tuple[Range, ...]]:
     """Divide ranges into shares of one partition each, of at most so many offsets.
 
-    >>> list(divided([Range("t", 0, 5, 8), Range("t", 0, 9, 10), Range("t", 1, 0, 2)], 2))[:2]
+    >>> list(shares_of([Range("t", 0, 5, 8), Range("t", 0, 9, 10), Range("t", 1, 0, 2)], 2))[:2]
     [(Range(topic='t', partition=0, start=5, end=7),), (Range(topic='t', partition=0, start=7, \
 end=8), Range(topic='t', partition=0, start=9, end=10))]
     """
-    share: list[Range] = []
-    room = size
-    for r in sorted(ranges):
-        if share and share[-1][:2] != r[:2]:
-            yield tuple(share)
-            share, room = [], size
-        at = r.start
-        while at < r.end:
-            end = min(r.end, at + room)
-            share.append(Range(r.topic, r.partition, at, end))
-            room -= end - at
-            at = end
-            if not room:
-                yield tuple(share)
-                share, room = [], size
-    if share:
-        yield tuple(share)
+    for _, mine in groupby(sorted(ranges), key=itemgetter(0, 1)):
+        yield from map(tuple, divided(list(mine), size))

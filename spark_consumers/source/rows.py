@@ -9,12 +9,13 @@ A change becomes the rows that Spark's and Delta's readers of changes know:
             gap         all columns are NULL: rows are missing
             In both `_exact` says why, unless the source truncated the table.
 
-Values are those of `changes()`: both come from one table (dialects/spark_types.py).
+Values are those of `changes()`: both come from one table (dialects/spark_types.py).  This is what
+native code is measured by, and reads what that leaves (`batches`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,7 +43,7 @@ OURS: Final = (
 _VERSION: Final = "_commit_version"
 _MADE_OF: Final = "columns as of schema "
 _NAMES: Final = tuple(name for name, _ in OURS)
-_BATCH: Final = 10_000  # rows
+KINDS: Final = ("insert", "update_preimage", "update_postimage", "delete", "truncate")
 
 
 def definition(schema: Mapping[str, Any], newest: int | None) -> str:
@@ -206,18 +207,3 @@ def _is_held(kind: SparkType, text: str) -> bool:
     """Say whether a column holds all that a text says."""
     way = kind.of_text
     return way is not None and not way.is_near and way.value(text) is not None
-
-
-def batches(
-    rows: ChangeRows, notes: Iterable[TableNote], values: Iterable[bytes | None], size: int = _BATCH
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of notes and records; a tombstone has none."""
-    for note in notes:
-        rows.note(note)
-    for value in values:
-        if value is not None:
-            rows.add(value)
-            if len(rows) >= size:
-                yield rows.taken()
-    if len(rows):
-        yield rows.taken()

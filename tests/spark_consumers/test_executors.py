@@ -106,7 +106,7 @@ class Broker:
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     yield Broker()
-    executors._KEPT.close()
+    executors.KEPT.close()
 
 
 def job(client: Mapping[str, Any], *, native: bool = True, asked: Asked | None = None) -> Job:
@@ -146,7 +146,7 @@ def test_a_task_brings_the_records_of_its_ranges_in_commit_order(
     assert ordinals_of(pickle.loads(pickle.dumps(done))) == [*range(7)]
     assert done.rows is not None
     assert (done.rows.are_of_tasks, done.sums, done.error) == (True, None, None)
-    executors._KEPT.close()
+    executors.KEPT.close()
 
 
 @pytest.mark.parametrize("values", [(0, 2), (0, 0), (0, record(1, seq=2)), (0, None)])
@@ -187,7 +187,7 @@ def test_what_is_too_large_to_be_held_is_left_to_the_driver(
     broker.put(0, *range(50))
 
     assert read_share(job(broker.client), share((0, 0, 50), rows=50)) == Done()
-    assert executors._KEPT._fetch is None  # its partitions were being fetched
+    assert executors.KEPT._fetch is None  # its partitions were being fetched
     assert ordinals_of(read_share(job(broker.client), share((0, 0, 2), rows=2))) == [0, 1]
 
 
@@ -226,12 +226,12 @@ def test_a_task_reads_its_shares_one_by_one_and_goes_on_behind_one_that_it_canno
     assert [ordinals_of(done[at]) for at in (0, 3)] == [[0, 1], [0, 1, 2]]
     assert isinstance(done[1].error, Incomplete)
     assert done[2] == Done()
-    executors._KEPT.close()
+    executors.KEPT.close()
 
 
 def test_a_worker_keeps_one_reader_for_one_login(broker: Broker) -> None:
     broker.put(0, *range(4))
-    kept = executors._KEPT
+    kept = executors.KEPT
 
     def read_by(**more: str) -> object:
         read_share(job({**broker.client, **more}), share((0, 0, 2), rows=2))
@@ -251,7 +251,7 @@ def test_a_reader_does_not_stay_behind_a_task_that_failed(broker: Broker, second
     done = read_share(job(broker.client), share((0, 0, 2), rows=2))
 
     assert isinstance(done.error, ApplyError)
-    assert executors._KEPT._fetch is None
+    assert executors.KEPT._fetch is None
 
 
 def test_a_worker_does_not_read_archives_again_before_its_next_task(
@@ -292,7 +292,7 @@ def test_a_record_of_a_schema_that_the_cut_does_not_name_is_told(broker: Broker)
 
 def test_offsets_that_were_deleted_are_told_as_the_driver_tells_them(broker: Broker) -> None:
     broker.put(0, *range(5))
-    fetch = executors._KEPT.reader(broker.client, "bank", native=True)
+    fetch = executors.KEPT.reader(broker.client, "bank", native=True)
     fetch._first = lambda _: {(TOPIC, 0): 12}  # type: ignore[attr-defined]
 
     done = read_share(job(broker.client), share((0, 9, 11), rows=2))

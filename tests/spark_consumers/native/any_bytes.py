@@ -12,8 +12,11 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from producer.core.records.encode import RowEncoder, TransactionConstants, compile_encoder
 from schemas.envelope import EnvelopeOptions, envelope_schema
@@ -21,8 +24,11 @@ from schemas.tables import UNCHANGED, Column, TableId, TableSchema
 from schemas.types import TypeOptions
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.native import read_entries
+from spark_consumers.source.batches import Batches
+from spark_consumers.source.rows import OURS
 from tests.schemas.types.values import SAMPLES
 from tests.spark_consumers.decode import test_control, test_rows
+from tests.spark_consumers.source.test_rows import columns_of, shown_rows
 
 TABLES = 40
 MOST_BYTES = 1_000  # of a cell
@@ -43,7 +49,7 @@ class AnyBytes:
         self.commits = test_control.payload(test_control.commits())
         self.read = self.left = 0
 
-    def _table(self, name: str) -> tuple[TableSchema, list[Any], RowEncoder, RowDecoder]:
+    def _table(self, name: str) -> tuple[TableSchema, list[Any], RowEncoder, RowDecoder, Any]:
         samples = [self.random.choice(SAMPLES) for _ in range(self.random.randrange(6))]
         columns = [
             sample.column(f"c{at}", nullable=self.random.random() < 0.6)
@@ -57,17 +63,34 @@ class AnyBytes:
         encoder = compile_encoder(
             table, prefix="bank", schema_id=ID, database="bank", options=options
         )
-        return table, samples, encoder, RowDecoder(envelope_schema("bank", table, options))
+        schema = envelope_schema("bank", table, options)
+        wanted = columns_of(schema)
+        names = [n for n in wanted.names[: -len(OURS)] if n == "id" or self.random.random() < 0.9]
+        less = pa.schema([wanted.field(name) for name in (*names, *wanted.names[-len(OURS) :])])
+        both = [Batches(names, less, {ID: schema}, native_parts=native) for native in (True, False)]
+        return table, samples, encoder, RowDecoder(schema), both
+
+    def _as_arrow(self, both: Sequence[Batches], value: bytes) -> None:
+        """Take a value twice: what did not fit must not be seen beside the next one."""
+        natively, plainly = both
+        rows = natively.rows_for("t", 0, 0, value)
+        if rows is None:
+            return
+        for _ in range(2):
+            if rows.take([value], 0):
+                plainly.put("t", 0, 0, value)
+        assert repr(shown_rows(natively)) == repr(shown_rows(plainly))
 
     def once(self) -> None:
         """Take a value that may be broken, as Python reads it."""
         if self.random.random() < 0.05:
             read_entries(self._mutated(self.commits))
             return
-        table, samples, encoder, decoder = self.random.choice(self.tables)
+        table, samples, encoder, decoder, batches = self.random.choice(self.tables)
         value = self._value(table, samples, encoder)
         if self.random.random() < 0.8:
             value = self._mutated(value)
+        self._as_arrow(batches, value)
         rows = decoder.rows(ID)
         if rows.take([value], 0):
             test_rows.same(rows, [decoder.decode(split(value)[1])], (0,))

@@ -7,11 +7,12 @@ import json
 import pickle
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.cloudpickle import dumps
 from pyspark.sql.types import (
     ArrayType,
@@ -23,14 +24,20 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from schemas.control import Range
 from spark_consumers.errors import RangeExpired, ShapeChanged, StreamError
+from spark_consumers.executors import KEPT
+from spark_consumers.kafka.history import TableNote
+from spark_consumers.kafka.ranges import NativeFetch
 from spark_consumers.kafka.registry import SchemaCache
+from spark_consumers.native import IS_BUILT
+from spark_consumers.source import batches, reader
 from spark_consumers.source.options import SourceOptions
-from spark_consumers.source.reader import ChangesReader, ChangesStream
+from spark_consumers.source.reader import ChangesReader, ChangesStream, CommitShare
 from spark_consumers.source.rows import OURS
 from spark_consumers.versions import Version
 from tests.sim.ports import CUTS, TOPICS
-from tests.sim.registry import Decoded, schema_of
+from tests.sim.registry import Decoded, Value, encode_row, schema_of
 from tests.spark_consumers.feed import alter, insert, truncate
 from tests.spark_consumers.published import (
     NARROW_ID,
@@ -316,3 +323,74 @@ def test_rows_that_retention_removed_end_the_query_with_a_word_of_it() -> None:
         given = options(source, start=start)
         with pytest.raises(RangeExpired, match=said):
             ChangesReader(given, schema("id", "v"), clients=source.clients).partitions()
+
+
+class Log:
+    """A topic of the broker inside librdkafka, which tasks read natively."""
+
+    def __init__(self) -> None:
+        self.producer = Producer({"test.mock.num.brokers": 1, "log_level": 0, "linger.ms": 0})
+        (broker,) = self.producer.list_topics(timeout=30).brokers.values()
+        registry = SchemaCache(lambda number: json.dumps(schema_of(number)), lambda _: NARROW_ID)
+        client = {"bootstrap.servers": f"{broker.host}:{broker.port}"}
+        self.reader = ChangesReader(
+            SourceOptions(A.id, "bank", client, registry), schema("id", "v")
+        )
+
+    def put(self, seqs: Sequence[int | None]) -> None:
+        for seq in seqs:
+            value = seq and encode_row(A, Value(A.id, A.names(), "c", (b"k", b"v"), 1, seq, 0, 7))
+            self.producer.produce(TOPICS.table(A.id), value, partition=0)
+        assert not self.producer.flush(30)
+
+    def read(self, start: int, end: int) -> Iterator[Any]:
+        ranges = (Range(TOPICS.table(A.id), 0, start, end),)
+        return self.reader.read(CommitShare(ranges, {NARROW_ID: schema_of(NARROW_ID)}))
+
+
+def seqs_of(batches: Iterator[Any]) -> list[int]:
+    found = [version for batch in batches for version in batch["_commit_version"].to_pylist()]
+    return [Version.of(version).seq for version in found]
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    KEPT.close()  # of another test
+    yield Log()
+    KEPT.close()
+
+
+def test_tasks_read_their_shares_in_order_by_one_reader_of_their_worker(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_PART", 3)
+    log.put([*range(1, 9), None, *range(9, 20)])
+
+    notes = CommitShare((), {}, (TableNote(Version(1, 5), "gap"),))
+    assert seqs_of(log.reader.read(notes)) == [5]
+    assert KEPT._fetch is None
+    assert seqs_of(log.read(0, 10)) == [*range(1, 10)]
+    fetch = KEPT._fetch
+    assert isinstance(fetch, NativeFetch) == IS_BUILT
+    assert seqs_of(log.read(10, 20)) == [*range(10, 20)]
+    assert KEPT._fetch is fetch
+
+
+def test_a_reader_does_not_stay_behind_a_task_that_did_not_end(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "_PART", 2)
+    monkeypatch.setattr(batches, "_ROWS", 2)
+    log.put([*range(1, 9)])
+    found = log.read(0, 8)
+    next(found)
+    assert KEPT._fetch is not None
+
+    found.close()  # type: ignore[attr-defined]
+
+    assert KEPT._fetch is None
+    log.producer.produce(TOPICS.table(A.id), b"strange", partition=0)
+    assert not log.producer.flush(30)
+    with pytest.raises(StreamError, match="cannot be decoded"):
+        list(log.read(6, 9))
+    assert KEPT._fetch is None

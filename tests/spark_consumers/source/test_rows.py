@@ -1,4 +1,7 @@
-"""Records as the rows of the data source, against PostgreSQL's own texts; no Spark."""
+"""Records as the rows of the data source, against PostgreSQL's own texts; no Spark.
+
+Each test reads them by Python and natively: both are the same.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,7 +19,8 @@ from schemas.types import TypeOptions
 from spark_consumers.errors import ShapeChanged
 from spark_consumers.kafka.history import TableNote
 from spark_consumers.shapes import Shape
-from spark_consumers.source.rows import ChangeRows, batches, check_shape, definition, made_of
+from spark_consumers.source.batches import Batches
+from spark_consumers.source.rows import check_shape, definition, made_of
 from spark_consumers.versions import Version
 from tests.schemas.types.values import CHOSEN, SAMPLES, Sample, numeric_mod
 from tests.spark_consumers.typed import UNFIT, WHOLE, expected, shown
@@ -48,14 +52,30 @@ def arrow(name: str) -> pa.DataType:
     return ARROW[name]
 
 
+def columns_of(*schemas: dict[str, Any]) -> pa.Schema:
+    """Arrow's columns of the newest of a table's schemas, and ours."""
+    columns = {name: arrow(of.name) for name, of in Shape.of(schemas[-1]).columns.items()}
+    return pa.schema([*columns.items(), *OURS])
+
+
+def shown_rows(batches: Batches) -> list[dict[str, Any]]:
+    return [row for batch in batches.taken() for row in batch.to_pylist()]
+
+
 def rows_of(
     schema: dict[str, Any], *values: bytes, notes: Sequence[TableNote] = ()
 ) -> list[dict[str, Any]]:
-    columns = {name: of.name for name, of in Shape.of(schema).columns.items()}
-    fields = [*((name, arrow(kind)) for name, kind in columns.items()), *OURS]
-    rows = ChangeRows(list(columns), pa.schema(fields))
-    rows.know(7, schema)
-    return [row for batch in batches(rows, notes, values, 2) for row in batch.to_pylist()]
+    """The rows of both ways, which are the same."""
+    wanted = columns_of(schema)
+    out = []
+    for native in (True, False):
+        batches = Batches(wanted.names[: -len(OURS)], wanted, {7: schema}, native_parts=native)
+        for note in notes:
+            batches.note(note)
+        batches.take("t", [(0, at, value) for at, value in enumerate(values)])
+        out.append(shown_rows(batches))
+    assert repr(out[0]) == repr(out[1])
+    return out[1]
 
 
 def encoded(
@@ -65,9 +85,14 @@ def encoded(
     before: Sequence[Any] | None,
     after: Sequence[Any] | None,
     options: TypeOptions = DEFAULT,
+    schema_id: int = 7,
 ) -> bytes:
     encoder = compile_encoder(
-        table, prefix="bank", schema_id=7, database="bank", options=EnvelopeOptions(types=options)
+        table,
+        prefix="bank",
+        schema_id=schema_id,
+        database="bank",
+        options=EnvelopeOptions(types=options),
     )
     cells = [
         None if row is None else [c.encode() if isinstance(c, str) else c for c in row]
@@ -90,8 +115,12 @@ def test_every_value_of_every_type_and_choice_is_the_sources(
         schema = envelope_schema("bank", table, EnvelopeOptions(types=options))
         (kind,) = (of.name for of in Shape.of(schema).columns.values())
         values = [encoded(table, "c", "", None, [text], options) for text in sample.texts]
+        rows = rows_of(schema, *values)
+        if nullable:
+            (none,) = rows_of(schema, encoded(table, "c", "", None, [None], options))
+            assert (none["v"], none["_exact"]) == (None, None)
 
-        for text, row in zip(sample.texts, rows_of(schema, *values), strict=True):
+        for text, row in zip(sample.texts, rows, strict=True):
             value, exact = row["v"], dict(row["_exact"] or ()).get("v")
             if isinstance(value, datetime) and value.tzinfo is not None:
                 value = value.astimezone(UTC).replace(tzinfo=None)
