@@ -113,6 +113,7 @@ class CatalogWatch:
         `at`: the catalog at the place where it was read; None: it is not compared.
         """
         self._said = {finding for finding in self._said if finding.table != table}
+        self.look_again()  # what lasts is said again, though nothing has changed
         if self._look is not None:
             emptied, behind = (
                 tuple(each for each in tables if each != table)

@@ -307,6 +307,22 @@ def test_rows_behind_a_statement_are_suspected_until_their_table_is_read_again()
     assert [f.gap.table for f in watching.judge(10, known, reports_ddl=False)] == ["public.b"]
 
 
+def test_a_state_that_lasts_behind_a_reading_is_looked_at_again() -> None:
+    """Else the table is exact, and UNLOGGED, until anything in the catalog changes."""
+    watching, known = watch(), {A: TABLE}
+    unlogged = look(seen(TABLE, is_logged=False, is_published=False))
+    for count in (1, 0):
+        watching.take(unlogged, known)
+        assert len(watching.judge(10, known, reports_ddl=False)) == count
+    assert watching.signature == "x"
+
+    watching.read_again(A, None)
+
+    assert watching.signature == "", "the catalog is read again, though it is the same"
+    watching.take(unlogged, known)
+    assert len(watching.judge(10, known, reports_ddl=False)) == 1
+
+
 def test_with_triggers_a_table_that_leaves_the_publication_is_noticed() -> None:
     watching, known = watch(), {A: TABLE}
     unpublished = look(seen(TABLE, is_published=False))
