@@ -35,7 +35,7 @@ _UNTAKEN: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class OpenBatch:
     """A micro-batch whose jobs are to be begun: its session, and what makes a job one of its."""
 
     spark: SparkSession
@@ -43,7 +43,7 @@ class Batch:
 
 
 def run_job(
-    batch: Batch,
+    batch: OpenBatch,
     work: Sequence[T],
     do: Callable[[T], R],
     *,

@@ -27,7 +27,7 @@ from schemas.topics import Topics
 from spark_consumers.complete import Promised, Sums, ordinals, promised, sums_of
 from spark_consumers.errors import Incomplete
 from spark_consumers.executors import Done, Job, Share, read_shares
-from spark_consumers.jobs import Batch, Secrets, Untaken, run_job
+from spark_consumers.jobs import OpenBatch, Secrets, Untaken, run_job
 from spark_consumers.jvm import GONE_ERRORS, cores, reason
 from spark_consumers.kafka.parts import PART_BYTES, PartsInOrder, in_turn
 from spark_consumers.kafka.ranges import count, divided
@@ -56,10 +56,10 @@ def _ignore(_: str) -> None:
 class Batching(Protocol):
     """The micro-batches of a query, to which jobs belong (`micro_batches.MicroBatches`)."""
 
-    def open(self, seconds: float = 0, /) -> Batch | None:
+    def open(self, seconds: float = 0, /) -> OpenBatch | None:
         """Return the batch that is open; wait so long for one that is coming."""
 
-    def job(self, seconds: float = 0, /) -> AbstractContextManager[Batch | None]:
+    def job(self, seconds: float = 0, /) -> AbstractContextManager[OpenBatch | None]:
         """Keep the batch from ending while a job of the block runs; None: there is none."""
 
 
@@ -112,7 +112,7 @@ class Tasks:
 
     def _read(
         self,
-        batch: Batch,
+        batch: OpenBatch,
         shares: Sequence[Share],
         ids: Mapping[str, Sequence[int]],
         description: str,

@@ -25,7 +25,7 @@ from schemas.topics import Topics
 from spark_consumers import folders, jvm
 from spark_consumers.errors import ApplyError, QueryEnded, SparkFailed
 from spark_consumers.job import AppliedStep, Observer
-from spark_consumers.jobs import Batch
+from spark_consumers.jobs import OpenBatch
 from spark_consumers.jvm import GONE_ERRORS, reason
 from spark_consumers.micro_batches import MOST_CUTS, MicroBatches
 from spark_consumers.model import Ledger
@@ -41,7 +41,7 @@ GOODBYE: Final = 5.0  # seconds for the query to stop, before its JVM does
 
 def start_query(
     spark: SparkSession,
-    batches: MicroBatches[Batch],
+    batches: MicroBatches[OpenBatch],
     *,
     source: str,
     client: Mapping[str, str],
@@ -76,7 +76,7 @@ def start_query(
     def apply(_: DataFrame, _batch_id: int) -> None:
         """The loop applies, and its jobs are this batch's: nothing is read by the frame."""
         micro = jvm.MicroBatch(spark)
-        micro.count(batches.hold(Batch(spark, micro.properties), micro.end()))
+        micro.count(batches.hold(OpenBatch(spark, micro.properties), micro.end()))
 
     return (
         frame.writeStream.foreachBatch(apply)
@@ -114,7 +114,7 @@ class SparkStream:
         self._source, self._wait, self._every = source, wait, every
         self._goodbye = goodbye
         self._client = {name: str(value) for name, value in client.items()}
-        self.batches: MicroBatches[Batch] = MicroBatches(every)
+        self.batches: MicroBatches[OpenBatch] = MicroBatches(every)
         self._stop: Stop | None = None
         self._is_over = threading.Event()
         self._thread: threading.Thread | None = None

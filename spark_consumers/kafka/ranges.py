@@ -70,7 +70,7 @@ _NOWHERE: Final = (0, 0)
 _OF_PYTHON: Final = {"plugin.library.paths", "default.topic.config"}
 
 
-class Records(Protocol):
+class TakesRecords(Protocol):
     """What records are put into: `Content`, or the rows of the data source."""
 
     def rows_for(self, topic: str, partition: int, offset: int, value: bytes) -> FramedRows | None:
@@ -89,7 +89,7 @@ class Fetch(Protocol):
     def __call__(
         self,
         ranges: Sequence[Range],
-        into: Records,
+        into: TakesRecords,
         *,
         is_committed: bool,
         stable: Mapping[Place, int],
@@ -123,7 +123,7 @@ class MessageFetch:
     def __call__(
         self,
         ranges: Sequence[Range],
-        into: Records,
+        into: TakesRecords,
         *,
         is_committed: bool,
         stable: Mapping[Place, int],
@@ -242,7 +242,7 @@ class NativeFetch:
     def __call__(
         self,
         ranges: Sequence[Range],
-        into: Records,
+        into: TakesRecords,
         *,
         is_committed: bool,
         stable: Mapping[Place, int],
@@ -285,7 +285,7 @@ class NativeFetch:
             self._ahead.pop(place, None)
 
     def _read(
-        self, consumer: RangeConsumer, spans: Mapping[Place, Sequence[Range]], into: Records
+        self, consumer: RangeConsumer, spans: Mapping[Place, Sequence[Range]], into: TakesRecords
     ) -> None:
         consumer.know(sorted({topic for topic, _ in spans}), _LEADERS)
         numbers = [
@@ -306,7 +306,7 @@ class NativeFetch:
         place: Place,
         number: int,
         frames: dict[bytes, FramedRows],
-        into: Records,
+        into: TakesRecords,
     ) -> int:
         """Read what is wanted of one partition; return how many of its records there were."""
         count, until = 0, self._now() + SILENCE

@@ -23,7 +23,7 @@ from spark_consumers.complete import Promised
 from spark_consumers.errors import ApplyError, Incomplete, NotText, QueryEnded
 from spark_consumers.executors import Share, secrets
 from spark_consumers.job import Applier, Observer, PassOptions
-from spark_consumers.jobs import Batch, Secrets, Untaken, run_job
+from spark_consumers.jobs import OpenBatch, Secrets, Untaken, run_job
 from spark_consumers.kafka import parts, read
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.lanes import Lanes, Tasks
@@ -52,7 +52,7 @@ class Batching:
     """`lanes.Batching` without a query: a batch is always open, or none ever."""
 
     def __init__(self, spark) -> None:
-        self._batch = None if spark is None else Batch(spark)
+        self._batch = None if spark is None else OpenBatch(spark)
 
     def open(self, _seconds: float = 0):
         return self._batch
@@ -436,7 +436,7 @@ def _forever(_: int) -> None:
 
 def test_a_job_that_runs_is_cancelled_by_a_stop(spark) -> None:
     with pytest.raises(Py4JError, match="CANCELLED"):
-        run_job(Batch(spark), [1, 2], _forever, description="forever", stop=lambda: True)
+        run_job(OpenBatch(spark), [1, 2], _forever, description="forever", stop=lambda: True)
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 
 
@@ -447,7 +447,7 @@ def all_cores_taken(spark) -> Iterator[None]:
 
     def hold() -> None:
         with suppress(Py4JError):
-            run_job(Batch(spark), range(8), _forever, description="holds", stop=is_over.is_set)
+            run_job(OpenBatch(spark), range(8), _forever, description="holds", stop=is_over.is_set)
 
     holder = threading.Thread(target=hold)
     holder.start()
@@ -463,7 +463,7 @@ def all_cores_taken(spark) -> Iterator[None]:
 
 def test_a_job_that_gets_no_core_ends(spark) -> None:
     with all_cores_taken(spark), pytest.raises(Untaken, match="no executor took the job"):
-        run_job(Batch(spark), range(8), _forever, description="second", stop=lambda: False)
+        run_job(OpenBatch(spark), range(8), _forever, description="second", stop=lambda: False)
 
 
 @pytest.mark.parametrize("in_parts_too", [False, True])
