@@ -41,7 +41,7 @@ _DRIVER_ROWS: Final = 20_000  # of a segment, which the driver has read before a
 _PART_ROWS: Final = 50_000  # of a large commit, for one task
 _MOST_TASKS: Final = 8  # of a job: more rows would wait at the driver for the target
 _EACH: Final = 2  # shares of a task: broker and library send more than each of them has
-BATCH_SECONDS: Final = 3.0  # for which a large commit waits for the next micro-batch
+BATCH_SECONDS: Final = 5.0  # for which a large commit waits for the next micro-batch
 _PAUSE: Final = 60.0  # seconds without jobs, after one that failed
 
 

@@ -34,6 +34,7 @@ class MicroBatches(Generic[T]):
         self._awaited = 0  # the pass that a batch waits for; 0: none does
         self._offset = 0  # of cuts, up to which the target has come
         self._wake_at = _NEVER  # an offset
+        self._is_placed = False  # the offset is known
         self._rows = 0  # that were applied since a batch ended
         self._open: T | None = None
         self._jobs = 0
@@ -55,7 +56,8 @@ class MicroBatches(Generic[T]):
         """The target has come to an offset of cuts by so many rows more."""
         with self._changed:
             self._offset, self._rows = offset, self._rows + rows
-            if offset >= self._wake_at:
+            if offset >= self._wake_at or not self._is_placed:
+                self._is_placed = True
                 self._changed.notify_all()
 
     def open(self, seconds: float = 0) -> T | None:
@@ -83,18 +85,18 @@ class MicroBatches(Generic[T]):
                     self._changed.notify_all()
 
     # ---------------------------------------------------------------- the query
-    def wait_for_pass(self) -> int:
-        """Wait for a pass that begins from now on; return the offset that the target has come to.
+    def wait_for_place(self) -> int:
+        """Wait until the loop has applied something, or has found that there is nothing.
 
-        0: nothing is known of it.
+        Returns the offset that the target has come to.
         """
         with self._changed:
-            self._await()
+            self._changed.wait_for(lambda: self._is_placed or self._is_closed)
             return self._offset
 
     @contextmanager
     def coming(self) -> Iterator[None]:
-        """A query runs in the block: batches come."""
+        """A query begins or runs in the block: batches come."""
         with self._changed:
             self._is_coming = True
         try:

@@ -159,10 +159,10 @@ class SparkStream:
 
     # ---------------------------------------------------------------- the query's thread
     def _keep(self) -> None:
-        """Keep a query running until `close`, from the first pass on: then there is a topic."""
+        """Keep a query running until `close`, from the first step on: then there is a topic."""
         try:
             session = self._spark.session()
-            first = self.batches.wait_for_pass()
+            first = self.batches.wait_for_place()
             while not self._is_over.is_set():
                 try:
                     self._query(session, first)
@@ -175,20 +175,20 @@ class SparkStream:
     def _query(self, session: SparkSession, first: int) -> None:
         """Run one query until `close`; raise QueryEnded, or SparkFailed if Spark is gone."""
         try:
-            query = start_query(
-                session,
-                self.batches,
-                source=self._source,
-                client=self._client,
-                checkpoint=self._checkpoint.folder(),
-                first=first,
-            )
-            try:
-                with self.batches.coming():
+            with self.batches.coming():
+                query = start_query(
+                    session,
+                    self.batches,
+                    source=self._source,
+                    client=self._client,
+                    checkpoint=self._checkpoint.folder(),
+                    first=first,
+                )
+                try:
                     self._watch(session, query)
-            finally:
-                with suppress(*GONE_ERRORS):
-                    query.stop()
+                finally:
+                    with suppress(*GONE_ERRORS):
+                        query.stop()
         except GONE_ERRORS as error:
             if not self._is_over.is_set():
                 raise self._broken(session, error) from error

@@ -150,16 +150,17 @@ def test_nothing_waits_when_the_loop_has_ended() -> None:
         assert batches.open(PATIENCE) is None
 
     assert Query(batches, 10).end() == 0
-    assert batches.wait_for_pass() == 0
+    assert batches.wait_for_place() == 0
 
 
-def test_where_the_loop_has_come_is_known_after_a_pass() -> None:
+def test_where_the_loop_has_come_is_known_with_its_first_step() -> None:
+    """Within a pass: a catch-up is one pass, and Spark's tasks are for it, too."""
     batches = MicroBatches[str](0)
     found: list[int] = []
-    thread = threading.Thread(target=lambda: found.append(batches.wait_for_pass()))
-    thread.start()
-    while thread.is_alive():
-        with batches.one_pass():
-            batches.applied(17, 0)
+    thread = threading.Thread(target=lambda: found.append(batches.wait_for_place()))
+    with batches.one_pass():
+        thread.start()
+        batches.applied(17, 1)
+        thread.join(PATIENCE)
 
     assert found == [17]
