@@ -41,7 +41,8 @@ _DRIVER_ROWS: Final = 20_000  # of a segment, which the driver has read before a
 _PART_ROWS: Final = 50_000  # of a large commit, for one task
 _MOST_TASKS: Final = 8  # of a job: more rows would wait at the driver for the target
 _EACH: Final = 2  # shares of a task: broker and library send more than each of them has
-BATCH_SECONDS: Final = 5.0  # for which a large commit waits for the next micro-batch
+_LARGE_ROWS: Final = 100_000  # of a segment, which is worth the wait for the next micro-batch
+BATCH_SECONDS: Final = 5.0  # for which it waits; about one second is usual
 _PAUSE: Final = 60.0  # seconds without jobs, after one that failed
 
 
@@ -171,7 +172,7 @@ class Lanes:
             return 0
         if any(r.topic == names.ddl for r in segment.ranges):
             return 0
-        return tasks.at_once()
+        return tasks.at_once(BATCH_SECONDS if segment.rows >= _LARGE_ROWS else 0)
 
     def several(self, segments: Sequence[Segment]) -> Sequence[Rows | None]:
         """Read segments by a job of Spark; None for those that the driver is to read in their turn.
