@@ -1,5 +1,6 @@
 """The Python examples of docs/spark.md, run as they stand, with this machine's addresses."""
 
+import json
 import re
 from decimal import Decimal
 from pathlib import Path as File
@@ -8,6 +9,13 @@ from gauss_cdc.reference import ROOT
 from tests.e2e.path import Path, ask
 
 _PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def _toml(value: object) -> str:
+    """Write a text, or an inline table of texts."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + "}"
+    return json.dumps(value)
 
 
 def test_the_examples_for_other_spark_programs_run(
@@ -21,6 +29,18 @@ def test_the_examples_for_other_spark_programs_run(
         ask(source, "INSERT INTO account VALUES (1, 10), (2, 20)")
         ask(source, "UPDATE account SET balance = 30 WHERE id = 2")
         path.catch_up()
+    settings = {
+        "source": {"dsn": source},
+        "kafka": {"prefix": topic_prefix, "client": path.options.client},
+        "registry": {"url": addresses.registry_url},
+        "target": {"kind": "postgres", "dsn": new_database()},
+        "spark": {"checkpoint": str(tmp_path / "checkpoint")},
+    }
+    written = "".join(
+        f"[{section}]\n" + "".join(f"{name} = {_toml(value)}\n" for name, value in own.items())
+        for section, own in settings.items()
+    )
+    (tmp_path / "bank.toml").write_text(written, "utf-8")
     examples = _PYTHON.findall((ROOT / "docs" / "spark.md").read_text("utf-8"))
     names = {"spark": spark}
     for code in examples:
@@ -28,10 +48,12 @@ def test_the_examples_for_other_spark_programs_run(
             code.replace("kafka.example.com:9092", addresses.kafka_bootstrap)
             .replace("http://registry.example.com:8081", addresses.registry_url)
             .replace('"bank"', repr(topic_prefix))
-            .replace("state/totals", str(tmp_path))
+            .replace("state/totals", str(tmp_path / "totals"))
+            .replace("bank.toml", str(tmp_path / "bank.toml"))
         )
         exec(compile(here, "docs/spark.md", "exec"), names)
 
+    assert spark.streams.active == []  # each example has ended its query
     rows = names["account"].orderBy("seq", "ordinal").collect()
     assert [(r.seq, r.op, r.after.id) for r in rows] == [(1, "c", 1), (1, "c", 2), (2, "u", 2)]
     assert rows[2].after.balance == Decimal("30.00")
