@@ -32,7 +32,7 @@ from spark_consumers.kafka.ranges import Fetch, Place, choose, count, divided, e
 from spark_consumers.model import Asked, Rows
 from spark_consumers.native import is_packed
 from spark_consumers.security import with_secrets
-from spark_consumers.sizes import WHOLE_BYTES
+from spark_consumers.sizes import PART_RECORDS, WHOLE_BYTES
 
 # What an executor may have of its own, and under which setting.
 _VARIABLES: Final = {
@@ -40,8 +40,6 @@ _VARIABLES: Final = {
     "sasl.oauthbearer.client.secret": "GAUSS_CDC_KAFKA_CLIENT_SECRET",
     "ssl.key.password": "GAUSS_CDC_KAFKA_SSL_PASSWORD",
 }
-_PART: Final = 10_000  # records after which rows are weighed
-_MOST_BYTES: Final = WHOLE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +102,9 @@ def bring(
     content = Content(decoders)
     is_done = False
     try:
-        for part in divided(sorted(share.ranges), _PART):
+        for part in divided(sorted(share.ranges), PART_RECORDS):
             fetch(part, content, is_committed=True, stable=stable)
-            if content.held() > _MOST_BYTES:
+            if content.held() > WHOLE_BYTES:
                 return Done()
         rows = content.all()
         done = _checked(rows, share)

@@ -42,7 +42,7 @@ _PART_ROWS: Final = 50_000  # of a large commit, for one task
 _MOST_TASKS: Final = 8  # of a job: more rows would wait at the driver for the target
 _EACH: Final = 2  # shares of a task: broker and library send more than each of them has
 _LARGE_ROWS: Final = 100_000  # of a segment, which is worth the wait for the next micro-batch
-BATCH_SECONDS: Final = 5.0  # for which it waits; about one second is usual
+_BATCH_SECONDS: Final = 5.0  # for which it waits; about one second is usual
 _PAUSE: Final = 60.0  # seconds without jobs, after one that failed
 
 
@@ -108,7 +108,7 @@ class Tasks:
         """Read shares, whose rows were written by these schemas; None: the driver is to read."""
         if self._now() < self._paused_until:
             return None
-        with self._batches.job(BATCH_SECONDS) as batch:
+        with self._batches.job(_BATCH_SECONDS) as batch:
             return None if batch is None else self._read(batch, shares, ids, description)
 
     def _read(
@@ -172,7 +172,7 @@ class Lanes:
             return 0
         if any(r.topic == names.ddl for r in segment.ranges):
             return 0
-        return tasks.at_once(BATCH_SECONDS if segment.rows >= _LARGE_ROWS else 0)
+        return tasks.at_once(_BATCH_SECONDS if segment.rows >= _LARGE_ROWS else 0)
 
     def several(self, segments: Sequence[Segment]) -> Sequence[Rows | None]:
         """Read segments by a job of Spark; None for those that the driver is to read in their turn.
@@ -239,7 +239,7 @@ class CommitParts:
             and count(self.segment.ranges) == self.segment.rows
             and sorted(change.ordinal for change in ddl) == [*range(len(ddl))]
             and len(partitions) == len({topic for topic, _ in partitions})
-            and self.tasks.at_once(BATCH_SECONDS) > 0
+            and self.tasks.at_once(_BATCH_SECONDS) > 0
         )
 
     def _by_tasks(
@@ -269,7 +269,7 @@ class CommitParts:
         self, tasks: Tasks, shares: Sequence[Share]
     ) -> Iterator[Sequence[tuple[Share, Done]]]:
         """Run a job for some shares at a time; what one did of each."""
-        one, step = self.segment, max(1, tasks.at_once(BATCH_SECONDS))
+        one, step = self.segment, max(1, tasks.at_once(_BATCH_SECONDS))
         for at in range(0, len(shares), step):
             mine = shares[at : at + step]
             what = (

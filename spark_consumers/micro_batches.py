@@ -32,9 +32,8 @@ class MicroBatches(Generic[T]):
         self._changed = threading.Condition()
         self._begun = self._ended = 0  # passes
         self._awaited = 0  # the pass that a batch waits for; 0: none does
-        self._offset = 0  # of cuts, up to which the target has come
+        self._offset = -1  # of cuts, up to which the target has come; -1: not known
         self._wake_at = _NEVER  # an offset
-        self._is_placed = False  # the offset is known
         self._rows = 0  # that were applied since a batch ended
         self._open: T | None = None
         self._jobs = 0
@@ -55,9 +54,9 @@ class MicroBatches(Generic[T]):
     def applied(self, offset: int, rows: int) -> None:
         """The target has come to an offset of cuts by so many rows more."""
         with self._changed:
+            is_first = self._offset < 0
             self._offset, self._rows = offset, self._rows + rows
-            if offset >= self._wake_at or not self._is_placed:
-                self._is_placed = True
+            if is_first or offset >= self._wake_at:
                 self._changed.notify_all()
 
     def open(self, seconds: float = 0) -> T | None:
@@ -91,8 +90,8 @@ class MicroBatches(Generic[T]):
         Returns the offset that the target has come to.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._is_placed or self._is_closed)
-            return self._offset
+            self._changed.wait_for(lambda: self._offset >= 0 or self._is_closed)
+            return max(0, self._offset)
 
     @contextmanager
     def coming(self) -> Iterator[None]:

@@ -26,6 +26,7 @@ from spark_consumers.native import is_packed
 
 HELD_BYTES: Final = 32 << 20  # of what is applied next; as much is read ahead
 WHOLE_BYTES: Final = 2 * HELD_BYTES  # of a segment in one piece: what is larger comes in parts
+PART_RECORDS: Final = 10_000  # after which it is looked how much is held
 _BEHIND: Final = 4  # times `few`; up to there Spark would not be asked for rows
 _FEW_TABLES: Final = 100  # whose statements cost a step little beside its rows
 _SAMPLE: Final = 100  # changes that are weighed of those that are objects

@@ -46,10 +46,9 @@ from spark_consumers.kafka.ranges import (
 )
 from spark_consumers.kafka.registry import SchemaOf, registry_at
 from spark_consumers.model import Ledger, Rows, Segment
-from spark_consumers.sizes import WHOLE_BYTES
+from spark_consumers.sizes import PART_RECORDS, WHOLE_BYTES
 
 _STUCK: Final = 10.0  # seconds until another client's open transaction is skipped
-_PART: Final = 10_000  # records after which rows are weighed
 _TOPICS_KNOWN: Final = 60.0  # seconds for which topic ids are cached
 
 
@@ -329,7 +328,7 @@ class RangeReader:
             return Rows({})
         is_committed = self.prepare(segment)
         content, records = Content(self._decoders), 0
-        for ranges in divided(segment.ranges, _PART):
+        for ranges in divided(segment.ranges, PART_RECORDS):
             self._fetched(ranges, content, is_committed=is_committed)
             records += count(ranges)
             if (held := content.held()) > WHOLE_BYTES:

@@ -27,6 +27,7 @@ from spark_consumers.kafka.history import CommitWalk, Found, History, Standing, 
 from spark_consumers.kafka.ranges import divided, ends
 from spark_consumers.kafka.read import CLIENTS, Clients
 from spark_consumers.kafka.registry import SchemaCache
+from spark_consumers.sizes import PART_RECORDS
 from spark_consumers.source.batches import Batches
 from spark_consumers.source.options import SourceOptions
 from spark_consumers.source.rows import OURS, check_shape, made_of
@@ -44,7 +45,6 @@ _AvailableNow: Any = getattr(limits, "SupportsTriggerAvailableNow", object)
 Offset: TypeAlias = dict[str, Any]
 
 _ROWS_A_TASK: Final = 100_000
-_PART: Final = 10_000  # records after which a batch may be full
 _OURS: Final = {name for name, _ in OURS}
 
 
@@ -107,7 +107,7 @@ class _SharedReader:
         )
         is_done = False
         try:
-            for part in divided(share.ranges, _PART):
+            for part in divided(share.ranges, PART_RECORDS):
                 fetch(part, batches, is_committed=share.is_committed, stable=stable)
                 if batches.are_full:
                     yield from batches.taken()

@@ -290,7 +290,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch, *, most: int = 1_000) -> None:
     """Let large commits be those that take more than 2 KB, and parts be some rows."""
     monkeypatch.setattr(lanes, "_DRIVER_ROWS", 10**9)
     monkeypatch.setattr(lanes, "_PART_ROWS", 60)
-    monkeypatch.setattr(read, "_PART", 20)
+    monkeypatch.setattr(read, "PART_RECORDS", 20)
     monkeypatch.setattr(read, "WHOLE_BYTES", 2 * most)
     monkeypatch.setattr(parts, "_FIRST", 10)
     monkeypatch.setattr(parts, "PART_BYTES", 4_000)

@@ -135,7 +135,7 @@ def ordinals_of(done: Done) -> list[int]:
 def test_a_task_brings_the_records_of_its_ranges_in_commit_order(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, *, native: bool
 ) -> None:
-    monkeypatch.setattr(executors, "_PART", 2)  # several parts
+    monkeypatch.setattr(executors, "PART_RECORDS", 2)  # several parts
     broker.put(0, 1, 2, 5, 6, 3, 99)
     broker.put(1, 99, 0, 4)
 
@@ -182,8 +182,8 @@ def test_a_part_that_holds_something_else_is_refused(broker: Broker, odd: bytes 
 def test_what_is_too_large_to_be_held_is_left_to_the_driver(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executors, "_PART", 2)
-    monkeypatch.setattr(executors, "_MOST_BYTES", 300)
+    monkeypatch.setattr(executors, "PART_RECORDS", 2)
+    monkeypatch.setattr(executors, "WHOLE_BYTES", 300)
     broker.put(0, *range(50))
 
     assert read_share(job(broker.client), share((0, 0, 50), rows=50)) == Done()
@@ -213,8 +213,8 @@ def test_rows_become_the_last_states_that_the_sink_asked_for_before(broker: Brok
 def test_a_task_reads_its_shares_one_by_one_and_goes_on_behind_one_that_it_cannot_read(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, *, native: bool
 ) -> None:
-    monkeypatch.setattr(executors, "_PART", 2)
-    monkeypatch.setattr(executors, "_MOST_BYTES", 5_000)
+    monkeypatch.setattr(executors, "PART_RECORDS", 2)
+    monkeypatch.setattr(executors, "WHOLE_BYTES", 5_000)
     broker.put(0, 0, 1, 0, 0, *range(200), 0, 1, 2)
     spans = [(0, 2, 2), (2, 4, 2), (4, 204, 200), (204, 207, 3)]
 

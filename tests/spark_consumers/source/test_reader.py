@@ -363,7 +363,7 @@ def log() -> Iterator[Log]:
 def test_tasks_read_their_shares_in_order_by_one_reader_of_their_worker(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "_PART", 3)
+    monkeypatch.setattr(reader, "PART_RECORDS", 3)
     log.put([*range(1, 9), None, *range(9, 20)])
 
     notes = CommitShare((), {}, (TableNote(Version(1, 5), "gap"),))
@@ -379,7 +379,7 @@ def test_tasks_read_their_shares_in_order_by_one_reader_of_their_worker(
 def test_a_reader_does_not_stay_behind_a_task_that_did_not_end(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "_PART", 2)
+    monkeypatch.setattr(reader, "PART_RECORDS", 2)
     monkeypatch.setattr(batches, "_ROWS", 2)
     log.put([*range(1, 9)])
     found = log.read(0, 8)
