@@ -127,7 +127,7 @@ def packed(changes: Sequence[Change]) -> Sequence[Change]:
     if len(runs) != 1:
         return changes
     ((columns, _),) = runs
-    cell = CellPlan("", nullable=True, scale=0, read=_read_long, dump=str)
+    cell = CellPlan("", nullable=True, scale=0, read=_read_long, dump=str, kind="long")
     rows = packed_rows(PackPlan(b"", columns, (cell,) * len(columns)))
     for change in changes:
         if rows is not None:
