@@ -41,5 +41,6 @@ class StatementChanges:
     sql: str | None = None
     jddl: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    # Storage files that it replaced: oid of the relation, file before, file after.
+    # Storage files that it replaced: oid of the relation, file before, file after (0: a file whose
+    # rows may be hidden).
     files: tuple[tuple[int, int, int], ...] = ()

@@ -588,6 +588,23 @@ def test_a_table_that_leaves_the_log_is_a_gap_and_is_found_again(source, slot) -
     assert [[hole.kind for hole in c.holes] for c in of_item] == [["seen"], ["seen"]]
 
 
+def test_a_file_of_a_table_that_was_not_logged_is_told_as_one_that_hides_rows(source, slot) -> None:
+    """Alone, and where a conversion is part of the same statement."""
+    with source.cursor() as cursor:
+        cursor.execute("INSERT INTO item VALUES (1, 'x')")
+        cursor.execute("ALTER PUBLICATION ours DROP TABLE item")
+    ddl_triggers.install(source, "ours", ["*.*"], [])
+    with source.cursor() as cursor:
+        for statement in ("SET UNLOGGED", "SET LOGGED, ALTER id TYPE bigint", "ALTER id TYPE int"):
+            cursor.execute(f"ALTER TABLE item {statement}")
+        cursor.execute("SELECT relfilenode::bigint FROM pg_class WHERE relname = 'item'")
+        ((now,),) = cursor.fetchall()
+
+    told = [file for message in messages(source, slot) for file in message.files]
+
+    assert [after for _, _, after in told] == [0, 0, now]
+
+
 def test_what_was_generated_was_never_sent(source, slot) -> None:
     with source.cursor() as cursor:
         cursor.execute(

@@ -111,6 +111,10 @@ def test_what_happened_since_the_look_before_is_a_gap_each_time(
         (Rewritten(100, 7, 500), Told(stated=FILES, files={100: [(0, 7)]}), True),
         (Rewritten(100, 7, 500), Told(stated=FILES, files={100: [(6, 7), (7, 8)]}), False),
         (Rewritten(100, 7, 500), Told(stated=FILES, files={101: [(6, 7)]}), False),
+        # One of them was SET LOGGED, which hides what came before it; a TRUNCATE behind it shows.
+        (Rewritten(100, 7, 500), Told(stated=FILES, files={100: [(6, 0)]}), False),
+        (Rewritten(100, 7, 500), Told(stated=FILES, files={100: [(5, 0), (6, 7)]}), False),
+        (Rewritten(100, 7, 500), Told(stated=FILES, files={100: [(6, 0), (0, 7)]}), True),
         (Rewritten(100, 7, 500), Told(stated=FILES), False),
         (Rewritten(100, 7, 500), Told(stated={Cause.FILES: {B}}, files={100: [(6, 7)]}), False),
     ],

@@ -10,7 +10,7 @@ described.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from operator import itemgetter
@@ -25,7 +25,8 @@ CHANNEL: Final = "ddl_log"  # the table, in our own schema
 COLUMNS: Final = ("id", "body")
 _VERSION: Final = 1
 
-# Why a table was rewritten: a bit of pg_event_trigger_table_rewrite_reason().
+# Why a table was rewritten: bits of pg_event_trigger_table_rewrite_reason().
+BY_LOGGING: Final = 1  # SET UNLOGGED or SET LOGGED: changes before or after it are not in the log
 BY_TYPE: Final = 4  # a column's values were converted
 
 
@@ -98,7 +99,7 @@ class TriggerMessage:
     casts: frozenset[tuple[int, int]] = frozenset()  # created by users, and used implicitly
     spaces: tuple[tuple[int, str], ...] = ()  # schemas that the statement made or renamed
     unknown: tuple[int, ...] | None = None  # tables of a gap; None: all of them
-    # Storage files that it replaced: oid, file before (0: not told), file after.
+    # Storage files that it replaced: oid, file before (0: not told), file after (0: it hides rows).
     files: tuple[tuple[int, int, int], ...] = ()
 
 
@@ -131,7 +132,7 @@ def read(content: bytes) -> TriggerMessage:
             casts=frozenset((source, target) for source, target in raw.get("casts", ())),
             spaces=tuple((oid, name) for oid, name in raw.get("spaces", ())),
             unknown=tuple(raw["oids"]) if raw.get("oids") else None,
-            files=tuple((oid, was, now) for oid, was, now in raw.get("files", ())),
+            files=tuple(_files(raw.get("files", ()), raw.get("rewritten", ()))),
         )
         return message if is_text(json.dumps(raw, ensure_ascii=False)) else _legible(message)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -202,6 +203,17 @@ def shape(raw: Mapping[str, Any]) -> RecordedTable:
 def _reasons(reasons: Any) -> int:
     """Join `oid:reason` of all tables: a partitioned one's own leaves are rewritten, not it."""
     out = 0
-    for reason in reasons:
-        out |= int(reason.partition(":")[2])
+    for _, _, reason in map(_parted, reasons):
+        out |= int(reason)
     return out
+
+
+def _parted(reason: str) -> tuple[str, str, str]:
+    return reason.partition(":")
+
+
+def _files(files: Any, reasons: Any) -> Iterator[tuple[int, int, int]]:
+    """Yield the files of a statement; no statement tells what was done to an unlogged table."""
+    hiding = {oid for oid, _, reason in map(_parted, reasons) if int(reason) & BY_LOGGING}
+    for oid, was, now in files:
+        yield oid, was, 0 if str(oid) in hiding else now
