@@ -86,8 +86,9 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
     is always the last one and may have any type, so a new name that precedes a
     known column, has the type of a dropped one, or stands where the last column
     went, may be a rename: it is followed as a drop and an add, which loses
-    values, and is a gap.  A key that may have been renamed stops: rows would be
-    found by a column that has no values yet.  Targets do not judge it again.
+    values, and is a gap.  So is a column whose name another one has now.  A key
+    that may have been renamed stops: rows would be found by a column that has no
+    values yet.  Targets do not judge it again.
     """
     old = {c.name: c for c in before.columns}
     new = {c.name: c for c in after.columns}
@@ -104,7 +105,7 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
     stayed = [name for name in new if name in old]
     last_known = max((at for at, name in enumerate(new) if name in old), default=-1)
     types = {(c.type_oid, c.type_mod) for c in gone}
-    may_be_renamed = bool(gone) and any(
+    may_be_renamed = any(
         (c.type_oid, c.type_mod) in types or list(new).index(c.name) < last_known for c in come
     )
     if may_be_renamed and not {c.name for c in (*gone, *come)}.isdisjoint(before.key + after.key):
@@ -122,7 +123,10 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
     at_the_end = last_went and not all(all_numbered and c.number for c in come)
     lossy = None
     again = made_again(before, after)
-    if may_be_renamed or (come and at_the_end):
+    taken = _renumbered(before, after) - again
+    if taken or (gone and come and any(_is_other(old[name], new[name]) for name in stayed)):
+        lossy = f"columns may have taken names of each other: {', '.join(sorted(taken or new))}"
+    elif may_be_renamed or (come and at_the_end):
         lossy = "a column was renamed, or dropped and another added: " + ", ".join(
             f"{', '.join(c.name for c in each)} {how}"
             for each, how in ((gone, "went"), (come, "came"))
@@ -142,15 +146,21 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
 
 def made_again(before: TableSchema, after: TableSchema) -> set[str]:
     """Return columns that have their name and type still, but another number."""
-    old = {c.name: c for c in before.columns if c.number}
-    return {
-        c.name
-        for c in after.columns
-        if c.number
-        and c.name in old
-        and old[c.name].number != c.number
-        and old[c.name].number not in {other.number for other in after.columns}
-    }
+    old = {c.name: c.number for c in before.columns}
+    there = {c.number for c in after.columns}
+    return {name for name in _renumbered(before, after) if old[name] not in there}
+
+
+def _renumbered(before: TableSchema, after: TableSchema) -> set[str]:
+    """Return names that another column has now, as far as numbers are known."""
+    old = {c.name: c.number for c in before.columns if c.number}
+    return {c.name for c in after.columns if c.number and old.get(c.name, c.number) != c.number}
+
+
+def _is_other(old: Column, new: Column) -> bool:
+    """Say whether a name may be another column's now: no number says no, and its type changed."""
+    is_same = bool(old.number) and old.number == new.number
+    return not is_same and (old.type_oid, old.type_mod) != (new.type_oid, new.type_mod)
 
 
 # type -> types whose values read the same after an ALTER TYPE without USING.  The stream

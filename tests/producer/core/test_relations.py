@@ -522,6 +522,23 @@ def test_a_column_of_the_same_number_was_renamed_and_a_new_number_was_added() ->
         assert unsure.lossy.startswith("a column was renamed, or dropped and another added")
 
 
+def test_a_column_whose_name_another_one_has_now_is_a_gap() -> None:
+    """`RENAME d TO e, ADD d` and the like: no name went, and values are under another one."""
+    wide = replace(N2, type_oid=20, type_name="bigint")
+    for before, after in (
+        ((N1, N3), (N1, replace(N3, name="memo"), replace(N3, number=4))),
+        ((N1, wide, N3), (N1, replace(wide, name="note"), replace(N3, name="memo"))),
+        ((N1, N2, N3), (N1, replace(N2, name="note"), replace(N3, name="owner"))),
+    ):
+        for numbered in (True, False):
+            shapes = [
+                table(*(c if numbered else replace(c, number=0) for c in columns))
+                for columns in (before, after)
+            ]
+            change = difference(*shapes)
+            assert [gap.kind for gap in change.holes] == ["suspected"], (before, after, numbered)
+
+
 # ---------------------------------------------------------------- column lists
 N1, N2, N3 = (replace(c, number=n) for n, c in enumerate((KEY, OWNER, NOTE), 1))
 
