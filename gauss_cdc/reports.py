@@ -18,14 +18,17 @@ from producer.core.loop import Progress as Streamed
 from schemas.control import LoadPhase, TableLoad
 from schemas.positions import Lsn
 from schemas.tables import TableId
+from schemas.topics import unescape
 from spark_consumers.errors import ApplyError, KafkaDown, RegistryDown, TargetDown
 from spark_consumers.job import AppliedStep as Applied
 from spark_consumers.job import Observer
-from spark_consumers.model import Ledger
+from spark_consumers.model import Ledger, Ways
 
 RETRYING: Final = "; retrying in "
 _STAYS: Final = 60.0  # seconds after which a persistent error is logged again
 _VARIES: Final = re.compile(r"\d+")  # seconds that were waited, ports of a client
+_WAITS: Final = "at the head, waits"
+_NAMED: Final = 3  # tables, in a line
 _BUSY_SECONDS: Final = 5.0  # a pass over new cuts that takes longer is catching up
 
 _run_log = logging.getLogger("gauss_cdc.run")
@@ -170,9 +173,10 @@ class ApplyReport(Observer):
         """`keep_step` also receives the current step."""
         self._keep_step = keep_step
         self._now: Applied | None = None
-        self._before = (0, 0, 0)
+        self._before, self._ways = (0, 0), Ways()
         self._loads: dict[TableId, _Load] = {}
         self._began = self._caught_up = time.monotonic()
+        self._has_caught_up = False  # once
         self._doing = ""
         self._passing = Passing(_apply_log)
 
@@ -203,7 +207,7 @@ class ApplyReport(Observer):
     def on_pass(self, *, ended: bool) -> None:
         """Record that a pass over new cuts begins, or has brought the target to their end."""
         if ended:
-            self._caught_up = time.monotonic()
+            self._caught_up, self._has_caught_up = time.monotonic(), True
         else:
             self._began = time.monotonic()
 
@@ -232,12 +236,15 @@ class ApplyReport(Observer):
     def write(self, seconds: float) -> None:
         """Log the progress of the last `seconds` seconds."""
         if self._now is None:
-            log(_apply_log, logging.INFO, "nothing applied yet", step=self._doing)
+            if self._is_at_head:
+                log(_apply_log, logging.INFO, _WAITS)
+            else:
+                log(_apply_log, logging.INFO, "nothing applied yet", step=self._doing)
             return
         now, ledger = self._now, self._now.ledger
         rows, commits = now.rows - self._before[0], now.commits - self._before[1]
-        driver_rows = now.driver_rows - self._before[2]
-        self._before = now.rows, now.commits, now.driver_rows
+        ways = now.ways.since(self._ways)
+        self._before, self._ways = (now.rows, now.commits), now.ways
         for table, load in list(self._loads.items()):
             log(
                 *(_apply_log, logging.INFO, "loading"),
@@ -248,20 +255,38 @@ class ApplyReport(Observer):
         log(
             _apply_log,
             logging.INFO,
-            "applied",
+            "applied" if commits or rows or not self._is_at_head else _WAITS,
             rows=rows,
             commits=commits,
             rows_per_s=round(rows / seconds, 1),
-            driver_rows=driver_rows,
+            driver_rows=ways.by_driver.total(),
+            **_by_table(ways, ledger.source),
             lag_s=apply_lag(ledger, time.time(), is_behind=self._is_behind()),
             position=f"{ledger.epoch}/{ledger.seq}",
             state=ledger.state,
             inexact_tables=len(ledger.inexact),
         )
 
+    @property
+    def _is_at_head(self) -> bool:
+        """Say whether the last pass has come to the end of the cuts, and none is under way."""
+        return self._has_caught_up and self._caught_up >= self._began
+
     def _is_behind(self) -> bool:
         is_busy = self._caught_up < self._began
         return is_busy and time.monotonic() - self._began > _BUSY_SECONDS
+
+
+def _by_table(ways: Ways, source: str) -> dict[str, str]:
+    """Name the tables of the most records that went one way, and the other."""
+    out = {}
+    for way, records in (("by_driver", ways.by_driver), ("by_tasks", ways.by_tasks)):
+        most = [(topic.removeprefix(f"{source}."), n) for topic, n in records.most_common()]
+        if left := most[_NAMED:]:
+            most[_NAMED:] = [(f"{len(left)} more", sum(n for _, n in left))]
+        if most:
+            out[way] = ", ".join(f"{unescape(name)} {n:,}" for name, n in most)
+    return out
 
 
 def apply_lag(ledger: Ledger, wall: float, *, is_behind: bool) -> float:

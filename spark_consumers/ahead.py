@@ -34,6 +34,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 _LATER: Final = object()  # in place of what is done in its turn
+_Batch: TypeAlias = tuple[Sequence[Segment], bool]  # and whether it is for tasks
+_NOTHING: Final[_Batch] = ((), False)
 
 
 def by_itself(_: Segment) -> int:
@@ -183,12 +185,11 @@ class Ahead:
 
     def _take(self) -> Sequence[Ready]:
         """Read the next batch, or leave it for its turn where it is too large to be held yet."""
-        steps = next(self._batches, ())
+        steps, by_tasks = next(self._batches, _NOTHING)
         if self._is_over or not steps:
             return ()
         coming = sum(step.rows for step in steps)
         tables = max((len(step.schema_ids) for step in steps), default=0)
-        by_tasks = self._together(steps[0]) > 0
         if self._held and not (
             self._sizes.fit(self._held + coming)
             if by_tasks
@@ -220,10 +221,11 @@ class Ahead:
         return step.segment.rows if isinstance(step.rows, Rows) else self._sizes.everything
 
 
-def _batches(
-    plan: Iterable[Segment], together: int, by_tasks: Together
-) -> Iterator[Sequence[Segment]]:
-    """Put commits that are small together, and large segments; everything else is alone."""
+def _batches(plan: Iterable[Segment], together: int, by_tasks: Together) -> Iterator[_Batch]:
+    """Put commits that are small together, and large segments; everything else is alone.
+
+    Each segment is asked for once: that may wait for a micro-batch.
+    """
     batch: list[Segment] = []
     rows = most = 0
     try:
@@ -234,21 +236,21 @@ def _batches(
                 (is_small and not most and rows + segment.rows <= together)
                 or (tasks and len(batch) < min(most, tasks))
             ):
-                yield batch
+                yield batch, most > 0
                 batch, rows, most = [], 0, 0
             batch.append(segment)
             rows += segment.rows
             if tasks:
                 most = tasks if most == 0 else min(most, tasks)
             if not is_small and len(batch) >= most:
-                yield batch
+                yield batch, most > 0
                 batch, rows, most = [], 0, 0
     except ApplyError:  # comes behind what was planned before
         if batch:
-            yield batch
+            yield batch, most > 0
         raise
     if batch:
-        yield batch
+        yield batch, most > 0
 
 
 def _apart(steps: Sequence[Segment], rows: Rows) -> Iterator[Ready]:

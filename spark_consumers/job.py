@@ -17,7 +17,7 @@ from schemas.errors import Verdict
 from spark_consumers.ahead import ALONE, Ahead, Begin, InTurn, ReadRows, Several
 from spark_consumers.errors import ApplyError, Fenced, Incomplete, RowMissing
 from spark_consumers.ledger import LACKS_ROW, remarked, starts_anew, state_of, stated
-from spark_consumers.model import Ledger, Segment, task_rows
+from spark_consumers.model import Ledger, Segment, Ways
 from spark_consumers.segments import segments
 from spark_consumers.sinks.base import Sink
 from spark_consumers.sizes import Sizes
@@ -46,7 +46,7 @@ class AppliedStep:
     steps: int
     commits: int
     rows: int
-    driver_rows: int  # of `rows`, those that the driver read; Spark's tasks read the others
+    ways: Ways
 
 
 class Observer:
@@ -120,7 +120,8 @@ class Applier:
         self._stated: State | None = None  # the newest that was read
         self._lacking: set[str] = set()  # tables of which the target lacks a row ...
         self._lacking_at = (0, 0, 0)  # ... behind this place
-        self.steps = self.commits = self.rows = self.driver_rows = 0
+        self.steps = self.commits = self.rows = 0
+        self.ways = Ways()
 
     @property
     def ledger(self) -> Ledger | None:
@@ -274,10 +275,10 @@ class Applier:
         self.steps += 1
         self.commits += len(segment.commit_rows)
         self.rows += segment.rows
-        self.driver_rows += segment.rows - task_rows(segment, rows)
+        self.ways = self.ways.plus(segment, rows)
         if self._ledger is not None:
             step = AppliedStep(
-                segment, self._ledger, self.steps, self.commits, self.rows, self.driver_rows
+                segment, self._ledger, self.steps, self.commits, self.rows, self.ways
             )
             self._on_applied(step)
             self._observer.on_progress(step)

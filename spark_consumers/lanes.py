@@ -15,6 +15,7 @@ a line says so.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -43,6 +44,7 @@ _MOST_TASKS: Final = 8  # of a job: more rows would wait at the driver for the t
 _EACH: Final = 2  # shares of a task: broker and library send more than each of them has
 _LARGE_ROWS: Final = 100_000  # of a segment, which is worth the wait for the next micro-batch
 _BATCH_SECONDS: Final = 5.0  # for which it waits; about one second is usual
+_NAMED: Final = 3  # tables, in a job's description
 _PAUSE: Final = 60.0  # seconds without jobs, after one that failed
 
 
@@ -196,11 +198,19 @@ def _description(source: str, segments: Sequence[Segment]) -> str:
     """What a job does, for Spark's UI."""
     first, last = segments[0], segments[-1]
     rows = sum(segment.rows for segment in segments)
+    tables = _tables(source, segments)
     if first.commit_rows:
-        return f"{source}: commits {first.first_seq}..{last.last_seq}, {rows:,} rows"
-    topics = sorted({r.topic for segment in segments for r in segment.ranges})
-    more = f" and {len(topics) - 1} more" if len(topics) > 1 else ""
-    return f"{source}: load of {topics[0]}{more}, {rows:,} rows"
+        return f"{source}: commits {first.first_seq}..{last.last_seq}, {rows:,} rows of {tables}"
+    return f"{source}: load of {tables}, {rows:,} rows"
+
+
+def _tables(source: str, segments: Sequence[Segment]) -> str:
+    """Name the tables of segments, three at most, as their topics do: Spark's pages take HTML."""
+    topics = {r.topic for segment in segments for r in segment.ranges} - {Topics(source).ddl}
+    names = sorted(topic.removeprefix(f"{source}.") for topic in topics)
+    return ", ".join(
+        [*names[:_NAMED], *([f"{left} more"] if (left := len(names) - _NAMED) > 0 else [])]
+    )
 
 
 @dataclass(slots=True)
@@ -212,10 +222,10 @@ class CommitParts:
     tasks: Tasks | None = field(repr=False)
     source: str
     row_bytes: float  # as those that were read so far
-    task_rows: int = 0
+    by_tasks: Counter[str] = field(default_factory=Counter)
 
     def read(self, *, are_tables_apart: bool) -> Iterator[Rows]:
-        self.task_rows = 0
+        self.by_tasks = Counter()
         promise = promised(self.segment)
         is_committed = self.driver.prepare(self.segment)
         ddl = self.driver.read_ddl(self.segment, is_committed=is_committed)
@@ -261,7 +271,7 @@ class CommitParts:
                     yield from self._by_driver(share, sums)
                     continue
                 sums.take(one.sums)
-                self.task_rows += one.sums[0]
+                self.by_tasks[share.ranges[0].topic] += one.sums[0]  # a share is of one table
                 yield one.rows
         sums.end()
 
@@ -273,7 +283,8 @@ class CommitParts:
         for at in range(0, len(shares), step):
             mine = shares[at : at + step]
             what = (
-                f"{self.source}: commit {one.first_seq}, {one.rows:,} rows: "
+                f"{self.source}: commit {one.first_seq}, {one.rows:,} rows of"
+                f" {_tables(self.source, [one])}: "
                 f"parts {at + 1}..{at + len(mine)} of {len(shares)}"
             )
             done = tasks.read(mine, one.schema_ids, what)

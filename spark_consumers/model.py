@@ -7,6 +7,7 @@ moves a target by one segment in one atomic step.
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -284,7 +285,7 @@ class Rows:
 class Parts(Protocol):
     """A segment that is too large to be held at once; the parts are checked to be all of it."""
 
-    task_rows: int  # of the last reading, those that Spark's tasks brought
+    by_tasks: Counter[str]  # records of the last reading that Spark's tasks brought, by topic
 
     def read(self, *, are_tables_apart: bool) -> Iterator[Rows]:
         """Read all parts, from the first on; what is not there raises Incomplete at the end.
@@ -294,15 +295,28 @@ class Parts(Protocol):
         """
 
 
-def task_rows(segment: Segment, content: Any) -> int:
-    """How many of a segment's rows Spark's tasks brought; frames are theirs."""
-    match content:
-        case Rows():
-            return segment.rows if content.are_of_tasks else 0
-        case Parts():
-            return content.task_rows
-        case _:
-            return segment.rows
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Which way records went, by topic."""
+
+    by_driver: Counter[str] = field(default_factory=Counter)
+    by_tasks: Counter[str] = field(default_factory=Counter)  # of Spark
+
+    def plus(self, segment: Segment, content: Any) -> Ways:
+        """Return these and what was read of a segment; frames are read by tasks."""
+        every = Counter[str]()
+        for one in segment.ranges:
+            every[one.topic] += one.end - one.start
+        tasks = every
+        if isinstance(content, Rows):
+            tasks = every if content.are_of_tasks else Counter[str]()
+        elif isinstance(content, Parts):
+            tasks = content.by_tasks
+        return Ways(self.by_driver + (every - tasks), self.by_tasks + tasks)
+
+    def since(self, before: Ways) -> Ways:
+        """Return what was read since then."""
+        return Ways(self.by_driver - before.by_driver, self.by_tasks - before.by_tasks)
 
 
 # How last states are asked for: numbers of the key's columns, and whether keys that begin are known

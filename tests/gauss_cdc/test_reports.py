@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections import Counter
 
 import pytest
 
@@ -11,16 +12,19 @@ from schemas.control import Commits, Head, LoadPhase, TableLoad
 from schemas.tables import TableId
 from spark_consumers.errors import KafkaDown, Superseded
 from spark_consumers.job import AppliedStep as Applied
-from spark_consumers.model import Ledger, Segment
+from spark_consumers.model import Ledger, Segment, Ways
 
 BIG = TableId("public", "big")
 HEAD = Head(1, 1, 1, "i", 0, 0, -1)
 
 
-def applied(cut: object, rows: int, commits: int = 0, **ledger: object) -> Applied:
+def applied(
+    cut: object, rows: int, commits: int = 0, ways: Ways | None = None, **ledger: object
+) -> Applied:
     now = Ledger("bank", epoch=1, **ledger)  # type: ignore[arg-type]
     loads = (cut,) if isinstance(cut, TableLoad) else ()
-    return Applied(Segment(cut, now, now, loads=loads), now, 1, commits, rows, rows)  # type: ignore[arg-type]
+    segment = Segment(cut, now, now, loads=loads)  # type: ignore[arg-type]
+    return Applied(segment, now, 1, commits, rows, ways or Ways())
 
 
 @pytest.fixture
@@ -103,7 +107,49 @@ def test_apply_says_rows_rate_lag_and_position(said) -> None:
     assert (nothing, first["step"], message) == ("nothing applied yet", "connect", "applied")
     assert (second["rows"], second["commits"], second["rows_per_s"]) == (600, 5, 10.0)
     assert (second["position"], second["state"], second["lag_s"]) == ("1/5", "EXACT", 0.0)
-    assert second["driver_rows"] == 600
+
+
+def test_apply_says_by_table_which_way_rows_went_since_the_last_line(said) -> None:
+    report, cut = ApplyReport(), Commits(HEAD, (), ())
+    before = Ways(Counter({"bank.public.a": 100}), Counter({"bank.public.big": 5}))
+    report.on_progress(applied(cut, 105, 5, before))
+    report.write(60)
+    names = {f"bank.public.{name}": n for n, name in enumerate(("a_u002eb", "c", "d", "e"), 10)}
+    report.on_progress(
+        applied(
+            cut,
+            2_000_151,
+            6,
+            Ways(before.by_driver + Counter(names), Counter({"bank.public.big": 2_000_005})),
+        )
+    )
+    report.write(60)
+
+    (_, first), (_, second) = fields(said)
+    assert (first["by_driver"], first["by_tasks"]) == ("public.a 100", "public.big 5")
+    assert (second["driver_rows"], second["by_tasks"]) == (46, "public.big 2,000,000")
+    assert second["by_driver"] == "public.e 13, public.d 12, public.c 11, 1 more 10"
+
+
+def test_apply_says_that_it_waits_at_the_head(said) -> None:
+    report = ApplyReport()
+    report.on_pass(ended=False)
+    report.write(60)
+    report.on_pass(ended=True)
+    report.write(60)
+    report.on_progress(applied(Commits(HEAD, (), ()), 600, 5))
+    report.write(60)
+    report.write(60)
+    report.on_pass(ended=False)
+    report.write(60)
+
+    assert [message for message, _ in fields(said)] == [
+        "nothing applied yet",
+        "at the head, waits",
+        "applied",
+        "at the head, waits",
+        "applied",  # nothing, so far: it is catching up
+    ]
 
 
 def test_a_load_that_begins_again_counts_from_zero(said) -> None:

@@ -105,7 +105,7 @@ class Copy:
 
     @property
     def task_rows(self) -> int:
-        return self.applier.rows - self.applier.driver_rows
+        return self.applier.ways.by_tasks.total()
 
     def load(self, schema: TableSchema, *rows: list[str | None]) -> None:
         feed = self.source.feed
@@ -250,9 +250,9 @@ def test_a_job_is_named_by_its_commits_and_no_password_is_seen(
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     events = Path(spark.conf.get("spark.eventLog.dir").removeprefix("file:"))
     said = "".join(path.read_text("utf-8") for path in events.rglob("*") if path.is_file())
-    assert f'"{topic_prefix}: commits 1..2, 2 rows"' in said
-    assert f'"{topic_prefix}: load of {topic_prefix}.public.a, 1 rows"' in said
-    assert copy.notes[-1] == f"{topic_prefix}: commits 1..2, 2 rows: 1 tasks read 2 records"
+    assert f'"{topic_prefix}: commits 1..2, 2 rows of public.a"' in said
+    assert f'"{topic_prefix}: load of public.a, 1 rows"' in said
+    assert copy.notes[-1] == f"{topic_prefix}: commits 1..2, 2 rows of public.a: 1 tasks read 2 records"
     commands = "".join(_of_processes("cmdline"))
     assert "pyspark.daemon" in commands
     for secret in (password, of_kafka):

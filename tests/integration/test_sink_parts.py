@@ -1,5 +1,6 @@
 """A commit that comes in parts is one step of a PostgreSQL: half of it is never seen."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,7 +28,7 @@ class SomeAtOnce:
 
     def __init__(self, feed: Feed, segment: Segment, rows: int) -> None:
         self.feed, self.segment, self.most = feed, segment, rows
-        self.task_rows = 0
+        self.by_tasks = Counter[str]()
         self.readings = 0
         self.are_tables_apart: bool | None = None
         self.skip: int | None = None  # a row that is not there
