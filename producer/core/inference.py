@@ -8,6 +8,7 @@ rest stays unknown and is never guessed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from producer.core.changes import Relation, RelationColumn
@@ -82,31 +83,26 @@ def followed(table: TableSchema) -> tuple[object, ...]:
 def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
     """Return an inferred change; a possible loss is a gap.
 
-    A rename looks like a drop and an add in a relation message.  A column added
-    is always the last one and may have any type, so a new name that precedes a
-    known column, has the type of a dropped one, or stands where the last column
-    went, may be a rename: it is followed as a drop and an add, which loses
-    values, and is a gap.  So is a column whose name another one has now.  A key
-    that may have been renamed stops: rows would be found by a column that has no
-    values yet.  Targets do not judge it again.
+    A rename looks like a drop and an add in a relation message.  Numbers of
+    columns tell the two apart: one is never used twice.  Without them a column
+    added is always the last one and may have any type, so a new name that
+    precedes a known column, has the type of a dropped one, or stands where the
+    last column went, may be a rename: it is followed as a drop and an add, which
+    loses values, and is a gap.  So is a name that another column has now, since
+    the reading may be younger than the rows to come.  A key that may have been
+    renamed stops: rows would be found by a column that has no values yet.
+    Targets do not judge it again.
     """
-    old = {c.name: c for c in before.columns}
-    new = {c.name: c for c in after.columns}
-    # A number is never used twice, and a reading confirmed it: this one is the same column.
-    numbers = {c.number: c.name for c in after.columns if c.number and c.name not in old}
-    renamed = {
-        c.name: numbers[c.number]
-        for c in before.columns
-        if c.name not in new and c.number in numbers
-    }
-    old = {renamed.get(c.name, c.name): c for c in before.columns}
-    gone = [c for name, c in old.items() if name not in new]
+    pairs = list(_pairs(before, after))
+    old = {now.name: was for was, now in pairs}
+    gone = [c for c in before.columns if c not in old.values()]
     come = [c for c in after.columns if c.name not in old]
-    stayed = [name for name in new if name in old]
-    last_known = max((at for at, name in enumerate(new) if name in old), default=-1)
+    renamed = {was.name: now.name for was, now in pairs if was.name != now.name}
     types = {(c.type_oid, c.type_mod) for c in gone}
+    places = [c.name for c in after.columns]
+    last_known = max((places.index(name) for name in old), default=-1)
     may_be_renamed = any(
-        (c.type_oid, c.type_mod) in types or list(new).index(c.name) < last_known for c in come
+        (c.type_oid, c.type_mod) in types or places.index(c.name) < last_known for c in come
     )
     if may_be_renamed and not {c.name for c in (*gone, *come)}.isdisjoint(before.key + after.key):
         raise Unsupported(
@@ -123,9 +119,10 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
     at_the_end = last_went and not all(all_numbered and c.number for c in come)
     lossy = None
     again = made_again(before, after)
-    taken = _renumbered(before, after) - again
-    if taken or (gone and come and any(_is_other(old[name], new[name]) for name in stayed)):
-        lossy = f"columns may have taken names of each other: {', '.join(sorted(taken or new))}"
+    names = {c.name for c in before.columns}
+    taken = {*renamed.values(), *(c.name for c in come)} & names
+    if taken or (gone and come and any(_is_other(*pair) for pair in pairs)):
+        lossy = f"columns may have taken names of each other: {', '.join(sorted(taken or places))}"
     elif may_be_renamed or (come and at_the_end):
         lossy = "a column was renamed, or dropped and another added: " + ", ".join(
             f"{', '.join(c.name for c in each)} {how}"
@@ -135,13 +132,32 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
         lossy = "an added column has a default, and its value for older rows is not known"
         if again:  # a reading may be younger than the rows to come
             lossy = f"a column was dropped and made again: {', '.join(sorted(again))}"
-    elif stayed != [name for name in old if name in new]:
+    elif [c.name for c, _ in pairs] != [c.name for c in before.columns if c not in gone]:
         lossy = "a column was dropped and made again: its values in older rows are not known"
-    elif any(not _keeps_values(old[name], new[name]) for name in stayed):
+    elif any(not _keeps_values(*pair) for pair in pairs):
         lossy = "a column has another type: its values in older rows were computed by the source"
     holes = (Hole(str(after.id), "suspected", lossy),) if lossy else ()
-    values = dict.fromkeys(again, "new")
+    values = dict.fromkeys(again | ({c.name for c in come} & names), "new")
     return ShapeChange(before, after, "ALTER TABLE", holes, lossy, renamed=renamed, values=values)
+
+
+def _pairs(before: TableSchema, after: TableSchema) -> Iterator[tuple[Column, Column]]:
+    """Yield columns before and after that are the same one, in the order after.
+
+    By number where all are numbered, and by name where one was made again.  Else by name, and by
+    number where a name went.
+    """
+    numbers = {c.number: c for c in before.columns if c.number}
+    names = {c.name: c for c in before.columns}
+    stayed = {c.name for c in after.columns if c.name in names}
+    if all(c.number for c in (*before.columns, *after.columns)):
+        stayed = made_again(before, after)
+    for column in after.columns:
+        same = numbers.get(column.number)
+        if column.name in stayed:
+            yield names[column.name], column
+        elif same is not None and same.name not in stayed:
+            yield same, column
 
 
 def made_again(before: TableSchema, after: TableSchema) -> set[str]:

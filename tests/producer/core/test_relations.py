@@ -539,6 +539,16 @@ def test_a_column_whose_name_another_one_has_now_is_a_gap() -> None:
             assert [gap.kind for gap in change.holes] == ["suspected"], (before, after, numbered)
 
 
+def test_a_key_is_followed_by_its_number_whatever_has_its_name_now() -> None:
+    other = replace(N1, name="former")
+    change = difference(
+        table(N1, N2), replace(table(other, N2, replace(N1, number=3)), key=("former",))
+    )
+
+    assert (dict(change.renamed), dict(change.values)) == ({N1.name: "former"}, {N1.name: "new"})
+    assert [gap.kind for gap in change.holes] == ["suspected"]
+
+
 # ---------------------------------------------------------------- column lists
 N1, N2, N3 = (replace(c, number=n) for n, c in enumerate((KEY, OWNER, NOTE), 1))
 
