@@ -119,8 +119,7 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
     at_the_end = last_went and not all(all_numbered and c.number for c in come)
     lossy = None
     again = made_again(before, after)
-    names = {c.name for c in before.columns}
-    taken = {*renamed.values(), *(c.name for c in come)} & names
+    taken = _renumbered(before, after) - again
     if taken or (gone and come and any(_is_other(*pair) for pair in pairs)):
         lossy = f"columns may have taken names of each other: {', '.join(sorted(taken or places))}"
     elif may_be_renamed or (come and at_the_end):
@@ -137,20 +136,22 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
     elif any(not _keeps_values(*pair) for pair in pairs):
         lossy = "a column has another type: its values in older rows were computed by the source"
     holes = (Hole(str(after.id), "suspected", lossy),) if lossy else ()
-    values = dict.fromkeys(again | ({c.name for c in come} & names), "new")
+    values = dict.fromkeys(again | ({c.name for c in come} & {*before.names()}), "new")
     return ShapeChange(before, after, "ALTER TABLE", holes, lossy, renamed=renamed, values=values)
 
 
 def _pairs(before: TableSchema, after: TableSchema) -> Iterator[tuple[Column, Column]]:
     """Yield columns before and after that are the same one, in the order after.
 
-    By number where all are numbered, and by name where one was made again.  Else by name, and by
-    number where a name went.
+    By number where all are numbered: but for one that was made again, and where one has the name of
+    another, which a target cannot follow at once.  Else by name, and by number where a name went.
     """
     numbers = {c.number: c for c in before.columns if c.number}
     names = {c.name: c for c in before.columns}
     stayed = {c.name for c in after.columns if c.name in names}
-    if all(c.number for c in (*before.columns, *after.columns)):
+    are_numbered = all(c.number for c in (*before.columns, *after.columns))
+    moved = {c.name for c in after.columns if c.number in numbers} & _renumbered(before, after)
+    if are_numbered and not moved:
         stayed = made_again(before, after)
     for column in after.columns:
         same = numbers.get(column.number)

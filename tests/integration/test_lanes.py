@@ -252,7 +252,10 @@ def test_a_job_is_named_by_its_commits_and_no_password_is_seen(
     said = "".join(path.read_text("utf-8") for path in events.rglob("*") if path.is_file())
     assert f'"{topic_prefix}: commits 1..2, 2 rows of public.a"' in said
     assert f'"{topic_prefix}: load of public.a, 1 rows"' in said
-    assert copy.notes[-1] == f"{topic_prefix}: commits 1..2, 2 rows of public.a: 1 tasks read 2 records"
+    assert (
+        copy.notes[-1]
+        == f"{topic_prefix}: commits 1..2, 2 rows of public.a: 1 tasks read 2 records"
+    )
     commands = "".join(_of_processes("cmdline"))
     assert "pyspark.daemon" in commands
     for secret in (password, of_kafka):

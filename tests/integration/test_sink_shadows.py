@@ -89,6 +89,21 @@ def test_readers_have_the_older_rows_until_the_load_ends(target: Target) -> None
     assert target.query(there)[-1] == (4, "D", None)
 
 
+def test_a_column_may_be_null_again_from_a_load_on(target: Target) -> None:
+    """It left the key, and no statement told that it may: triggers were off, or there are none."""
+    firm = replace(
+        ACCOUNT, columns=tuple(replace(c, nullable=c.name == "note") for c in ACCOUNT.columns)
+    )
+    keyed = replace(firm, key=("id", "name"))
+    load(target, keyed, *OLD)
+    target.apply(alter(keyed, firm))
+
+    assert begin(target, ACCOUNT, ["1", None, "x"]) != {}
+    assert end(target, ACCOUNT) == {}
+
+    assert target.query("SELECT id, name, note FROM account ORDER BY 1") == [(1, None, "x")]
+
+
 def test_the_stream_changes_the_rows_of_the_load(target: Target) -> None:
     load(target, ACCOUNT, *OLD)
     more = table("account", "id integer, name text, note text, more integer")

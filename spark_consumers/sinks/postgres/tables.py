@@ -23,6 +23,7 @@ from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote, refus
 from spark_consumers.dialects.fitting import fits
 from spark_consumers.errors import MissingColumn, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.postgres.apply import Catalog
+from spark_consumers.sinks.postgres.catalog import TargetTable
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, part, sqlstate
 from spark_consumers.sinks.postgres.owned import Owned
 from spark_consumers.sinks.postgres.rights import owner_problems
@@ -326,12 +327,22 @@ class Tables:
             if is_other and not (keeps and self._reshape(cursor, catalog, change)):
                 cursor.execute(f"DROP TABLE {written(table.id)}")
                 has_rows = False
-            if is_other:
+            is_loose = has_rows and self._loosen(cursor, there, table)
+            if is_other or is_loose:
                 catalog.forget(cursor, table.id)
         self.check_shape(cursor, catalog, change)
         self.own(cursor, catalog, table.id, why="is to be loaded first")
         self.create(cursor, catalog, change)
         return has_rows
+
+    def _loosen(self, cursor: Any, there: TargetTable, table: TableSchema) -> bool:
+        """Allow NULL where the source does by now, which no statement may have told."""
+        firm = {name for name, column in there.columns.items() if not column.nullable}
+        free = firm & {c.name for c in table.columns if c.nullable} - {*table.key}
+        for name in sorted(free):
+            head = f"ALTER TABLE {written(table.id)} ALTER COLUMN {quote(name)}"
+            cursor.execute(f"{head} DROP NOT NULL")
+        return bool(free)
 
     def _reshape(self, cursor: Any, catalog: Catalog, change: SchemaChange) -> bool:
         """Let columns come, go and get types around the rows that readers see, if they can."""
