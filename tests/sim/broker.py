@@ -10,7 +10,7 @@ are sent, per sender and partition in order, and also when their sender is dead.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -85,6 +85,7 @@ class Broker:
         }
         self.starts: dict[Place, int] = dict.fromkeys(self.logs, 0)
         self.transactions: list[Transaction] = []
+        self.unsettled: list[Transaction] = []  # those of them that readers still wait for
         self.clients: list[Client] = []
         self.epochs: dict[str, int] = {}
         self.silent_until = 0.0  # nobody hears from it until then
@@ -114,25 +115,23 @@ class Broker:
     def lso(self, place: Place) -> int:
         """The last stable offset."""
         first = len(self.logs[place])
-        for transaction in self.transactions:
+        for transaction in self.unsettled:
             if place in transaction.places and transaction.is_undecided_at(place):
                 first = min(first, transaction.places[place])
         return first
 
     def read(
         self, place: Place, low: int, high: int, *, is_committed: bool = True
-    ) -> list[tuple[int, Entry]]:
-        """Records with low <= offset < high as a consumer sees them."""
-        low = max(low, self.starts[place])
+    ) -> Iterator[tuple[int, Entry]]:
+        """Records with low <= offset < high as a consumer sees them, as they are asked for."""
+        log, low = self.logs[place], max(low, self.starts[place])
         high = min(high, self.lso(place) if is_committed else self.high(place))
-        return [
-            (offset, entry)
-            for offset, entry in enumerate(self.logs[place][low:high], low)
-            if not entry.is_marker
-            and (
+        for offset in range(low, high):
+            entry = log[offset]
+            if not entry.is_marker and (
                 entry.transaction is None or not is_committed or entry.transaction.state == "commit"
-            )
-        ]
+            ):
+                yield offset, entry
 
     def decided(self, place: Place) -> list[tuple[int, Entry]]:
         """Records that are or will be visible: decided COMMIT, marker or not.  For checkers."""
@@ -152,11 +151,11 @@ class Broker:
 
     def has_markers_pending(self, identity: str) -> bool:
         """Say whether the coordinator would answer CONCURRENT_TRANSACTIONS."""
-        return any(t.identity == identity and t.pending for t in self.transactions)
+        return any(t.identity == identity and t.pending for t in self.unsettled)
 
     def init_transactions(self, client: Client) -> bool:
         """One try; True when it is done.  Open transactions of the id are aborted."""
-        for transaction in self.transactions:
+        for transaction in list(self.unsettled):
             if transaction.identity == client.identity and transaction.state == "open":
                 self._bump(client.identity, client)
                 self._decide(transaction, "abort")
@@ -179,8 +178,7 @@ class Broker:
             return True
         if self.has_markers_pending(client.identity):
             return False
-        client.transaction = Transaction(len(self.transactions), client.identity, client)
-        self.transactions.append(client.transaction)
+        client.transaction = self._opened(client.identity, client)
         return True
 
     def append(self, client: Client, place: Place, key: Any, value: Any) -> int:
@@ -209,8 +207,7 @@ class Broker:
 
     def open_strange(self, place: Place) -> None:
         """Let somebody else open a transaction on a partition of ours."""
-        transaction = Transaction(len(self.transactions), "stranger", None)
-        self.transactions.append(transaction)
+        transaction = self._opened("stranger", None)
         self._join(transaction, place)
         self.logs[place].append(Entry("stranger", transaction, b"", None, []))
 
@@ -220,7 +217,7 @@ class Broker:
 
     def is_strange(self, place: Place) -> bool:
         """Say whether the newest record that readers see is a stranger's, or was just now."""
-        seen = self.read(place, 0, self.high(place))
+        seen = list(self.read(place, 0, self.high(place)))
         return any(entry.sender == "stranger" for _, entry in seen[-2:])
 
     # ------------------------------------------------------------ steps
@@ -236,16 +233,28 @@ class Broker:
                 client.fenced_by = by.name if by else "coordinator"
         self.epochs[identity] = self.epochs.get(identity, -1) + 1
 
+    def _opened(self, identity: str, client: Client | None) -> Transaction:
+        transaction = Transaction(len(self.transactions), identity, client)
+        self.transactions.append(transaction)
+        self.unsettled.append(transaction)
+        return transaction
+
+    def _settle(self, transaction: Transaction) -> None:
+        if not transaction.pending:
+            self.unsettled.remove(transaction)
+
     def _join(self, transaction: Transaction, place: Place) -> None:
         transaction.places.setdefault(place, len(self.logs[place]))
 
     def _decide(self, transaction: Transaction, state: str) -> None:
         transaction.state = state
         transaction.pending = list(transaction.places)
+        self._settle(transaction)
         self.on_decided(transaction)
 
     def _marker(self, transaction: Transaction, place: Place) -> None:
         transaction.pending.remove(place)
+        self._settle(transaction)
         self.marked = self.world.steps
         self.logs[place].append(Entry("", transaction, None, None, None, is_marker=True))
 
@@ -291,7 +300,7 @@ class Broker:
         if self.world.now < self.silent_until and not self.world.calm:
             return
         weight = 2.0 if self.world.calm else self.marker_weight
-        for t in self.transactions:
+        for t in self.unsettled:
             out.extend(
                 Move(weight, f"broker: {t.state} marker of K{t.number} reaches {p[0]}/{p[1]}",
                      lambda t=t, p=p: self._marker(t, p))

@@ -83,7 +83,7 @@ class SimConsumer:
             del self._at[place]
             return Message(place, at, None, KafkaError._AUTO_OFFSET_RESET)
         end = broker.lso(place) if self._is_committed else broker.high(place)
-        for offset, entry in broker.read(place, at, end, is_committed=self._is_committed)[:1]:
+        for offset, entry in broker.read(place, at, end, is_committed=self._is_committed):
             self._at[place] = offset + 1
             return Message(place, offset, entry)
         self._at[place] = max(at, end)
