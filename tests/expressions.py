@@ -12,7 +12,7 @@ import importlib
 import pkgutil
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from re import _constants as codes
@@ -53,6 +53,15 @@ def patterns() -> dict[str, re.Pattern]:
                     found[f"{name}.{variable}[{at}]"] = pattern
             found |= _inline(module)
     return found
+
+
+def distinct(found: Mapping[str, re.Pattern | NameError]) -> dict[str, re.Pattern]:
+    """Each expression once, by the first place of it: what is imported stands in many."""
+    firsts: dict[tuple[str | bytes, int], tuple[str, re.Pattern]] = {}
+    for where, pattern in found.items():
+        if isinstance(pattern, re.Pattern):
+            firsts.setdefault((pattern.pattern, pattern.flags), (where, pattern))
+    return dict(firsts.values())
 
 
 def _held(value: object) -> Iterator[re.Pattern]:
