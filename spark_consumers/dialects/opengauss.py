@@ -22,9 +22,6 @@ from spark_consumers.dialects.definitions import block
 
 _NAME: Final = r'"(?:[^"]|"")+"'
 _SCHEMA: Final = re.compile(rf"CREATE SCHEMA IF NOT EXISTS ({_NAME})")
-_UNIQUE: Final = re.compile(
-    rf"CREATE UNIQUE INDEX IF NOT EXISTS ({_NAME}) ON ({_NAME})\.(.*)", re.DOTALL
-)
 
 # Types of PostgreSQL that this family lacks (openGauss 7, SQL reference, data types).
 _LACKING: Final = re.compile(
@@ -87,25 +84,12 @@ def _column(column: Column) -> Column:
 def _spelled(statement: str) -> str:
     """Write without IF NOT EXISTS what 9.2 has without it; CREATE TABLE has it."""
     if found := _SCHEMA.fullmatch(statement):
-        name = literal(_plain(found[1]))
-        return _unless(
-            f"SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = {name}",
-            f"CREATE SCHEMA {found[1]}",
+        is_there = (
+            f"SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = {literal(_plain(found[1]))}"
         )
-    if found := _UNIQUE.fullmatch(statement):
-        name, schema, rest = found.groups()
-        return _unless(
-            "SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
-            f" ON n.oid = c.relnamespace WHERE n.nspname = {literal(_plain(schema))}"
-            f" AND c.relname = {literal(_plain(name))}",
-            f"CREATE UNIQUE INDEX {name} ON {schema}.{rest}",
-        )
+        made = literal(f"CREATE SCHEMA {found[1]}")
+        return block(f"BEGIN IF NOT EXISTS ({is_there}) THEN EXECUTE {made}; END IF; END")
     return statement
-
-
-def _unless(found: str, statement: str) -> str:
-    body = f"BEGIN IF NOT EXISTS ({found}) THEN EXECUTE {literal(statement)}; END IF; END"
-    return block(body)
 
 
 def _plain(name: str) -> str:

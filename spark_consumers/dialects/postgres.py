@@ -29,6 +29,8 @@ from spark_consumers.dialects.base import NOT_TOLD, LeftOut, literal, quote, ref
 from spark_consumers.dialects.definitions import RunsCode, block
 from spark_consumers.errors import NotExpressible
 
+# The comment of a unique index that was made after the source's.
+OF_SOURCE: Final = "made by gauss-cdc: the source had this unique index"
 _NAME: Final = r'("(?:[^"]|"")+"|[\w$]+)'
 _RENAME: Final = re.compile(rf"\bRENAME\s+(?:COLUMN\s+)?{_NAME}\s+TO\s+{_NAME}", re.IGNORECASE)
 _USING: Final = re.compile(r"\bUSING\b", re.IGNORECASE)
@@ -421,10 +423,17 @@ def _base(type_name: str) -> str:
 
 
 def _create_unique(table: TableId, unique: Unique) -> str:
-    return (
-        f"CREATE UNIQUE INDEX IF NOT EXISTS {quote(unique.name)} "
-        f"ON {_table(table)} ({_names(unique.columns)})"
+    """Make a unique index that is known as the source's; rows that it refuses are the truth.
+
+    A catalog that is read late shows indexes that came after these rows.
+    """
+    name = quote(unique.name)
+    body = (
+        f"BEGIN CREATE UNIQUE INDEX {name} ON {_table(table)} ({_names(unique.columns)});"
+        f" COMMENT ON INDEX {quote(table.schema)}.{name} IS {literal(OF_SOURCE)};"
+        " EXCEPTION WHEN duplicate_table OR unique_violation THEN NULL; END"
     )
+    return block(body)
 
 
 def column_type(table: TableSchema, column: Column) -> str:

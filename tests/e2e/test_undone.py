@@ -284,3 +284,25 @@ def test_a_table_that_is_renamed_while_it_is_read_has_its_default(
     assert path.waited() == {}
     assert not renames
     assert content(path.target, "t9") == content(path.source, "t9")
+
+
+@pytest.mark.parametrize("is_constraint", [False, True])
+def test_a_unique_index_that_goes_unseen_stops_no_target(
+    path: Undone, *, is_constraint: bool
+) -> None:
+    """And `pg_dump --clean | psql` of a table that others depend on, which ends with rows twice."""
+    make, drop = (
+        ("ALTER TABLE calm ADD n int, ADD CONSTRAINT once UNIQUE (n)",
+         "ALTER TABLE calm DROP CONSTRAINT once")
+        if is_constraint
+        else ("ALTER TABLE calm ADD n int; CREATE UNIQUE INDEX once ON calm (n)",
+              "DROP INDEX once")
+    )  # fmt: skip
+    execute(path.source, f"{make}; INSERT INTO calm VALUES (2, 1)")
+    path.catch_up()
+    assert ask(path.target, "SELECT to_regclass('once') IS NOT NULL") == [(True,)]
+
+    execute(path.source, f"{drop}; INSERT INTO calm VALUES (3, 1)")
+
+    path.catch_up()
+    assert content(path.source, "calm") == content(path.target, "calm")

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,13 +11,14 @@ import psycopg2
 import pytest
 
 from schemas.control import Hole
+from spark_consumers.errors import TargetRefused
 from spark_consumers.ledger import LACKS_ROW
 from spark_consumers.sinks.base import Met, Setup
 from spark_consumers.sinks.postgres.checks import PostgresInspector
 from spark_consumers.sinks.postgres.products import POSTGRES
 from tests.integration.postgres_target import Target, load
 from tests.integration.test_sink_parts import Fed
-from tests.spark_consumers.feed import Row, Tx, delete, insert, table, truncate, update
+from tests.spark_consumers.feed import Row, Tx, alter, delete, insert, table, truncate, update
 
 A = table("a", "id integer, v text")
 UNIQUE = table("a", "id integer, v text", unique="v")
@@ -219,3 +221,40 @@ def test_a_server_that_counts_nothing_is_not_believed(make: Callable[..., Play])
     play.apply(insert(A, "20", "x"), insert(A, "21", "x"), delete(A, "1"))
 
     assert play.met() == {}
+
+
+def test_rows_that_a_unique_index_of_the_source_refuses_end_the_index(
+    make: Callable[..., Play],
+) -> None:
+    """The source dropped it, and nothing said so."""
+    play = make(UNIQUE)
+
+    play.apply(insert(UNIQUE, "9", "v1"), insert(UNIQUE, "10", "v2"))
+
+    assert [row for row in play.rows() if row[1] == "v1"] == [(1, "v1"), (9, "v1")]
+    assert any("rows of the source do not meet its unique index" in note for note in play.notes)
+    play.others("CREATE UNIQUE INDEX own ON a (v) WHERE id > 10")
+    play.apply(insert(UNIQUE, "11", "v2"))
+    with pytest.raises(TargetRefused, match="own"):
+        play.apply(insert(UNIQUE, "12", "v2"))
+
+
+def test_a_unique_index_of_the_source_is_no_key(make: Callable[..., Play]) -> None:
+    """A key that went leaves its columns NOT NULL at the target, and two rows may be alike."""
+    keyed = table("a", "id integer, v text", unique="id")
+    play = make(keyed)
+    bare = replace(keyed, key=())
+    play.apply(alter(keyed, bare))
+
+    play.apply(insert(bare, "1", "again"), insert(bare, "1", "v1"))
+
+    assert [row for row in play.rows() if row[0] == 1] == [(1, "again"), (1, "v1"), (1, "v1")]
+
+
+def test_an_index_that_came_after_its_rows_met_it_is_not_made(make: Callable[..., Play]) -> None:
+    play = make()
+    play.apply(insert(A, "9", "v1"))
+
+    play.apply(alter(A, UNIQUE), insert(UNIQUE, "10", "v1"))
+
+    assert [row[0] for row in play.rows() if row[1] == "v1"] == [1, 9, 10]

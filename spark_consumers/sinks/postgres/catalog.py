@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from schemas.tables import TableId
+from spark_consumers.dialects.postgres import OF_SOURCE
 from spark_consumers.sinks.postgres.products import EQUALITY, POSTGRES, TargetProduct
 
 
@@ -39,6 +40,7 @@ class TargetUnique:
     name: str
     columns: tuple[str, ...]  # () = over expressions
     is_deferrable: bool
+    is_of_source: bool = False  # made after one of the source's, which may be gone there by now
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,8 @@ SELECT i.indrelid, ic.relname, i.indisprimary, NOT i.indimmediate, i.indpred IS 
              JOIN pg_catalog.pg_attribute a
                ON a.attrelid = i.indrelid AND a.attnum = i.indkey[k.at]
              WHERE k.at < i.indnkeyatts ORDER BY k.at),
-       i.indexprs IS NOT NULL
+       i.indexprs IS NOT NULL,
+       pg_catalog.obj_description(ic.oid, 'pg_class') IS NOT DISTINCT FROM %s
 FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class ic ON ic.oid = i.indexrelid
 WHERE i.indisunique AND i.indisvalid AND i.indrelid = ANY(%s::oid[])
 ORDER BY i.indrelid, NOT i.indisprimary, ic.relname
@@ -125,7 +128,7 @@ def read_tables(
     if not names:
         return {}
     oids = list(names)
-    cursor.execute(_INDEXES, (oids,))
+    cursor.execute(_INDEXES, (OF_SOURCE, oids))
     indexes: dict[int, list[tuple[Any, ...]]] = {}
     for oid, *index in cursor.fetchall():
         indexes.setdefault(oid, []).append(tuple(index))
@@ -158,13 +161,14 @@ def _table(
     key: tuple[str, ...] = ()
     key_is_deferrable = False
     uniques = []
-    for name, primary, deferrable, partial, of, expressions in indexes:
-        whole = not partial and not expressions
+    for name, primary, deferrable, partial, of, expressions, of_source in indexes:
+        whole = not partial and not expressions and not of_source
         if not key and whole and (primary or all(not columns[c].nullable for c in of)):
             # Without a primary key, a unique index over NOT NULL columns names rows as well.
             key, key_is_deferrable = tuple(of), deferrable
         else:
-            uniques.append(TargetUnique(name, () if expressions else tuple(of), deferrable))
+            columns_of = () if expressions else tuple(of)
+            uniques.append(TargetUnique(name, columns_of, deferrable, of_source))
     return TargetTable(
         table, oid, columns, key, key_is_deferrable, tuple(uniques), parents, children, is_counted
     )

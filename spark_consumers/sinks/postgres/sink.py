@@ -45,6 +45,7 @@ from spark_consumers.sinks.postgres.apply import (
     load_rows,
     refuse_cascade,
 )
+from spark_consumers.sinks.postgres.catalog import read_tables
 from spark_consumers.sinks.postgres.conflicts import Conflicts, lacking
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, safely
 from spark_consumers.sinks.postgres.encoding import take_bytes
@@ -72,11 +73,12 @@ from spark_consumers.sinks.postgres.waits import Waits
 from spark_consumers.sinks.step import Place, check_fence, divided, shapes_of, step
 
 _OF_TABLES: Final = (TargetRefused, MissingTable, MissingColumn)
+_NOT_UNIQUE: Final = "23505"
 # What a COPY into a table meets and a staged row does not: a row of somebody else under its key,
 # row-level security.
-_OF_COPY: Final = frozenset({"23505", "0A000"})
+_OF_COPY: Final = frozenset({_NOT_UNIQUE, "0A000"})
 # What two appliers meet that make schema and tables at once.
-_MADE_MEANWHILE: Final = frozenset({"23505", "42P06", "42P07"})
+_MADE_MEANWHILE: Final = frozenset({_NOT_UNIQUE, "42P06", "42P07"})
 _MESSAGE_ROWS: Final = 50  # up to which a message costs the server less than staging tables
 
 # Not every server has each of them; settings in the dsn's `options` are kept.
@@ -209,6 +211,15 @@ class PostgresSink:
         """Apply and move the ledger, or raise Superseded and change nothing."""
         if (upto := self._in_one_message(segment, staged)) is not None:
             return upto
+        while True:
+            try:
+                return self._in_order(segment, staged)
+            except TargetRefused as error:
+                if not self._drop_refusing(error):
+                    raise
+
+    def _in_order(self, segment: Segment, staged: Rows | Parts) -> Ledger:
+        """Apply statement by statement; once more with a second look at the tables."""
         is_cached = bool(self._catalog.tables)
         try:
             return self._step(segment, staged)
@@ -219,6 +230,36 @@ class PostgresSink:
                 raise
             # Someone may have altered the target's tables; they are read again, once.
             return self._step(segment, staged)
+
+    def _drop_refusing(self, refused: TargetRefused) -> bool:
+        """Drop the source's unique indexes that rows of the source do not meet; say whether any.
+
+        Without event triggers no stream says that the source dropped one, and a table that is not
+        exact may hold what the source has no more.
+        """
+        schema, _, name = str(refused.where.get("table", "")).partition(".")
+        if refused.where.get("sqlstate") != _NOT_UNIQUE or not name:
+            return False
+        which = refused.where.get("constraint")  # openGauss does not say
+        with self._transaction() as cursor:
+            there = lock_ledger(cursor, self._source, self._guard)
+            check_fence(there, self._source, self._fence)
+            table = TableId(schema, name)
+            found = [
+                unique.name
+                for described in read_tables(cursor, [table], self._product).values()
+                for unique in described.uniques
+                if unique.is_of_source and which in {None, unique.name}
+            ]
+            for index in found:
+                cursor.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier(schema, index)))
+            self._catalog.forget(cursor, table)
+        for index in found:
+            self._on_note(
+                f"WARNING: {table}: rows of the source do not meet its unique index {index}, which"
+                " is dropped at the target: it is gone at the source by now, or others wrote here"
+            )
+        return bool(found)
 
     def _in_one_message(self, segment: Segment, staged: Rows | Parts) -> Ledger | None:
         """Apply a small step by one message; None: nothing changed, it goes the usual way."""
