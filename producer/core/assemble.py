@@ -189,7 +189,7 @@ class Assembler:
                 case Described(_, relation):
                     bindings.describe(relation)
                     bindings.bind(relation.relation, position, is_shown=True)
-                case Dropped(_, table):
+                case Dropped(known=table):
                     bindings.follow(relations.drop(table), position)
                 case Altered(_, before, after, why):
                     bindings.follow(relations.alter(before, after, why), position)

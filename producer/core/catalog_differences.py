@@ -36,9 +36,10 @@ class Dropped:
 
     table: TableId
     known: TableSchema
+    how: str = "was dropped"
 
     def __str__(self) -> str:
-        return f"{self.table} was dropped"
+        return f"{self.table} {self.how}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,10 @@ def differences(
             yield from _compared(table, seen.shape)
         elif not wanted(seen.id):
             yield Unseen(table.id, f"is not captured any more: it is {seen.id} now")
+        elif seen.sent_as is not None and all(map(wanted, seen.sent_as)):
+            # Targets have its rows under these names; what they have under its own would grow old.
+            names = ", ".join(map(str, seen.sent_as)) or "no table"
+            yield Dropped(table.id, table, f"is sent as {names} now: targets drop its own table")
         elif seen.partly:
             yield Unseen(table.id, partly_published(seen, publication))
         elif not seen.is_published and not seen.is_partitioned and not reports_ddl:
@@ -135,7 +140,7 @@ def unpublished(seen: Seen, look: Look, publication: str, how: str) -> str:
         elif seen.is_partitioned:
             way = f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true)"
         else:
-            way = "but as those of its root: it is a partition; DETACH it, and load again"
+            way = "but as those of its root, which [tables] does not name; name it there"
     return f"{how} in publication {publication}: its changes are not sent; {way}"
 
 

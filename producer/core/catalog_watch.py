@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from producer.core.catalog_differences import (
+    Dropped,
     Finding,
     Known,
     Unseen,
@@ -186,8 +187,11 @@ class CatalogWatch:
                 reports_ddl=reports_ddl,
             )
             if self.before is not None:
-                found += self._left(self.before, look, known) if reports_ddl else ()
-                happened += self._since(self.before, look, known, explained)
+                gone = {finding.table for finding in found if isinstance(finding, Dropped)}
+                left = self._left(self.before, look, known) if reports_ddl else ()
+                found += [finding for finding in left if finding.table not in gone]
+                since = self._since(self.before, look, known, explained)
+                happened += [finding for finding in since if finding.table not in gone]
             self.before, self._is_first = self._next(look), False
         self._told = told  # perhaps behind this look, so before the next one
         # A state is reported once for as long as it holds, and again if it comes back.

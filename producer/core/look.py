@@ -98,6 +98,8 @@ class Seen:
     is_published: bool  # whole: all its rows and columns, every kind of change
     shape: TableSchema | None = None  # as the stream would describe it; None: it would not
     partly: str = ""  # why it is not published whole, though it is published
+    # The tables as whose its rows are sent: its root, or its partitions; None: there are none.
+    sent_as: tuple[TableId, ...] | None = None
     version: CatalogVersion | None = None  # None: it is not compared
     files: Mapping[int, int] = field(default_factory=dict)  # leaf -> its file
     doubts: tuple[Doubt, ...] = ()  # beside the look before

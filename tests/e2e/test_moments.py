@@ -115,6 +115,23 @@ def columns(
     return {name: (set(names), "" if is_root else "ONLY ") for name, is_root, names in found}
 
 
+def sent_as_others(source: str, publication: str) -> list[str]:
+    """Return partitions that are sent as their root, and roots as their partitions."""
+    found = ask(
+        source,
+        "WITH sent AS (SELECT format('%%I.%%I', schemaname, tablename)::regclass AS oid"
+        " FROM pg_publication_tables WHERE pubname = %s)"
+        " SELECT n.nspname || '.' || c.relname FROM pg_class c"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.relpersistence = 'p' AND c.oid NOT IN (SELECT oid FROM sent)"
+        " AND (c.relispartition AND pg_partition_root(c.oid) IN (SELECT oid FROM sent)"
+        " OR c.relkind = 'p' AND (SELECT bool_and(t.relid IN (SELECT oid FROM sent))"
+        " FROM pg_partition_tree(c.oid) t WHERE t.isleaf))",
+        publication,
+    )
+    return [name for (name,) in found]
+
+
 class Scene:
     """A source under work, `run` as a program, and the consumer's loop in a thread."""
 
@@ -235,6 +252,8 @@ class Scene:
             self.over.wait(0.2)
         self.seen["settled" if not marks else "not settled"] += 1
         self.look()
+        stuck = self.marks() & set(sent_as_others(self.source, self.prefix))
+        assert not stuck, f"nothing ends these marks: {stuck}"
 
     def marks(self) -> set[str]:
         ledger = self.applier.ledger

@@ -286,6 +286,36 @@ def test_a_table_that_is_renamed_while_it_is_read_has_its_default(
     assert content(path.target, "t9") == content(path.source, "t9")
 
 
+@pytest.mark.parametrize("has_triggers", [True, False])
+def test_a_name_that_the_stream_sends_no_more_keeps_no_mark(
+    path: Undone, *, has_triggers: bool
+) -> None:
+    """Targets have the rows of a partition as those of its root, or of a root as its partitions."""
+    if has_triggers:
+        install(path.source, "p")
+        path.catch_up()
+    there = "SELECT to_regclass('r') IS NOT NULL, to_regclass('r1') IS NOT NULL"
+
+    def become(statement: str, *tables: str) -> None:
+        path.do([statement, "INSERT INTO r SELECT max(id) + 1, 0 FROM r"], together=False)
+        expected = [("r" in tables, "r1" in tables)]
+        until(
+            lambda: (
+                path.applier.drain().inexact == {}
+                and ask(path.target, there) == expected
+                and all(content(path.source, t) == content(path.target, t) for t in tables)
+            ),
+            statement,
+            time.sleep,
+        )
+        assert path.waited() == {}, statement
+
+    become("ALTER TABLE r DETACH PARTITION r1", "r", "r1")
+    become("ALTER TABLE r ATTACH PARTITION r1 FOR VALUES FROM (0) TO (10)", "r")
+    become("ALTER PUBLICATION p SET (publish_via_partition_root = false)", "r1", "r2")
+    become("ALTER PUBLICATION p SET (publish_via_partition_root = true)", "r")
+
+
 @pytest.mark.parametrize("is_constraint", [False, True])
 def test_a_unique_index_that_goes_unseen_stops_no_target(
     path: Undone, *, is_constraint: bool

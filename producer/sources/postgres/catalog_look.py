@@ -69,7 +69,8 @@ _BY_SCHEMA: Final = """,
      WHERE EXISTS (SELECT FROM pg_publication_namespace))"""
 _TABLES: Final = f"""
 {_OURS}
-SELECT oid, nspname, relname, relkind::text, {catalog.IS_LOGGED}, relispartition
+SELECT oid, nspname, relname, relkind::text, {catalog.IS_LOGGED},
+       (SELECT inhparent FROM pg_inherits WHERE inhrelid = c.oid AND c.relispartition)
 FROM ours c WHERE relkind <> 'c'
 """
 
@@ -155,10 +156,13 @@ def _look(
         oids = {table.oid for table in known.values()}
         compared = oids if before is None else oids | before.versions.keys()
         tables: dict[int, Seen] = {}
+        parents: dict[int, int] = {}  # of partitions
         via_root = publication is not None and publication.via_root
         missing: list[TableId] = []
         arrived: list[TableId] = []
-        for oid, table, kind, is_logged, is_partition in _tables(connection):
+        for oid, table, kind, is_logged, parent in _tables(connection):
+            if parent is not None:
+                parents[oid] = parent
             seen = Seen(
                 table,
                 oid,
@@ -169,12 +173,13 @@ def _look(
             )
             tables[oid] = seen
             # Of a partitioned table either the root is published, or each partition.
-            stands = not is_partition if via_root else not seen.is_partitioned
+            stands = parent is None if via_root else not seen.is_partitioned
             if stands and seen.is_logged and wanted(table):
                 if not seen.is_published and not seen.partly:
                     missing.append(table)
                 elif seen.is_published and oid not in oids and table not in known:
                     arrived.append(table)
+        tables |= _sent_as_others(tables, parents)
         asked = [
             seen
             for seen in tables.values()
@@ -272,7 +277,29 @@ def _triggers(connection: Connection) -> str:
     return _rows(connection, f"SELECT {_TRIGGERS}", {})[0][0] or ""
 
 
-def _tables(connection: Connection) -> Iterator[tuple[int, TableId, str, bool, bool]]:
+def _sent_as_others(tables: Mapping[int, Seen], parents: Mapping[int, int]) -> dict[int, Seen]:
+    """Return tables that are not published, and whose rows are sent as those of other tables."""
+    out: dict[int, Seen] = {}
+    leaves: dict[int, list[Seen]] = {oid: [] for oid, seen in tables.items() if seen.is_partitioned}
+    for oid, seen in tables.items():
+        roots, at = [], oid
+        while (at := parents.get(at, 0)) in tables:
+            roots.append(at)
+        if not seen.is_partitioned:
+            for root in roots:
+                leaves[root].append(seen)
+        if seen.is_published:
+            continue
+        if names := tuple(tables[root].id for root in roots if tables[root].is_published):
+            out[oid] = replace(seen, sent_as=names)
+    for oid, found in leaves.items():
+        is_left = not tables[oid].is_published and oid not in out
+        if is_left and all(leaf.is_published for leaf in found):
+            out[oid] = replace(tables[oid], sent_as=tuple(sorted(leaf.id for leaf in found)))
+    return out
+
+
+def _tables(connection: Connection) -> Iterator[tuple[int, TableId, str, bool, int | None]]:
     for oid, schema, name, *rest in _rows(connection, _TABLES, {"system": SYSTEM}):
         yield oid, TableId(schema, name), *rest
 

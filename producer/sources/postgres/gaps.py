@@ -55,6 +55,11 @@ GAPS: Final = (
     Gap("DETACH or DROP of a partition by hash, or by an expression", "seen", "seen"),
     Gap("ATTACH of a table that was captured", "", "suspected"),
     Gap("ATTACH of a table that was not captured", "seen", "suspected"),
+    Gap(
+        "partitions published as their root from now on, or a root as its partitions",
+        "suspected",
+        "suspected",
+    ),
     Gap("TRUNCATE of a partition by range or list, of a root that is published", "", "suspected"),
     Gap("TRUNCATE of a partition by hash, or by an expression", "seen", "suspected"),
     Gap("the same under session_replication_role = replica", "suspected", "suspected"),

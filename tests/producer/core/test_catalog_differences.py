@@ -75,7 +75,7 @@ def test_a_table_whose_changes_do_not_come_is_unseen(changes: dict[str, object],
 @pytest.mark.parametrize(
     ("changes", "way"),
     [
-        ({}, "DETACH it"),
+        ({}, "as those of its root, which [tables] does not name"),
         ({"is_partitioned": True}, "SET (publish_via_partition_root = true)"),
         ({"is_logged": False}, 'ALTER TABLE "public"."a" SET LOGGED'),
     ],
@@ -94,6 +94,30 @@ def test_nothing_is_added_to_a_publication_of_all_tables(
 
 def test_a_partitioned_table_is_published_by_its_partitions() -> None:
     assert found(TABLE, look(seen(TABLE, is_published=False, is_partitioned=True))) == []
+
+
+@pytest.mark.parametrize("reports_ddl", [True, False])
+@pytest.mark.parametrize(
+    "changes", [{"sent_as": (B,)}, {"sent_as": (A, B), "is_partitioned": True}, {"sent_as": ()}]
+)
+def test_a_table_that_is_sent_under_other_names_goes(
+    changes: dict[str, object], *, reports_ddl: bool
+) -> None:
+    now = look(seen(TABLE, is_published=False, **changes))
+
+    (one,) = found(TABLE, now, reports_ddl=reports_ddl)
+
+    assert isinstance(one, Dropped)
+    assert one.known is TABLE
+    assert "targets drop its own table" in str(one)
+
+
+def test_a_table_that_is_sent_as_one_that_is_not_captured_has_a_gap() -> None:
+    now = look(seen(TABLE, is_published=False, sent_as=(TableId("other", "root"),)))
+
+    (one,) = found(TABLE, now)
+
+    assert isinstance(one, Unseen)
 
 
 @pytest.mark.parametrize(

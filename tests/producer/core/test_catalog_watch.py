@@ -61,6 +61,20 @@ def test_a_finding_is_said_once_and_a_settled_look_is_remembered() -> None:
     assert len(watching.judge(10, known, reports_ddl=False)) == 1, "it left once more"
 
 
+@pytest.mark.parametrize("reports_ddl", [True, False])
+def test_a_table_that_is_sent_under_another_name_goes_without_a_mark(*, reports_ddl: bool) -> None:
+    """Nobody could end it: no row of this name comes any more."""
+    version = CatalogVersion(entries="1:5")
+    was = Before(5, "1:5", {TABLE.oid: version})
+    watching = CatalogWatch(wanted={A, B}.__contains__, publication="p", looked=was.looked())
+    attached = seen(TABLE, is_published=False, sent_as=(B,), doubts=(Doubt(Cause.PARTS),))
+    watching.take(look(attached, publication="1:6"), {A: TABLE})
+
+    (one,) = watching.judge(10, {A: TABLE}, reports_ddl=reports_ddl)
+
+    assert isinstance(one, Dropped)
+
+
 def test_only_tables_that_are_new_are_said_to_be_missing() -> None:
     watching = watch()
 
