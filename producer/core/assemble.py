@@ -205,7 +205,7 @@ class Assembler:
         begin = self._transactions.begin
         if begin is not None and not self._transactions.is_skipped:
             for relation in relations:
-                self._relations.empty(relation, begin.xid)
+                self._bindings.empty(relation, begin.xid)
 
     def _walk(self, stretch: Stretch) -> None:
         """Let the native walker take what it can; it tells no tables of what it drops."""

@@ -62,6 +62,7 @@ class Bindings:
         `is_shown`: the catalog shows it, behind all that statements described.
         """
         relations, transactions = self._relations, self._transactions
+        relations.fill(relation_id)
         relation = relations.look_up(relation_id)
         for moved in relations.renamed(relation, is_shown=is_shown):
             transactions.hand_over()
@@ -116,6 +117,11 @@ class Bindings:
         binding = self._publish(change.after) if change.after is not None else None
         self._record(change, binding, lsn)
         self._forget(change)
+
+    def empty(self, relation: int, xid: int) -> None:
+        """Take a TRUNCATE: the next row is told, since it binds the relation again."""
+        self._relations.empty(relation, xid)
+        self._unbind(relation)
 
     def resolve_again(self) -> None:
         """Resolve every relation with its next row."""

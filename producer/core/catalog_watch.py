@@ -225,7 +225,7 @@ class CatalogWatch:
     def _since(self, before: Before, look: Look, known: Known, told: Told) -> Iterator[Finding]:
         """Compare with the look before: what happened between the two, which one cannot show."""
         if before.triggers not in {"", look.triggers}:  # they may have been off for a while
-            told = Told(emptied=told.emptied)
+            told = Told(emptied=told.emptied, vacant=told.vacant)
         for table, seen in self._captured(look, known):
             was_seen = seen.oid in before.versions
             if before.publication != look.publication and (was_seen or seen.is_published):
@@ -233,7 +233,9 @@ class CatalogWatch:
                 yield Unseen(table, why, "suspected")
             elif seen.is_published:
                 for doubt in seen.doubts:
-                    if not told.explains(table, doubt, before.files, is_first=self._is_first):
+                    if not told.explains(
+                        table, doubt, before.files, oid=seen.oid, is_first=self._is_first
+                    ):
                         why = doubt.cause.value.format(publication=self._publication)
                         yield Unseen(table, why, "seen" if doubt.is_certain else "suspected")
 

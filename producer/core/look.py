@@ -65,6 +65,7 @@ class Rewritten:
     file: int
     xid: int = 0  # wrote the leaf's row of pg_class; 0: not known
     is_emptied: bool = False  # and each row is younger than that, if of the same transaction
+    is_void: bool = False  # it has no row
 
 
 class Cause(Enum):
@@ -176,15 +177,24 @@ class Told:
     """What the stream said of tables since a look: it explains what the next one shows."""
 
     emptied: dict[TableId, set[int]] = field(default_factory=dict)  # by which transactions
+    # Relations that were emptied, and had no row since; those that had rows, from wherever.
+    vacant: set[int] = field(default_factory=set)
+    filled: set[int] = field(default_factory=set)
     # What described statements did to tables.  One explains that only: another may be hidden.
     stated: dict[Cause, set[TableId]] = field(default_factory=dict)
     renamed: list[tuple[TableId, TableId]] = field(default_factory=list)  # before, after
     described: set[TableId] = field(default_factory=set)  # of which there was any statement
     files: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # leaf -> before, after
 
-    def empty(self, table: TableId, xid: int) -> None:
+    def empty(self, table: TableId, xid: int, relation: int) -> None:
         """Take a TRUNCATE."""
         self.emptied.setdefault(table, set()).add(xid)
+        self.vacant.add(relation)
+
+    def fill(self, relation: int) -> None:
+        """Take it that a relation may have a row at targets."""
+        self.vacant.discard(relation)
+        self.filled.add(relation)
 
     def state(self, statement: StatementChanges) -> None:
         """Take a described statement."""
@@ -210,6 +220,8 @@ class Told:
     def with_later(self, later: Told) -> Told:
         """Return both."""
         both = deepcopy(self)
+        both.vacant = (both.vacant - later.filled) | later.vacant
+        both.filled |= later.filled
         both.described |= later.described
         for before, after in later.renamed:
             both.rename(before, after)
@@ -222,9 +234,18 @@ class Told:
         return both
 
     def explains(
-        self, table: TableId, doubt: Doubt, files: Mapping[int, int], *, is_first: bool = False
+        self,
+        table: TableId,
+        doubt: Doubt,
+        files: Mapping[int, int],
+        *,
+        oid: int = 0,
+        is_first: bool = False,
     ) -> bool:
         """Say whether a doubt is no more than what was said; `files`: of the look before.
+
+        A table that was emptied, had no row since, and has none, is as targets have it: whatever
+        wrote its files had no row to compute.
 
         `is_first`: an earlier run took that, and what it was told since is not known here: any
         statement of the table is taken for what it was told, but for its files.
@@ -234,6 +255,8 @@ class Told:
                 return False  # no statement about a table describes its publication
             case Cause.FILES:
                 emptied = self.emptied.get(table, set())
+                if oid in self.vacant and all(each.is_void for each in doubt.rewritten):
+                    return True
                 return all(
                     (each.is_emptied and each.xid in emptied)
                     or (

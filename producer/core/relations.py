@@ -90,12 +90,18 @@ class Relations:
     def empty(self, relation_id: int, xid: int) -> None:
         """Take a TRUNCATE of a table, by a transaction."""
         found = self.look_up(relation_id)
-        self._told.empty(TableId(found.schema, found.table), xid)
+        self._told.empty(TableId(found.schema, found.table), xid, relation_id)
+
+    def fill(self, relation_id: int) -> None:
+        """Take it that a table has a row, perhaps."""
+        self._told.fill(relation_id)
 
     def apply(self, statement: StatementChanges) -> None:
         """Take a statement's changes: shapes are the statement's own from here on."""
         self._told.state(statement)
         for change in statement.changes:
+            if change.moved is not None and change.after is not None:
+                self._told.fill(change.after.oid)
             if change.before is not None:
                 self._stated.discard(change.before.id)
             if change.after is not None:
@@ -105,6 +111,7 @@ class Relations:
         """Take the shape under which a table was read again: in force from here on."""
         self._known[table.id] = table
         self._given_up.discard(table.oid)
+        self._told.fill(table.oid)
 
     # ------------------------------------------------------------ what only the catalog says
     def drop(self, table: TableSchema) -> ShapeChange:

@@ -237,6 +237,26 @@ def test_what_only_moves_rows_about_is_no_gap(
     assert path.gaps == []
 
 
+def test_what_is_done_to_an_emptied_table_is_no_gap(path: Undone) -> None:
+    for statements in (
+        ["TRUNCATE t; ALTER TABLE t ALTER v TYPE int USING v + 1000"],
+        ["TRUNCATE t", "ALTER TABLE t ALTER v TYPE bigint"],
+        ["ALTER TABLE t ALTER v TYPE bigint USING v + 1; TRUNCATE t"],
+        ["TRUNCATE t; ALTER TABLE t SET UNLOGGED; ALTER TABLE t SET LOGGED"],
+    ):
+        execute(path.source, "INSERT INTO t VALUES (1, 1, 'w') ON CONFLICT DO NOTHING")
+        assert path.wait() == {}
+        path.do(statements, together=False)
+        assert path.wait() == {}, statements
+    assert path.gaps == []
+    # A row came behind the TRUNCATE, and was computed anew, before it went.
+    computed = "ALTER TABLE t ALTER id TYPE int USING id + 100; DELETE FROM t"
+    execute(path.source, f"TRUNCATE t; INSERT INTO t VALUES (1, 1, 'w'); {computed}")
+    path.wait()
+    until(path.is_mended, "an equal target", time.sleep)
+    assert path.gaps != []
+
+
 @pytest.mark.parametrize("has_rows", [True, False])
 def test_what_the_triggers_could_not_describe_does_not_stop_the_target(
     path: Undone, *, has_rows: bool

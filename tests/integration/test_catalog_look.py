@@ -233,21 +233,26 @@ def test_an_altered_publication_has_another_version(looks, statement: str, oppos
 def test_rows_of_one_transaction_tell_a_truncate_from_what_follows_it(looks) -> None:
     first = looks(ALL)
 
-    def rewritten(statements: str) -> list[tuple[bool, bool]]:
+    def rewritten(statements: str) -> list[tuple[bool, ...]]:
         execute(first.url, f"BEGIN; {statements}; COMMIT")
         found = first.look()
         (seen,) = (seen for seen in found.tables.values() if seen.id.name == "m")
         (xid,) = ask(first.url, "SELECT xmin::text::int FROM pg_class WHERE oid = 'm'::regclass")[0]
         first.before = Before.at(found.horizon, found.publication, [seen])
         return [
-            (each.xid == xid, each.is_emptied) for doubt in seen.doubts for each in doubt.rewritten
+            (each.xid == xid, each.is_emptied, each.is_void)
+            for doubt in seen.doubts
+            for each in doubt.rewritten
         ]
 
-    assert rewritten("TRUNCATE m; INSERT INTO m VALUES (1, 1)") == [(True, True)]
-    assert rewritten("TRUNCATE m") == [(True, True)]
+    assert rewritten("TRUNCATE m; INSERT INTO m VALUES (1, 1)") == [(True, True, False)]
+    assert rewritten("TRUNCATE m") == [(True, True, True)]
+    altered = "TRUNCATE m; ALTER TABLE m ALTER v TYPE int USING v + 1"
+    assert rewritten(altered) == [(True, False, True)]
+    assert rewritten(f"{altered}; INSERT INTO m VALUES (1, 1)") == [(True, False, False)]
     assert rewritten(
         "TRUNCATE m; INSERT INTO m VALUES (1, 1); ALTER TABLE m ALTER v TYPE int USING v + 1"
-    ) == [(True, False)]
+    ) == [(True, False, False)]
 
 
 @pytest.mark.parametrize(

@@ -274,6 +274,7 @@ class SimSource:
             leaves={number: Leaf(1000 * file + number)},
         )
         xid, is_emptied = source.written.get(name, (0, False))
+        is_void = not source.tables[name].rows
         is_old = before is not None and xid < before.horizon  # a row of it shows that
         was = None if before is None else before.versions.get(number)
         doubts = () if before is None else facts.doubts(was, before.files, before.horizon)
@@ -290,7 +291,8 @@ class SimSource:
                 replace(
                     doubt,
                     rewritten=tuple(
-                        replace(each, xid=xid, is_emptied=is_emptied) for each in doubt.rewritten
+                        replace(each, xid=xid, is_emptied=is_emptied, is_void=is_void)
+                        for each in doubt.rewritten
                     ),
                 )
                 for doubt in doubts

@@ -256,14 +256,17 @@ class Source:
             self.hushed.remove(name)
 
     def rewrite(self, name: str) -> None:
-        """Compute all rows of a table anew: no row is sent."""
+        """Compute all rows of a table anew, or remove them out of the log: no row is sent."""
         xid = self.commit_nothing()
         self.files[name] += 1
         self.written[name] = xid, False
+        had_rows = bool(self.tables[name].rows)
         for row in self.tables[name].rows:
             row["v"] = self._value()
+        if self.files[name] % 3 == 0:  # as SET UNLOGGED, DELETE, SET LOGGED does
+            self.tables[name].rows.clear()
         self.states[-1] = copy.deepcopy(self.tables)
-        if self.tables[name].rows:
+        if had_rows:
             self._hide(name, len(self.wal))
 
     def vacuum(self, name: str) -> None:

@@ -199,6 +199,7 @@ def _probed(
                coalesce(bool_or(written = c.xmin AND ended = '0'::xid
                                 AND by::text::bigint <= c.cmin::text::bigint), false)
                    OR coalesce(bool_or(c.is_altered), false),
+               count(r.written) = 0,
                min(c.xmin::text), min(c.relfilenode::bigint)
         FROM (SELECT xmin, cmin, relfilenode, EXISTS (
                   SELECT FROM pg_attribute a WHERE a.attrelid = k.oid AND a.attnum > 0
@@ -218,7 +219,7 @@ def _probed(
             ):
                 cursor.execute(f"SET LOCAL {name} = '{value}'")
             cursor.execute(statement)
-            is_older, is_written, xid, now = cursor.fetchone()
+            is_older, is_written, is_void, xid, now = cursor.fetchone()
     except SourceError as error:
         if error.verdict is Verdict.RETRY or error.where.get("sqlstate") == _LOCKED:
             raise
@@ -230,7 +231,8 @@ def _probed(
     if is_older:
         return None
     is_same = now is not None and now == file.file
-    return replace(suspected, xid=int(xid or 0), is_emptied=is_same and not is_written)
+    is_emptied = is_same and not is_written
+    return replace(suspected, xid=int(xid or 0), is_emptied=is_emptied, is_void=is_same and is_void)
 
 
 def _age(xid: int) -> str:

@@ -120,6 +120,9 @@ def test_what_happened_since_the_look_before_is_a_gap_each_time(
         (Rewritten(100, 7, 500, is_emptied=True), Told(emptied={A: {499}}), False),
         (Rewritten(100, 7, 500, is_emptied=True), Told(emptied={B: {500}}), False),
         (Rewritten(100, 7, 500, is_emptied=False), Told(emptied={A: {500}}), False),
+        (Rewritten(100, 7, 501, is_void=True), Told(vacant={100}), True),
+        (Rewritten(100, 7, 501, is_void=True), Told(vacant={101}), False),
+        (Rewritten(100, 7, 501), Told(vacant={100}), False),
         (Rewritten(100, 7, 500), Told(stated=FILES, files={100: [(6, 7)]}), True),
         (Rewritten(100, 7, 500), Told(stated=FILES, files={100: [(5, 6), (6, 7)]}), True),
         (Rewritten(100, 7, 500), Told(stated=FILES, files={100: [(0, 7)]}), True),
@@ -392,3 +395,17 @@ def test_a_table_that_is_not_published_keeps_what_it_is_compared_with() -> None:
     judged(watching, look(seen(TABLE, is_published=False), horizon=9), reports_ddl=True)
 
     assert watching.before == Before(9, "", {100: CatalogVersion("16:5")})
+
+
+def test_a_table_is_vacant_from_its_truncate_to_its_next_row() -> None:
+    told = Told()
+    told.empty(A, 500, 100)
+    told.empty(B, 500, 101)
+    later = Told()
+    later.fill(100)
+    assert told.with_later(Told()).vacant == {100, 101}
+    assert told.with_later(later).vacant == {101}
+    later.empty(A, 501, 100)
+    assert told.with_later(later).vacant == {100, 101}
+    told.fill(101)
+    assert told.vacant == {100}
