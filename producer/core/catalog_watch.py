@@ -234,7 +234,12 @@ class CatalogWatch:
             elif seen.is_published:
                 for doubt in seen.doubts:
                     if not told.explains(
-                        table, doubt, before.files, oid=seen.oid, is_first=self._is_first
+                        table,
+                        doubt,
+                        before.files,
+                        oid=seen.oid,
+                        is_first=self._is_first,
+                        reports_ddl=bool(before.triggers) and before.triggers == look.triggers,
                     ):
                         why = doubt.cause.value.format(publication=self._publication)
                         yield Unseen(table, why, "seen" if doubt.is_certain else "suspected")

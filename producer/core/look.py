@@ -241,11 +241,14 @@ class Told:
         *,
         oid: int = 0,
         is_first: bool = False,
+        reports_ddl: bool = False,
     ) -> bool:
         """Say whether a doubt is no more than what was said; `files`: of the look before.
 
         A table that was emptied, had no row since, and has none, is as targets have it: whatever
-        wrote its files had no row to compute.
+        wrote its files had no row to compute.  One that had rows since, and has none in a file, may
+        have lost them out of the log, in the transaction of the TRUNCATE: unless all statements are
+        described (`reports_ddl`), and none wrote that file.
 
         `is_first`: an earlier run took that, and what it was told since is not known here: any
         statement of the table is taken for what it was told, but for its files.
@@ -258,7 +261,11 @@ class Told:
                 if oid in self.vacant and all(each.is_void for each in doubt.rewritten):
                     return True
                 return all(
-                    (each.is_emptied and each.xid in emptied)
+                    (
+                        each.is_emptied
+                        and each.xid in emptied
+                        and (not each.is_void or (reports_ddl and each.leaf not in self.files))
+                    )
                     or (
                         table in self.stated.get(Cause.FILES, ())
                         and self._leads(each, files.get(each.leaf))

@@ -64,6 +64,9 @@ UNDONE = {
     "a row updated behind a TRUNCATE": [
         ("TRUNCATE t; INSERT INTO t SELECT n, n FROM generate_series(1, 5) n;"
         "ALTER TABLE t ALTER id TYPE int USING id + 200; UPDATE t SET v = v + 1")],
+    "rows that were deleted out of the log behind a TRUNCATE": [
+        ("TRUNCATE t; INSERT INTO t VALUES (1, 1, 'w'); ALTER TABLE t SET UNLOGGED; DELETE FROM t;"
+        "ALTER TABLE t SET LOGGED")],
     "a label below a multirange": ["ALTER TYPE mood RENAME VALUE 'sad' TO 'bad'"],
     "an attribute below a range": ["ALTER TYPE pair ADD ATTRIBUTE c int"],
     "a generated column": ["ALTER TABLE g ALTER w DROP EXPRESSION"],

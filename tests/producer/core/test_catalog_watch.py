@@ -120,6 +120,8 @@ def test_what_happened_since_the_look_before_is_a_gap_each_time(
         (Rewritten(100, 7, 500, is_emptied=True), Told(emptied={A: {499}}), False),
         (Rewritten(100, 7, 500, is_emptied=True), Told(emptied={B: {500}}), False),
         (Rewritten(100, 7, 500, is_emptied=False), Told(emptied={A: {500}}), False),
+        # Rows came since, and may have gone out of the log, in the same transaction.
+        (Rewritten(100, 7, 500, is_emptied=True, is_void=True), Told(emptied={A: {500}}), False),
         (Rewritten(100, 7, 501, is_void=True), Told(vacant={100}), True),
         (Rewritten(100, 7, 501, is_void=True), Told(vacant={101}), False),
         (Rewritten(100, 7, 501), Told(vacant={100}), False),
@@ -143,6 +145,23 @@ def test_a_file_is_explained_by_what_replaced_it(
     watching = watch()
     watching.before = Before(1, "", {100: CatalogVersion()})
     assert (judged(watching, now, told=told) == []) is is_explained
+
+
+def test_triggers_tell_that_no_row_of_an_emptied_table_went_out_of_the_log() -> None:
+    gone = Rewritten(100, 7, 500, is_emptied=True, is_void=True)
+    now = replace(
+        look(seen(TABLE, doubts=(Doubt(Cause.FILES, rewritten=(gone,)),))), triggers="9:1"
+    )
+    for triggers, files, is_explained in (
+        ("9:1", {}, True),
+        ("9:1", {100: [(6, 0)]}, False),
+        ("8:1", {}, False),
+        ("", {}, False),
+    ):
+        watching = watch()
+        watching.before = Before(1, "", {100: CatalogVersion()}, triggers=triggers)
+        told = Told(emptied={A: {500}}, files=files)
+        assert (judged(watching, now, told=told) == []) is is_explained, (triggers, files)
 
 
 def test_files_are_followed_from_the_one_of_the_look_before() -> None:
