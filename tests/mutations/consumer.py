@@ -988,7 +988,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "plan-lost-before-an-error",
         "3.6: what a plan raises comes behind what was planned before",
         _AHEAD_FILE,
-        "        if batch:\n            yield batch\n        raise\n",
+        "        if batch:\n            yield batch, most > 0\n        raise\n",
         "        raise\n",
         _AHEAD,
     ),

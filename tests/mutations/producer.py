@@ -508,8 +508,8 @@ MUTATIONS: Final = (
         "said-once",
         "what happens to a table again between two looks is a gap again",
         "producer/core/catalog_watch.py",
-        "happened += self._since(",
-        "found += self._since(",
+        "happened += [finding for finding in since",
+        "found += [finding for finding in since",
         _CATALOG_WATCH,
     ),
     Mutation(

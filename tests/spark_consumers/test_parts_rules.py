@@ -110,7 +110,7 @@ class Commit:
         ranges = tuple(
             Range(*place, 0, len(found))
             for place, log in sorted(self.broker.logs.items())
-            if (found := self.broker.read(place, 0, len(log), is_committed=True))
+            if (found := list(self.broker.read(place, 0, len(log), is_committed=True)))
         )
         entry = CommitEntry(1, 700, 1, 1, 2, 0, self.rows, {})
         cut = Commits(Head(1, 1, 1, "i1", 1, 10, -1), (entry,), ranges)
