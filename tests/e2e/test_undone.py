@@ -322,16 +322,16 @@ def test_a_name_that_the_stream_sends_no_more_keeps_no_mark(
     def become(statement: str, *tables: str) -> None:
         path.do([statement, "INSERT INTO r SELECT max(id) + 1, 0 FROM r"], together=False)
         expected = [("r" in tables, "r1" in tables)]
+        # A look may mark all tables once more, after they were equal.
         until(
             lambda: (
-                path.applier.drain().inexact == {}
+                path.waited() == {}
                 and ask(path.target, there) == expected
                 and all(content(path.source, t) == content(path.target, t) for t in tables)
             ),
             statement,
             time.sleep,
         )
-        assert path.waited() == {}, statement
 
     become("ALTER TABLE r DETACH PARTITION r1", "r", "r1")
     become("ALTER TABLE r ATTACH PARTITION r1 FOR VALUES FROM (0) TO (10)", "r")
