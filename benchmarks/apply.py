@@ -353,8 +353,9 @@ def print_floor(config: Path, topics: Sequence[str]) -> None:
         ).save()
 
     spark.dataSource.register(GaussCdcSource)
-    frames = [frame for topic in topics for frame in columns(topic)]
-    sourced = [changes(topic) for topic in topics]
+    filled = {topic: frames for topic in topics if (frames := columns(topic))}
+    frames = [frame for several in filled.values() for frame in several]
+    sourced = [*map(changes, filled)]  # a table without a row has no schema
     count = records(*topics).selectExpr("count(*) AS rows", "sum(length(value)) AS bytes")
     rows = int(count.collect()[0].rows)
     ways: dict[str, Callable[[], object]] = {
