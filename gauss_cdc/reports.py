@@ -6,6 +6,7 @@ A separate thread reads the loops' counters: a loop that hangs shows as lines wi
 from __future__ import annotations
 
 import logging
+import math
 import re
 import threading
 import time
@@ -175,8 +176,7 @@ class ApplyReport(Observer):
         self._now: Applied | None = None
         self._before, self._ways = (0, 0), Ways()
         self._loads: dict[TableId, _Load] = {}
-        self._began = self._caught_up = time.monotonic()
-        self._has_caught_up = False  # once
+        self._began, self._caught_up = time.monotonic(), -math.inf
         self._doing = ""
         self._passing = Passing(_apply_log)
 
@@ -207,7 +207,7 @@ class ApplyReport(Observer):
     def on_pass(self, *, ended: bool) -> None:
         """Record that a pass over new cuts begins, or has brought the target to their end."""
         if ended:
-            self._caught_up, self._has_caught_up = time.monotonic(), True
+            self._caught_up = time.monotonic()
         else:
             self._began = time.monotonic()
 
@@ -243,8 +243,9 @@ class ApplyReport(Observer):
             return
         now, ledger = self._now, self._now.ledger
         rows, commits = now.rows - self._before[0], now.commits - self._before[1]
-        ways = now.ways.since(self._ways)
-        self._before, self._ways = (now.rows, now.commits), now.ways
+        read = now.ways.copy()
+        ways = read.since(self._ways)
+        self._before, self._ways = (now.rows, now.commits), read
         for table, load in list(self._loads.items()):
             log(
                 *(_apply_log, logging.INFO, "loading"),
@@ -270,11 +271,10 @@ class ApplyReport(Observer):
     @property
     def _is_at_head(self) -> bool:
         """Say whether the last pass has come to the end of the cuts, and none is under way."""
-        return self._has_caught_up and self._caught_up >= self._began
+        return self._caught_up >= self._began
 
     def _is_behind(self) -> bool:
-        is_busy = self._caught_up < self._began
-        return is_busy and time.monotonic() - self._began > _BUSY_SECONDS
+        return not self._is_at_head and time.monotonic() - self._began > _BUSY_SECONDS
 
 
 def _by_table(ways: Ways, source: str) -> dict[str, str]:

@@ -46,7 +46,7 @@ class AppliedStep:
     steps: int
     commits: int
     rows: int
-    ways: Ways
+    ways: Ways  # it grows with the next step
 
 
 class Observer:
@@ -275,7 +275,7 @@ class Applier:
         self.steps += 1
         self.commits += len(segment.commit_rows)
         self.rows += segment.rows
-        self.ways = self.ways.plus(segment, rows)
+        self.ways.add(segment, rows)
         if self._ledger is not None:
             step = AppliedStep(
                 segment, self._ledger, self.steps, self.commits, self.rows, self.ways

@@ -302,8 +302,8 @@ class Ways:
     by_driver: Counter[str] = field(default_factory=Counter)
     by_tasks: Counter[str] = field(default_factory=Counter)  # of Spark
 
-    def plus(self, segment: Segment, content: Any) -> Ways:
-        """Return these and what was read of a segment; frames are read by tasks."""
+    def add(self, segment: Segment, content: Any) -> None:
+        """Count what was read of a segment; frames are read by tasks."""
         every = Counter[str]()
         for one in segment.ranges:
             every[one.topic] += one.end - one.start
@@ -312,7 +312,12 @@ class Ways:
             tasks = every if content.are_of_tasks else Counter[str]()
         elif isinstance(content, Parts):
             tasks = content.by_tasks
-        return Ways(self.by_driver + (every - tasks), self.by_tasks + tasks)
+        self.by_tasks.update(tasks)
+        self.by_driver.update(every - tasks)
+
+    def copy(self) -> Ways:
+        """As of now: another thread may count on."""
+        return Ways(self.by_driver.copy(), self.by_tasks.copy())
 
     def since(self, before: Ways) -> Ways:
         """Return what was read since then."""
