@@ -188,10 +188,9 @@ class CatalogWatch:
             )
             if self.before is not None:
                 gone = {finding.table for finding in found if isinstance(finding, Dropped)}
-                left = self._left(self.before, look, known) if reports_ddl else ()
-                found += [finding for finding in left if finding.table not in gone]
-                since = self._since(self.before, look, known, explained)
-                happened += [finding for finding in since if finding.table not in gone]
+                there = {name: table for name, table in known.items() if name not in gone}
+                found += self._left(self.before, look, there) if reports_ddl else ()
+                happened += self._since(self.before, look, there, explained)
             self.before, self._is_first = self._next(look), False
         self._told = told  # perhaps behind this look, so before the next one
         # A state is reported once for as long as it holds, and again if it comes back.
@@ -226,6 +225,7 @@ class CatalogWatch:
         """Compare with the look before: what happened between the two, which one cannot show."""
         if before.triggers not in {"", look.triggers}:  # they may have been off for a while
             told = Told(emptied=told.emptied, vacant=told.vacant)
+        reports_ddl = before.triggers == look.triggers != ""
         for table, seen in self._captured(look, known):
             was_seen = seen.oid in before.versions
             if before.publication != look.publication and (was_seen or seen.is_published):
@@ -239,7 +239,7 @@ class CatalogWatch:
                         before.files,
                         oid=seen.oid,
                         is_first=self._is_first,
-                        reports_ddl=bool(before.triggers) and before.triggers == look.triggers,
+                        reports_ddl=reports_ddl,
                     ):
                         why = doubt.cause.value.format(publication=self._publication)
                         yield Unseen(table, why, "seen" if doubt.is_certain else "suspected")

@@ -508,8 +508,8 @@ MUTATIONS: Final = (
         "said-once",
         "what happens to a table again between two looks is a gap again",
         "producer/core/catalog_watch.py",
-        "happened += [finding for finding in since",
-        "found += [finding for finding in since",
+        "happened += self._since(",
+        "found += self._since(",
         _CATALOG_WATCH,
     ),
     Mutation(
