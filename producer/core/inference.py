@@ -94,13 +94,14 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
     Targets do not judge it again.
     """
     pairs = list(_pairs(before, after))
-    old = {now.name: was for was, now in pairs}
-    gone = [c for c in before.columns if c not in old.values()]
-    come = [c for c in after.columns if c.name not in old]
+    left = {was.name for was, _ in pairs}
+    there = {now.name for _, now in pairs}
+    gone = [c for c in before.columns if c.name not in left]
+    come = [c for c in after.columns if c.name not in there]
     renamed = {was.name: now.name for was, now in pairs if was.name != now.name}
     types = {(c.type_oid, c.type_mod) for c in gone}
     places = [c.name for c in after.columns]
-    last_known = max((places.index(name) for name in old), default=-1)
+    last_known = max((places.index(name) for name in there), default=-1)
     may_be_renamed = any(
         (c.type_oid, c.type_mod) in types or places.index(c.name) < last_known for c in come
     )
@@ -131,7 +132,7 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
         lossy = "an added column has a default, and its value for older rows is not known"
         if again:  # a reading may be younger than the rows to come
             lossy = f"a column was dropped and made again: {', '.join(sorted(again))}"
-    elif [c.name for c, _ in pairs] != [c.name for c in before.columns if c not in gone]:
+    elif [c.name for c, _ in pairs] != [c.name for c in before.columns if c.name in left]:
         lossy = "a column was dropped and made again: its values in older rows are not known"
     elif any(not _keeps_values(*pair) for pair in pairs):
         lossy = "a column has another type: its values in older rows were computed by the source"
