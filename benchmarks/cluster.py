@@ -40,7 +40,7 @@ from gauss_cdc.pack import pack
 from gauss_cdc_lab.services.cluster import EventLog, SparkCluster
 from gauss_cdc_lab.services.process import Process, ProcessCommand, end_session
 
-_PATIENCE: Final = 1800.0
+_PATIENCE: Final = 600.0
 _LOOK: Final = 0.2  # seconds: looking costs, too
 _ACCOUNTS: Final = 500  # as the schema has them
 _PAUSE: Final = 0.1  # seconds between two transfers
@@ -69,6 +69,7 @@ INSERT INTO big SELECT id, CASE id %% 2 WHEN 0 THEN id - 1 ELSE -id END, md5(id:
 FROM generate_series(1, %s) id
 """
 _TURN: Final = "UPDATE big SET amount = -amount WHERE id <= %s"
+_TOUCH: Final = "UPDATE big SET amount = amount WHERE id <= %s"
 _FIGURES: Final = """
 SELECT (SELECT coalesce(sum(balance), 0) FROM account),
     (SELECT coalesce(sum(moves), 0) FROM account),
@@ -161,7 +162,7 @@ class _Scene:
         self.first, self._second = (self._configuration(name, log) for log in self._logs)
         self.run: subprocess.Popen[bytes] | None = None
         self._driver: Process | None = None
-        self._drivers = 0
+        self._drivers = self._commits = 0
         self._began = Figures(0, 0, 0, 0, 0, 0)
         self.outcome = Outcome()
 
@@ -196,9 +197,9 @@ class _Scene:
 
     def commit_and_kill_the_driver(self) -> None:
         """A large commit, and the end of the driver while its tasks work on it."""
-        jobs = len(self._logs[0].jobs())
-        self._commit(_LARGE, self._rows, size=self._rows)
-        self._until("a job for the large commit", lambda: len(self._logs[0].jobs()) > jobs)
+        log = self._logs[0]
+        self._until("all executors", lambda: log.executors >= self._cluster.workers)
+        self._commit_for_tasks(log, _LARGE, self._rows, size=self._rows)
         self.end_driver()
         self.outcome.kills.append("a driver during its job")
 
@@ -219,16 +220,11 @@ class _Scene:
         self._until("Spark of the second driver", lambda: log.has_started)
 
     def update_and_kill_an_executor(self) -> None:
-        """A large update, whose rows Spark's tasks read.
-
-        All executors are there before: without another one the driver reads after some seconds.
-        """
+        """A large update, whose rows Spark's tasks read, and the end of one of their executors."""
         log = self._logs[1]
         self._until("all executors", lambda: log.executors >= self._cluster.workers)
-        jobs = len(log.jobs())
         with self._timed("large update, a killed executor included"):
-            self._commit(_TURN, self._turned, size=0)
-            self._until("a job for the update", lambda: len(log.jobs()) > jobs)
+            self._commit_for_tasks(log, _TURN, self._turned, size=0)
             self._cluster.kill_executor()
             self.outcome.kills.append("an executor during a job")
             self._until("the large update", self._is_turned)
@@ -296,14 +292,33 @@ class _Scene:
     # ------------------------------------------------------------ the parts
     @property
     def _turned(self) -> int:
-        return self._rows // 2 * 2 - 2  # an even number: the sum stays 0; another commit's is taken
+        return self._rows // 2 * 2 - 2  # an even number: the sum stays 0
+
+    def _commit_for_tasks(self, log: EventLog, statement: str, value: int, *, size: int) -> None:
+        """Commit, and wait for the job that reads it.
+
+        While no micro-batch is open, the driver reads by itself, and on a slow machine it does: the
+        rows are written again, as they are, until a job reads them.
+        """
+        jobs = len(log.jobs())
+        self._commit(statement, value, size=size)
+        self._until("a job, or the commit", lambda: len(log.jobs()) > jobs or self._is_applied())
+        while len(log.jobs()) == jobs:
+            self._commit(_TOUCH, value, size=0)
+            self._until("a job, or the rows", lambda: len(log.jobs()) > jobs or self._is_applied())
+
+    def _is_applied(self) -> bool:
+        """Whether the newest large commit is at the target."""
+        transfer = "SELECT 1 FROM transfer WHERE id = %s"
+        return bool(ask(self._target, transfer, -self._commits))
 
     def _commit(self, statement: str, value: int, *, size: int) -> None:
         """One transaction over all three tables."""
+        self._commits += 1
         with closing(psycopg2.connect(self._source)) as connection:
             with connection.cursor() as cursor:
                 cursor.execute(statement, (value,))
-            _move(connection, -value, size, random.Random(value))  # noqa: S311
+            _move(connection, -self._commits, size, random.Random(value))  # noqa: S311
 
     def _apply(self, config: Path) -> ProcessCommand:
         environment = self._cluster.environment()
