@@ -278,6 +278,9 @@ class Follower:
             if root is None:
                 if part is not None and message.via_root:
                     del self.known[part.id]
+                    if self._is_coming(root_oid, message):
+                        yield ShapeChange(part, None, message.tag)  # the root is loaded with it
+                        continue
                     why = "became a partition of a table that is not captured"
                     yield ShapeChange(part, part, message.tag, *_gap(part.id, why))
                 continue
@@ -288,6 +291,15 @@ class Follower:
             elif oid not in made:
                 why = "a partition was attached whose rows were not captured"
                 yield ShapeChange(root, root, message.tag, *_gap(root.id, why))
+
+    def _is_coming(self, root_oid: int, message: TriggerMessage) -> bool:
+        """Say whether a root is published, and its first load is to come."""
+        return any(
+            s.table.oid == root_oid
+            and s.table.id in self.hidden
+            and self.publication in s.publications
+            for s in message.tables
+        )
 
     # ------------------------------------------------------------ tables
     def _dropped(self, message: TriggerMessage) -> Iterator[ShapeChange]:
