@@ -149,6 +149,39 @@ class History:
         offset, cut = found
         return _behind(offset, cut.head)._replace(version=version)
 
+    def since(self, time: int) -> Version | None:
+        """Return the first commit at or after a time of the source's clock; None: none is so late.
+
+        `time`: µs since 1970-01-01 UTC.  Raises RangeExpired where commits were deleted that may
+        be as late.
+        """
+        low, end = self._ends()
+        first, last, is_behind = low, end, low == 0
+        while last - first > _NEAR:
+            middle = (first + last) // 2
+            probe = next(self._commits(middle, last), None)
+            if probe is not None and probe[1].commits[-1].committed_at < time:
+                first, is_behind = probe[0] + 1, True
+            else:
+                last = middle
+        for _, cut in self._commits(first, end):
+            for entry in cut.commits:
+                version = Version(cut.head.epoch, entry.seq)
+                if entry.committed_at < time:
+                    is_behind = True
+                elif is_behind:
+                    return version
+                else:
+                    raise RangeExpired(
+                        "the cuts of commits that may be as late were deleted",
+                        hint=f"begin at startingVersion {version}, the oldest that is there",
+                        first=str(version),
+                    )
+        return None
+
+    def _commits(self, offset: int, end: int) -> Iterator[tuple[int, Commits]]:
+        return ((at, cut) for at, cut in self._from(offset, end) if isinstance(cut, Commits))
+
     def loads(self) -> Standing:
         """Return the place where the newest loads of the tables begin."""
         low, end = self._ends()

@@ -39,5 +39,7 @@ class GaussCdcSource(DataSource):
     def streamReader(self, schema: StructType) -> Any:  # noqa: N802  Spark's name
         options = SourceOptions.of(self.options)
         if options.end is not None:
-            raise SettingRefused("a stream has no endingVersion", hint="read() has")
+            raise SettingRefused(
+                "a stream has no endingVersion or endingTimestamp", hint="read() has"
+            )
         return ChangesStream(options, schema)

@@ -6,11 +6,13 @@ import re
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.errors import SettingRefused, StreamError
+from spark_consumers.java_names import librdkafka_client
 from spark_consumers.kafka.history import Found, History, Standing
 from spark_consumers.kafka.read import CLIENTS, Clients
 from spark_consumers.kafka.registry import SchemaCache, newest_id, registry_at
@@ -20,12 +22,20 @@ from spark_consumers.versions import Version
 _ROWS: Final = 200_000
 _NAMES: Final = (
     *("table", "prefix", "registry", "startingversion", "endingversion", "maxrowspertrigger"),
-    "allowplaintextlogin",
+    *("startingtimestamp", "endingtimestamp", "allowplaintextlogin"),
 )
+# What Spark's catalog adds to the options of a table that was made with USING gauss_cdc: its own
+# properties (TableCatalog's PROP_…), and each option once more as a property.
+_OF_CATALOG: Final = (
+    *("collation", "comment", "external", "is_managed_location", "location", "owner", "path"),
+    *("provider", "serialization.format", "table_type"),
+)
+_PROPERTY: Final = "option."
 _KAFKA: Final = "kafka."
 _REGISTRY: Final = "registry."
 SNAPSHOT: Final = "snapshot"
 LATEST: Final = "latest"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME: Final = re.compile(r'(?:("(?:[^"]|"")+"|[^".]+)\.)?("(?:[^"]|"")+"|[^".]+)')
 
 
@@ -38,44 +48,53 @@ class SourceOptions:
     client: Mapping[str, Any] = field(repr=False)  # librdkafka's settings
     registry: str | SchemaCache = field(repr=False)  # its URL
     registry_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    start: str | Version = SNAPSHOT
-    end: Version | None = None
+    start: str | Version | datetime = SNAPSHOT
+    end: Version | datetime | None = None
     rows: int = _ROWS  # of a micro-batch, about: commits are whole
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
         """Read Spark's options, whose names have no case; raise SettingRefused."""
         given = {name.lower(): value for name, value in options.items()}
-        known = {n: v for n, v in given.items() if not n.startswith((_KAFKA, _REGISTRY))}
-        if unknown := known.keys() - {*_NAMES, "path"}:
+        known = {n for n in given if not n.startswith((_KAFKA, _REGISTRY, _PROPERTY))}
+        if unknown := known - {*_NAMES, *_OF_CATALOG}:
             raise SettingRefused(
                 f"gauss_cdc has no option {min(unknown)}", options=", ".join(_NAMES)
             )
+        given.setdefault("table", given.get("path", ""))  # load("public.account")
         for name in ("table", "prefix", "registry"):
             if not given.get(name):
-                raise SettingRefused(f"the option {name} is missing")
+                raise SettingRefused(
+                    f"the option {name} is missing",
+                    hint="Spark hands on none of those of a table that was made with USING: "
+                    "CREATE TEMPORARY VIEW has them, and SELECT ... WITH (...) gives them"
+                    if not options
+                    else "",
+                )
+        client = librdkafka_client(_below(_KAFKA, given))
         if given.get("allowplaintextlogin", "false").lower() != "true":
-            check_logins(_below(_KAFKA, given), given["registry"], _below(_REGISTRY, given))
+            check_logins(client, given["registry"], _below(_REGISTRY, given))
         try:
-            start = given.get("startingversion", SNAPSHOT).strip()
-            end = given.get("endingversion", LATEST).strip()
-            return cls(
+            made = cls(
                 _table(given["table"]),
                 given["prefix"],
-                _below(_KAFKA, given),
+                client,
                 given["registry"],
                 _below(_REGISTRY, given),
-                start if start in (SNAPSHOT, LATEST) else Version.parse(start),
-                None if end == LATEST else Version.parse(end),
+                _bound(given, "starting") or SNAPSHOT,
+                _ending(given),
                 _positive(given.get("maxrowspertrigger", str(_ROWS))),
             )
         except ValueError as error:
             raise SettingRefused(
                 "an option of gauss_cdc is not valid",
-                hint="startingVersion is snapshot, latest or a commit as 2/5001; endingVersion "
-                'latest or a commit; table is schema.table, with "quotes" around a name with dots',
+                hint="startingVersion is snapshot, latest, 0 or a commit as 2/5001; endingVersion "
+                "latest or a commit; in place of them, startingTimestamp and endingTimestamp are "
+                'as 2026-01-31T12:00:00Z; table is schema.table, with "quotes" around a name '
+                "with dots",
                 why=error,
             ) from None
+        return made
 
     def schema_of(self) -> SchemaCache:
         """Find schemas by id."""
@@ -102,10 +121,27 @@ class SourceOptions:
         return History(self.client, self.prefix, schema_of, clients=clients)
 
     def first(self, history: History) -> Standing:
-        """Return the place behind which reading begins."""
+        """Return the place behind which reading begins; StreamError where it is yet to come."""
         match self.start:
             case Version() as version:  # this commit is the first
+                newest = history.newest().version
+                if version.before() > newest and version != (newest.epoch + 1, 0):
+                    raise StreamError(
+                        "startingVersion is behind the newest commit, and not the next one",
+                        hint="`latest` begins with the next one",
+                        newest=str(newest),
+                        version=str(version),
+                    )
                 return history.behind(version.before())
+            case datetime() as time:
+                if (found := history.since(_micros(time))) is None:
+                    raise StreamError(
+                        "no commit is as late as startingTimestamp",
+                        hint="`latest` as startingVersion begins with the next one",
+                        newest=str(history.newest().version),
+                        time=time.isoformat(),
+                    )
+                return history.behind(found.before())
             case "latest":
                 return history.newest()
             case _:
@@ -113,14 +149,59 @@ class SourceOptions:
 
     def all_of(self, history: History) -> Found:
         """Return what a batch reads; raise StreamError where its end has not come."""
-        found = history.walk(self.table, self.first(history)).take_all(self.end)
-        if self.end is not None and found.place.version < self.end:
+        first, last = self.first(history), self._last(history)
+        if last is not None and first.version > last:
+            raise StreamError(
+                "the batch would begin behind its end",
+                hint="startingVersion or startingTimestamp is later than the end",
+                begin=str(first.version),
+                end=str(last),
+            )
+        found = history.walk(self.table, first).take_all(last)
+        if last is not None and found.place.version < last:
             raise StreamError(
                 "the cuts do not go as far as endingVersion",
                 last=str(found.place.version),
-                needed=str(self.end),
+                needed=str(last),
             )
         return found
+
+    def _last(self, history: History) -> Version | None:
+        """Return the last commit of a batch; None: all that there are."""
+        if not isinstance(self.end, datetime):
+            return self.end
+        later = history.since(_micros(self.end) + 1)
+        return None if later is None else later.before()
+
+
+def _bound(given: Mapping[str, str], which: str) -> str | Version | datetime | None:
+    """Read a version or a time; one of them."""
+    version, time = (given.get(f"{which}{kind}", "").strip() for kind in ("version", "timestamp"))
+    if version and time:
+        raise ValueError(f"give one of {which}Version and {which}Timestamp")
+    if time:
+        found = datetime.fromisoformat(time)
+        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    if version in ("", SNAPSHOT, LATEST):
+        return version or None
+    return Version(1, 0) if version == "0" else Version.parse(version)
+
+
+def _ending(given: Mapping[str, str]) -> Version | datetime | None:
+    end, start = _bound(given, "ending"), _bound(given, "starting")
+    if isinstance(end, str):
+        if end == LATEST:
+            return None
+        raise ValueError(f"not an end: {end}")
+    is_behind = isinstance(start, Version) and isinstance(end, Version) and start > end
+    if is_behind or (isinstance(start, datetime) and isinstance(end, datetime) and start > end):
+        raise ValueError(f"the start, {start}, is behind the end, {end}")
+    return end
+
+
+def _micros(time: datetime) -> int:
+    """µs since 1970-01-01 UTC, exactly."""
+    return (time - _EPOCH) // timedelta(microseconds=1)
 
 
 def _table(text: str) -> TableId:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path as Folder
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -187,6 +187,47 @@ def test_rows_are_the_sources_cell_by_cell(
     assert "hidden!" not in secret._jdf.queryExecution().toString()
     with pytest.raises(PySparkException, match="startingVersion is snapshot"):
         read(spark, {**some, "startingVersion": "yesterday"})
+
+
+def test_a_view_in_sql_a_table_as_path_and_bounds_by_time(
+    path: Path, addresses: Addresses, spark: "SparkSession"
+) -> None:
+    """As people know it from other sources: USING, load(name), Java's names, startingTimestamp."""
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY, v text)")
+    ask(path.source, "INSERT INTO t VALUES (1, 'loaded')")
+    path.start()
+    path.arrive()
+    ask(path.source, "INSERT INTO t VALUES (2, 'before')")
+    path.arrive()
+    (row,) = read(spark, options(path, addresses, "t", startingVersion="1/1")).collect()
+    at = row._commit_timestamp.astimezone(UTC)
+    ask(path.source, "INSERT INTO t VALUES (3, 'after')")
+    path.arrive()
+
+    java = {"kafka.fetch.max.wait.ms": "10", "kafka.auto.offset.reset": "earliest"}
+    given = {**options(path, addresses, "public.t"), **java}
+    listed = ", ".join(f"`{name}` '{value}'" for name, value in given.items())
+    name = f"copy_{path.prefix}"
+    spark.sql(f"CREATE TEMPORARY VIEW {name} USING gauss_cdc OPTIONS ({listed})")
+    rows = spark.sql(f"SELECT v FROM {name} WHERE _change_type = 'insert' ORDER BY id")
+    assert [row.v for row in rows.collect()] == ["loaded", "before", "after"]
+    spark.catalog.dropTempView(name)
+    spark.sql(f"CREATE TABLE {name} USING gauss_cdc OPTIONS ({listed})")  # Spark adds its own
+    spark.sql(f"DROP TABLE {name}")
+
+    del given["table"]
+    later = at + timedelta(microseconds=1)
+    for start, end, wanted in (
+        (at, later, ["before"]),
+        (later, None, ["after"]),
+        (None, at, ["loaded", "before"]),
+    ):
+        reader = spark.read.format("gauss_cdc").options(**given)
+        if start is not None:
+            reader = reader.option("startingTimestamp", start.isoformat())
+        if end is not None:
+            reader = reader.option("endingTimestamp", end.isoformat())
+        assert [row.v for row in reader.load("public.t").orderBy("id").collect()] == wanted
 
 
 def texts_of(url: str, *rows: tuple[Any, ...]) -> list[list[str | None]]:

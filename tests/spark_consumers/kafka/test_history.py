@@ -171,6 +171,33 @@ def test_what_retention_removed_between_two_batches_is_not_passed_over(
             history.behind(version)
 
 
+def test_a_time_leads_to_the_first_commit_that_is_not_before_it(
+    source: Published, history: History
+) -> None:
+    """The simulation's commit n is at n seconds; loads and heartbeats have no time."""
+    load(source, 3)
+    for at in range(40):
+        commit(source, *[1] * (at % 4 + 1))
+        load(source, 2, mode="AGAIN")
+        source.feed.heartbeat()
+    source.publish()
+    newest = history.newest().version.seq
+
+    for seq in range(1, newest + 1):
+        for time in (seq * 1_000_000, seq * 1_000_000 - 1, seq * 1_000_000 - 999_999):
+            assert history.since(time) == (1, seq)
+    assert history.since(newest * 1_000_000 + 1) is None
+
+    source.forget(source.last_cut // 2)
+    with pytest.raises(RangeExpired, match="may be as late") as expired:
+        history.since(0)
+    oldest = Version.parse(str(expired.value.where["first"])).seq
+    assert 2 < oldest < newest - 2
+    with pytest.raises(RangeExpired):
+        history.since(oldest * 1_000_000)
+    assert history.since(oldest * 1_000_000 + 1) == (1, oldest + 1)
+
+
 def test_a_takeover_is_not_taken_for_the_beginning_of_an_epoch(
     source: Published, history: History
 ) -> None:

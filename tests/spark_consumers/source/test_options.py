@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import pytest
 from pyspark import cloudpickle
@@ -32,6 +33,32 @@ def test_options_have_defaults_and_names_without_case() -> None:
     assert "ca.pem" not in repr(options)
 
 
+def test_a_start_is_a_version_or_a_time() -> None:
+    assert of(startingVersion="0").start == (1, 0)
+    assert of(startingVersion=str(int(Version(2, 5)))).start == (2, 5)
+    for text in ("2024-05-01 12:00:00", "2024-05-01T14:00:00+02:00", "2024-05-01T12:00Z"):
+        assert of(startingTimestamp=text).start == datetime(2024, 5, 1, 12, tzinfo=UTC)
+    between = of(startingVersion="1/5", endingTimestamp="2024-05-01")
+    assert (between.start, between.end) == ((1, 5), datetime(2024, 5, 1, tzinfo=UTC))
+
+
+def test_properties_of_spark_s_catalog_are_no_options_of_ours() -> None:
+    """As CREATE TABLE ... USING gives them with Spark 4.1; SELECT gives none at all."""
+    more = {"owner": "me", "provider": "gauss_cdc", "option.table": "account", "comment": "mine"}
+
+    assert of(**more) == of()
+    with pytest.raises(SettingRefused, match="TEMPORARY VIEW"):
+        SourceOptions.of({})
+
+
+def test_a_path_is_a_table_where_no_table_is_named() -> None:
+    """Spark's catalog gives its own tables a path, which is not ours."""
+    given = {name: value for name, value in GIVEN.items() if name != "table"}
+
+    assert SourceOptions.of({**given, "path": "s.t"}).table == TableId("s", "t")
+    assert of(path="file:/warehouse/t").table == TableId("public", "account")
+
+
 @pytest.mark.parametrize(
     ("text", "table"),
     [
@@ -58,7 +85,11 @@ def test_a_table_is_named_as_in_sql_and_keeps_its_case(text: str, table: TableId
         {"endingVersion": "snapshot"},
         {"maxRowsPerTrigger": "0"},
         {"maxRowsPerTrigger": "many"},
-        {"startingTimestamp": "2024-05-01"},
+        {"startingTimestamp": "yesterday"},
+        {"startingTimestamp": "2024-05-01", "startingVersion": "1/1"},
+        {"startingVersion": "1/5", "endingVersion": "1/4"},
+        {"startingTimestamp": "2024-05-02", "endingTimestamp": "2024-05-01T23:59:59+00:00"},
+        {"startingLatest": "true"},
     ],
 )
 def test_what_is_not_valid_is_refused_before_anything_is_asked(wrong: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ import pickle
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -219,7 +220,8 @@ def test_each_commit_is_in_one_batch_once_whatever_crashes(seed: int, gives_star
     for _ in range(rng.randrange(8)):
         changes_at_random(source, rng)
     here, newest = (source.feed.epoch, source.feed.seq), Version(source.feed.epoch, 0)
-    start = rng.choice(["snapshot", "latest", Version(1, 0), Version(1, 2), Version(*here)])
+    start = rng.choice(["snapshot", "latest", Version(1, 0), min(Version(1, 2), Version(*here)),
+                        Version(*here)])  # fmt: skip
     size = rng.choice([1, 2, 5, 1_000])
     engine = Engine(source, options(source, start=start, rows=size), rng, gives_start=gives_start)
     first = newest if start == "snapshot" else start
@@ -284,6 +286,50 @@ def test_a_batch_has_its_commits_and_an_end_that_has_not_come_is_an_error() -> N
     assert found(start="latest") == []
     with pytest.raises(StreamError, match="do not go as far"):
         found(end=Version(1, 3))
+
+
+def test_a_batch_is_bounded_by_times_of_the_source() -> None:
+    source = Published()
+    load(source, 2)
+    commit(source, 1, 2, 3)  # at 1, 2 and 3 s
+    source.publish()
+
+    def found(start: float | None = None, end: float | None = None) -> list[int]:
+        more = {
+            name: datetime.fromtimestamp(at, UTC)
+            for name, at in (("start", start), ("end", end))
+            if at is not None
+        }
+        reader = ChangesReader(options(source, **more), schema("id", "v"), clients=source.clients)
+        return [Version.of(r["_commit_version"]).seq for r in rows_of(reader, reader.partitions())]
+
+    assert found(start=2) == found(start=1.000001) == [2, 2, 3, 3, 3]
+    assert found(start=0) == [1, 2, 2, 3, 3, 3]
+    assert found(start=2, end=2.999999) == found(start=1.5, end=2) == [2, 2]
+    assert found(end=1.5) == [0, 0, 1]
+    assert found(end=0.5) == [0, 0]
+    assert found(start=2, end=9) == found(start=2)
+    with pytest.raises(StreamError, match="no commit is as late"):
+        found(start=3.000001)
+    with pytest.raises(StreamError, match="begin behind its end"):
+        found(start=3, end=1.5)
+
+
+def test_what_begins_behind_the_newest_commit_is_an_error_unless_it_is_the_next() -> None:
+    source = Published()
+    load(source, 2)
+    commit(source, 1, 1)
+    source.publish()
+
+    def begin(start: Any) -> Version:
+        made = ChangesStream(options(source, start=start), schema("id"), clients=source.clients)
+        return Version(*map(made.initialOffset().get, ("epoch", "seq")))
+
+    assert begin(Version(1, 3)) == begin("latest") == (1, 2)
+    assert begin(Version(2, 0)) == Version(2, 0).before()
+    for version in (Version(1, 4), Version(2, 1), Version(3, 0)):
+        with pytest.raises(StreamError, match="newest=1/2"):
+            begin(version)
 
 
 def test_readers_travel_to_executors_without_connections() -> None:
