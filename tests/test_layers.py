@@ -91,7 +91,7 @@ LAYERS = {
         ("spark_consumers.kafka.ranges",),
         ("spark_consumers.kafka.content",),
         ("spark_consumers.compact", "spark_consumers.decode"),
-        ("spark_consumers.kafka", "spark_consumers.security"),
+        ("spark_consumers.kafka", "spark_consumers.security", "spark_consumers.java_names"),
         ("spark_consumers.ahead",),
         ("spark_consumers.segments", "spark_consumers.dialects", "spark_consumers.versions"),
         ("spark_consumers.commits",),
