@@ -73,7 +73,7 @@ LAYERS = {
     ),
     "spark_consumers": (
         ("spark_consumers.api", "spark_consumers.lakes", "spark_consumers.source"),
-        ("spark_consumers.source.reader",),
+        ("spark_consumers.source.reader", "spark_consumers.upsert"),
         ("spark_consumers.source.batches", "spark_consumers.source.options"),
         ("spark_consumers.source.rows",),
         ("spark_consumers.lanes", "spark_consumers.lake_rows"),

@@ -18,6 +18,7 @@ OUTSIDE = ("docs", "benchmarks")  # examples for people, and what measures
 # Called by a library, or offered to programs that are not here.
 CALLED_FROM_OUTSIDE = {
     "spark_consumers.api.for_each_commit_group": "other Spark programs: docs/spark.md",
+    "spark_consumers.upsert.Upsert": "other Spark programs: docs/spark.md",
     "spark_consumers.source: streamReader": "Spark",
     "spark_consumers.source.reader: getDefaultReadLimit": "Spark 4.2 and later",
     "spark_consumers.source.reader: latestOffset": "Spark",

@@ -577,5 +577,6 @@ def _of_load(cut: TableLoad) -> tuple[TableNote, ...]:
     if cut.phase is LoadPhase.BEGIN and version > (1, 0):
         return (TableNote(version, "truncate", "a load follows"),)
     if cut.phase is LoadPhase.END and cut.lossy is not None:
-        return (TableNote(version, "gap", f"seen: {cut.lossy}"),)
+        behind = of_reread(cut.head.n)  # all of its rows
+        return (TableNote(version, "gap", f"seen: {cut.lossy}", behind),)
     return ()

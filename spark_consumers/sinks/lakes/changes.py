@@ -81,7 +81,7 @@ def flags(key: Sequence[str]) -> list[str]:
     unnamed = " OR ".join(f"before.{quote(k)} IS NULL" for k in key) or "false"
     return [
         "coalesce(size(unsent), 0) > 0 AS is_unsent",
-        f"{_moved(key)} AS is_moved",
+        f"{moved_key(key)} AS is_moved",
         f"op = 'd' AND (before IS NULL OR {unnamed}) AS is_unnamed",
     ]
 
@@ -240,7 +240,7 @@ def exprs(*texts: str) -> list[Column]:
     return [f.expr(text) for text in texts]
 
 
-def _moved(key: Sequence[str]) -> str:
+def moved_key(key: Sequence[str]) -> str:
     """Say of an update that its row has another key than before."""
     other = " OR ".join(f"before.{quote(k)} <=> after.{quote(k)} = false" for k in key)
     return f"(op = 'u' AND before IS NOT NULL AND ({other or 'false'}))"
@@ -260,14 +260,14 @@ def events(changes: DataFrame, key: Sequence[str], of: Kinds) -> DataFrame:
     def named(row: str) -> str:
         return "struct(" + ", ".join(f"{row}.{quote(k)} AS {quote(k)}" for k in key) + ")"
 
-    old = f"if(op = 'd' OR {_moved(key)}, {named('before')}, NULL) AS _old"
+    old = f"if(op = 'd' OR {moved_key(key)}, {named('before')}, NULL) AS _old"
     new = f"if(op = 'd', NULL, {named('after')}) AS _new"
     comes = f"struct({named('after')} AS k, false AS gone)"
     goes = f"struct({named('before')} AS k, true AS gone)"
-    both = f"if({_moved(key)}, array({goes}, {comes}), array({comes}))" if of.moved else None
+    both = f"if({moved_key(key)}, array({goes}, {comes}), array({comes}))" if of.moved else None
     frame = changes.selectExpr(
         f"explode(CASE WHEN op = 'd' THEN array({goes}) ELSE {both or f'array({comes})'} END) AS e",
-        f"{_moved(key)} AS _is_moved",
+        f"{moved_key(key)} AS _is_moved",
         old,
         new,
         "*",

@@ -1,0 +1,212 @@
+"""A copy of one table in Delta or Iceberg, kept by a stream of the data source `gauss_cdc`.
+
+    copy = Upsert("lake.account", ["id"], using="iceberg")
+    stream = spark.readStream.format("gauss_cdc").options(**where).load()
+    stream.writeStream.foreachBatch(copy).option("checkpointLocation", "...").start()
+
+Each micro-batch is one commit of the lake: MERGE of the last state of each key, or the new rows in
+place of all where the batch begins anew (TRUNCATE, a load).  Keys that changed and values that the
+source did not send are found as for `apply`'s lakes (`sinks.lakes.changes`).
+
+A batch that comes again leaves the same rows.  That needs a look only where a row got another key
+and keeps a value that was not sent: its old row is gone then.  Each row has the version of its last
+change, so a row of this batch says that the batch was written.
+
+What is missing is said by the table itself: its property `gauss_cdc.gap` names the commit and the
+reason from the gap until the table is read again.  Without the property the copy is what the source
+had at the last commit of the stream, once a load that began is over.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from schemas.positions import of_reread
+from schemas.tables import TableId
+from spark_consumers.dialects.spark import literal, quote
+from spark_consumers.errors import RowMissing, SettingRefused
+from spark_consumers.sinks.lakes import changes
+from spark_consumers.sinks.lakes.changes import EXACT
+from spark_consumers.sinks.lakes.core import Apply
+from spark_consumers.sinks.lakes.writing import write
+from spark_consumers.source.rows import OURS
+from spark_consumers.versions import Version
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+GAP: Final = "gauss_cdc.gap"
+VERSION: Final = "_commit_version"  # of a row's last change
+_OURS: Final = frozenset(name for name, _ in OURS)
+_ROW_MISSING: Final = "a change needs a row that the copy does not have"
+_LOG: Final = logging.getLogger("gauss_cdc.upsert")
+
+
+class _Note(NamedTuple):
+    version: int
+    ordinal: int
+    kind: str  # gap; truncate
+    why: str
+
+
+class Upsert:
+    """A function for `foreachBatch`: brings each micro-batch into one table.
+
+    >>> str(Upsert("lake.account", ["id"]))
+    'Upsert of lake.account by id'
+    """
+
+    def __init__(
+        self,
+        table: str,
+        key: Sequence[str],
+        *,
+        using: str = "delta",
+        on_gap: Callable[[str], None] = _LOG.warning,
+    ) -> None:
+        """`table` as SQL names it in a catalog; it is made where it is not there, `using` a format.
+
+        `key`: the columns that name a row, as the source's REPLICA IDENTITY sends them.  `on_gap`
+        is told once that rows are missing, and why.  Raises SettingRefused.
+        """
+        if not key or isinstance(key, str):
+            raise SettingRefused(
+                "Upsert needs the names of the key's columns",
+                hint='as ["id"]; a table without a key can be kept as a log of changes only',
+            )
+        self._table, self._key, self._using = table, tuple(key), using
+        self._on_gap = on_gap
+
+    def __str__(self) -> str:
+        return f"Upsert of {self._table} by {', '.join(self._key)}"
+
+    def __call__(self, batch: DataFrame, number: int = 0) -> None:
+        """Bring whole commits into the table; a batch may come again."""
+        del number  # the same rows are the same copy
+        spark = batch.sparkSession
+        columns = [*(name for name in batch.columns if name not in _OURS), VERSION]
+        if lost := [name for name in self._key if name not in columns]:
+            raise SettingRefused("the table has no such column", columns=", ".join(lost))
+        batch = batch.persist()
+        try:
+            self._fit(spark, batch, columns)
+            known = self._gap(spark)
+            gap = _gap_after(known, self._notes(batch))
+            if gap and gap != known:  # before its rows: nobody reads them without it
+                self._say(spark, gap)
+            rows = _rows(batch, columns)
+            if missing := self._write(spark, rows):
+                gap = gap or f"{Version.of(missing)}: {_ROW_MISSING}"
+                self._say(spark, gap)
+            if known and not gap:
+                spark.sql(f"ALTER TABLE {self._table} UNSET TBLPROPERTIES IF EXISTS ('{GAP}')")
+        finally:
+            batch.unpersist()
+
+    # ------------------------------------------------------------ rows
+    def _write(self, spark: SparkSession, rows: DataFrame) -> int:
+        """Write the last state of each key; return the last version where the copy lacked a row."""
+        # No row counts as one that was not there before: the batch may be one that comes again.
+        kinds = changes.kinds(rows, self._key)._replace(inserts=0)
+        if not kinds.rows or (kinds.moved_unsent and self._has(spark, rows)):
+            return 0
+        table = TableId(*self._table.rpartition(".")[::2])
+        for is_exact in (True, False):
+            work = Apply(rows, self._key, is_exact, kinds=kinds)
+            try:
+                write(spark, work, table, name=self._table, target=self._table, mode="scd1")
+            except RowMissing:
+                continue  # what can be written is
+            return 0 if is_exact else int(rows.agg({"seq": "max"}).collect()[0][0])
+        raise AssertionError("a table that is not exact lacks no row")
+
+    def _has(self, spark: SparkSession, rows: DataFrame) -> bool:
+        """Say whether the table has rows of these commits, and so all of them."""
+        first = rows.where(changes.moved_key(self._key)).agg({"seq": "min"}).collect()[0][0]
+        return not spark.table(self._table).where(f"{VERSION} >= {first}").isEmpty()
+
+    def _fit(self, spark: SparkSession, batch: DataFrame, columns: Sequence[str]) -> None:
+        """Make the table, or add columns that came at the source; those that went stay."""
+        wanted = batch.select(*map(quote, columns)).limit(0)
+        wanted = wanted.selectExpr("*", f"CAST(NULL AS MAP<STRING, STRING>) AS {EXACT}")
+        if not spark.catalog.tableExists(self._table):
+            wanted.writeTo(self._table).using(self._using).create()
+            return
+        there = {name.casefold() for name in spark.table(self._table).columns}
+        came = [one for one in wanted.schema.fields if one.name.casefold() not in there]
+        if came:
+            added = ", ".join(f"{quote(one.name)} {one.dataType.simpleString()}" for one in came)
+            spark.sql(f"ALTER TABLE {self._table} ADD COLUMNS ({added})")
+
+    # ------------------------------------------------------------ gaps
+    def _notes(self, batch: DataFrame) -> list[_Note]:
+        said = batch.where("_change_type IN ('gap', 'truncate')").selectExpr(
+            "_commit_version", "_ordinal", "_change_type", "coalesce(_exact['why'], '')"
+        )
+        return sorted(_Note(*row) for row in said.collect())
+
+    def _gap(self, spark: SparkSession) -> str:
+        """Return what the table says of itself; "": nothing is missing."""
+        rows = spark.sql(f"SHOW TBLPROPERTIES {self._table}").collect()
+        return next((str(row.value) for row in rows if row.key == GAP), "")
+
+    def _say(self, spark: SparkSession, gap: str) -> None:
+        self._on_gap(f"{self._table} is not exact since commit {gap}")
+        spark.sql(f"ALTER TABLE {self._table} SET TBLPROPERTIES ('{GAP}' = {literal(gap)})")
+
+
+def _gap_after(known: str, notes: Iterable[_Note]) -> str:
+    """Return the first gap that nothing ended; "": none.
+
+    Where all rows go, they are no gap any more; but rows that a commit lacks may stand behind its
+    own TRUNCATE.
+
+    >>> gap = _Note(int(Version(1, 5)), -1, "gap", "seen: x")
+    >>> _gap_after("", [gap, gap._replace(kind="truncate", ordinal=3)])
+    '1/5: seen: x'
+    >>> _gap_after("1/5: seen: x", [gap._replace(kind="truncate", version=gap.version + 1)])
+    ''
+    """
+    for note in notes:
+        if note.kind == "gap":
+            known = known or f"{Version.of(note.version)}: {note.why}"
+        elif known and (
+            note.ordinal >= of_reread(0)
+            or Version.of(note.version) > Version.parse(known.partition(":")[0])
+        ):
+            known = ""
+    return known
+
+
+def _rows(batch: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """Return rows of the data source as changes, one each (`frames.changes_frame`)."""
+    from pyspark.sql import functions as f  # noqa: PLC0415  only where Spark is
+
+    packed = batch.selectExpr(
+        "_change_type AS kind", "_commit_version AS seq", "_ordinal AS ordinal",
+        f"struct({', '.join(map(quote, columns))}) AS row", "_unsent AS unsent", "_exact AS exact",
+    )  # fmt: skip
+    old = packed.where("kind = 'update_preimage'").selectExpr(
+        "seq AS old_seq", "ordinal AS old_ordinal", "row AS old_row", "exact AS old_exact",
+        "unsent AS old_unsent",
+    )  # fmt: skip
+    both = packed.where("kind NOT IN ('update_preimage', 'gap')").join(
+        old,
+        f.expr("kind = 'update_postimage' AND seq = old_seq AND ordinal = old_ordinal"),
+        "left",
+    )
+    names = f"array({', '.join(map(literal, columns))})"
+    return both.selectExpr(
+        "CASE kind WHEN 'insert' THEN 'c' WHEN 'update_postimage' THEN 'u'"
+        " WHEN 'delete' THEN 'd' ELSE 't' END AS op",
+        "seq",
+        "ordinal",
+        "if(kind = 'delete', row, old_row) AS before",
+        "if(kind IN ('insert', 'update_postimage'), row, NULL) AS after",
+        "if(kind = 'delete', NULL, unsent) AS unsent",
+        "if(kind = 'delete', NULL, exact) AS exact",
+        "if(kind = 'delete', exact, old_exact) AS before_exact",
+        f"array_except({names}, if(kind = 'delete', unsent, old_unsent)) AS before_columns",
+    )

@@ -1,0 +1,201 @@
+"""`Upsert`: a stream of the data source as a copy in Delta and Iceberg, against the source."""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path as Folder
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from gauss_cdc_lab.services import Addresses
+from producer.sources import requests
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres.catalog import QueryingConnection
+from producer.sources.postgres.catalog import connect as connect_to
+from schemas.tables import TableId
+from spark_consumers.errors import SettingRefused
+from spark_consumers.source import GaussCdcSource
+from spark_consumers.upsert import GAP, Upsert
+from tests.e2e.path import Path, ask, pause, until
+from tests.e2e.test_spark_source import options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LONG = "(SELECT string_agg(md5(({})::text || i::text), '') FROM generate_series(1, 200) i)"
+
+
+class Crashed(Exception):
+    """The driver ended behind the lake's commit and before the checkpoint's."""
+
+
+@pytest.fixture
+def path(
+    addresses: Addresses, new_database: Callable[..., str], topic_prefix: str
+) -> Iterator[Path]:
+    with Path(addresses, topic_prefix, new_database(), new_database()) as one:
+        yield one
+
+
+@pytest.fixture
+def copy(request: Any, spark: "SparkSession", topic_prefix: str) -> Iterator[Upsert]:
+    """A copy of a table by id that does not exist yet."""
+    spark.dataSource.register(GaussCdcSource)
+    catalog = "spark_catalog" if request.param == "delta" else "lake"
+    schema = f"{catalog}.{topic_prefix}"
+    spark.sql(f"CREATE SCHEMA {schema}")
+    yield Upsert(f"{schema}.copy", ["id"], using=request.param, on_gap=GAPS.append)
+    spark.sql(f"DROP TABLE IF EXISTS {schema}.copy")
+    spark.sql(f"DROP SCHEMA {schema}")
+    GAPS.clear()
+
+
+GAPS: list[str] = []
+
+
+def follow(
+    spark: "SparkSession",
+    given: dict[str, str],
+    checkpoint: Folder,
+    copy: Callable[["DataFrame", int], None],
+) -> None:
+    """Run a stream until it has what there is."""
+    frame = spark.readStream.format("gauss_cdc").options(**given).load()
+    query = (
+        frame.writeStream.foreachBatch(copy).option("checkpointLocation", str(checkpoint)).start()
+    )
+    try:
+        query.processAllAvailable()
+    except PySparkException as error:
+        if "Crashed" in str(error):
+            raise Crashed from error
+        raise
+    finally:
+        query.stop()
+
+
+def copied(spark: "SparkSession", copy: Upsert, *columns: str) -> list[tuple[Any, ...]]:
+    spark.sql(f"REFRESH TABLE {copy._table}")
+    return sorted(tuple(row) for row in spark.table(copy._table).select(*columns).collect())
+
+
+def gap(spark: "SparkSession", copy: Upsert) -> str:
+    found = spark.sql(f"SHOW TBLPROPERTIES {copy._table}").collect()
+    return next((row.value for row in found if row.key == GAP), "")
+
+
+def read_again(path: Path) -> None:
+    with closing(connect_to(parse_dsn(path.source))) as connection:
+        session = QueryingConnection(connection)
+        requests.ask(session, path.options.slot, [TableId("public", "t")])
+        until(lambda: not requests.requests(session, path.options.slot), "the re-read", pause)
+    path.arrive()
+
+
+@pytest.mark.parametrize(
+    ("copy", "identity"), [("delta", "DEFAULT"), ("iceberg", "FULL")], indirect=["copy"]
+)
+def test_a_copy_has_the_rows_of_the_source(
+    path: Path, addresses: Addresses, spark: "SparkSession", tmp_path: Folder, copy: Upsert,
+    identity: str,
+) -> None:  # fmt: skip
+    """Changed keys, values that are not sent, TRUNCATE, columns that come, batches again."""
+    chance = random.Random(identity)
+    again: set[int] = set()
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY, v int, long text)")
+    ask(path.source, f"ALTER TABLE t REPLICA IDENTITY {identity}")
+    ask(path.source, "ALTER TABLE t ALTER long SET STORAGE EXTERNAL")
+    ask(path.source, f"INSERT INTO t SELECT n, 0, {LONG.format('n')} FROM generate_series(1, 30) n")
+    path.start()
+    given = options(path, addresses, "t", maxRowsPerTrigger="25")
+    columns = ["id", "v", "long"]
+    batches = 0
+
+    def once_or_twice(batch: "DataFrame", number: int) -> None:
+        nonlocal batches
+        batches += 1
+        copy(batch, number)
+        if number in (1, 3) and number not in again:
+            again.add(number)
+            raise Crashed
+
+    def agree() -> None:
+        path.arrive()
+        for _ in range(50):
+            with suppress(Crashed):
+                follow(spark, given, tmp_path / "checkpoint", once_or_twice)
+                break
+        rows = ask(path.source, f"SELECT {', '.join(columns)} FROM t ORDER BY 1")
+        assert copied(spark, copy, *columns) == rows
+        assert GAPS == []
+        assert gap(spark, copy) == ""
+
+    def change(times: int) -> None:
+        for _ in range(times):
+            key = f"(SELECT id FROM t OFFSET {chance.randrange(20)} LIMIT 1)"
+            free = "(SELECT max(id) + 1 FROM t)"
+            ask(path.source, chance.choice([
+                f"UPDATE t SET v = v + 1 WHERE id = {key}",  # long is not sent
+                f"UPDATE t SET id = {free} WHERE id = {key}",  # nor here, and its key is another
+                (f"UPDATE t SET id = {free}, v = v + 1 WHERE id = {key};"
+                 f"INSERT INTO t SELECT min(id) - 1, 7, {LONG.format(9)} FROM t"),
+                f"UPDATE t SET long = {LONG.format(chance.random())}, v = 9 WHERE id = {key}",
+                f"DELETE FROM t WHERE id = {key}",
+                "INSERT INTO t SELECT coalesce(max(id), 0) + 1, 1, 'short' FROM t",
+                (f"BEGIN; UPDATE t SET id = -1000 WHERE id = {key};"
+                 f"UPDATE t SET id = {free} WHERE id = (SELECT id FROM t WHERE id > 0 LIMIT 1);"
+                 "UPDATE t SET id = (SELECT max(id) + 1 FROM t) WHERE id = -1000; COMMIT"),
+            ]))  # fmt: skip
+
+    agree()
+    change(40)
+    agree()
+    assert again == {1, 3}
+    ask(path.source, "TRUNCATE t; INSERT INTO t SELECT n, 2, 'x' FROM generate_series(1, 25) n")
+    change(10)
+    agree()
+    ask(path.source, "ALTER TABLE t ADD more text")
+    ask(path.source, "UPDATE t SET more = 'came' WHERE id % 2 = 0")
+    columns.append("more")
+    agree()
+    assert batches > 6
+
+
+@pytest.mark.parametrize("copy", ["iceberg"], indirect=True)
+def test_a_gap_stands_in_the_copy_until_the_table_is_read_again(
+    path: Path, addresses: Addresses, spark: "SparkSession", tmp_path: Folder, copy: Upsert
+) -> None:
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY, v int, long text)")
+    ask(path.source, "ALTER TABLE t ALTER long SET STORAGE EXTERNAL")
+    ask(path.source, f"INSERT INTO t SELECT n, 0, {LONG.format('n')} FROM generate_series(1, 5) n")
+    path.start()
+    path.arrive()
+    # Behind the load: rows that the copy does not have.
+    given = options(path, addresses, "t", startingVersion="latest")
+    follow(spark, given, tmp_path / "checkpoint", copy)
+    ask(path.source, "UPDATE t SET v = 1 WHERE id = 1")
+    ask(path.source, "INSERT INTO t VALUES (6, 6, 'x')")
+    path.arrive()
+    follow(spark, given, tmp_path / "checkpoint", copy)
+
+    assert copied(spark, copy, "id", "v") == [(6, 6)]
+    assert "a row that the copy does not have" in gap(spark, copy)
+    assert len(GAPS) == 1
+    assert copy._table in GAPS[0]
+
+    read_again(path)
+    follow(spark, given, tmp_path / "checkpoint", copy)
+    assert copied(spark, copy, "id", "v", "long") == ask(
+        path.source, "SELECT id, v, long FROM t ORDER BY 1"
+    )
+    assert gap(spark, copy) == ""
+    assert len(GAPS) == 1
+
+
+def test_a_copy_needs_a_key() -> None:
+    keys: list[list[str] | str] = [[], "id"]
+    for key in keys:
+        with pytest.raises(SettingRefused, match="key"):
+            Upsert("lake.t", key)
