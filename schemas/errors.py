@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import ClassVar, Final
 
@@ -35,3 +36,13 @@ class Explained(Exception):
         if self.where:
             text += " (" + ", ".join(f"{k}={v}" for k, v in self.where.items()) + ")"
         return f"{text}; {self.hint}" if self.hint else text
+
+
+def shortened(names: Sequence[str], most: int = 5) -> str:
+    """Join names for a message; of many the first.
+
+    >>> shortened(["a", "b"]), shortened("abcdefgh")
+    ('a, b', 'a, b, c, d, e and 3 more')
+    """
+    some = ", ".join(names[:most])
+    return some if len(names) <= most else f"{some} and {len(names) - most} more"

@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from schemas.control import Range, SchemaChange
+from schemas.errors import shortened
 from schemas.topics import Topics
 from spark_consumers.complete import Promised, Sums, ordinals, promised, sums_of
 from spark_consumers.errors import Incomplete
@@ -207,10 +208,7 @@ def _description(source: str, segments: Sequence[Segment]) -> str:
 def _tables(source: str, segments: Sequence[Segment]) -> str:
     """Name the tables of segments, three at most, as their topics do: Spark's pages take HTML."""
     topics = {r.topic for segment in segments for r in segment.ranges} - {Topics(source).ddl}
-    names = sorted(topic.removeprefix(f"{source}.") for topic in topics)
-    return ", ".join(
-        [*names[:_NAMED], *([f"{left} more"] if (left := len(names) - _NAMED) > 0 else [])]
-    )
+    return shortened(sorted(topic.removeprefix(f"{source}.") for topic in topics), _NAMED)
 
 
 @dataclass(slots=True)

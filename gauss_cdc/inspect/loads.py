@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from producer.core.reread import EVERYTHING, OPEN
 from producer.sources.requests import AskedAgain
-from producer.sources.rights import shortened
 from schemas.control import GAP, LoadPhase, TableLoad
+from schemas.errors import shortened
 from schemas.tables import TableId
 
 

@@ -22,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it exports 
 
 from producer.errors import KafkaNotPermitted
 from producer.kafka.client import LOGGED, QUIET, ours
+from schemas.errors import shortened
 
 _TIMEOUT: Final = 10.0
 # `run` writes everything, and reads cuts and ddl back; `apply` reads everything.
@@ -71,7 +72,7 @@ class KafkaRights:
             yield KafkaNotPermitted(
                 "the principal lacks rights on topics",
                 operations=", ".join(operations),
-                topics=_shortened(names),
+                topics=shortened(names),
                 hint="allow them for the prefix, see docs/security.md",
             )
 
@@ -105,8 +106,3 @@ class KafkaRights:
         writes = {AclOperation.WRITE, AclOperation.ALL}
         principals = sorted({acl.principal for acl in found if acl.operation in writes})
         return principals or (["everybody"] if allowed >= _ALL_OF_CLUSTER else [])
-
-
-def _shortened(names: list[str], most: int = 5) -> str:
-    some = ", ".join(names[:most])
-    return some if len(names) <= most else f"{some} and {len(names) - most} more"

@@ -8,11 +8,10 @@ from typing import Final
 from producer.core.catalog_rows import TableRights
 from producer.errors import CdcError, NotOurs, NotPermitted
 from producer.sources.session import Asks
+from schemas.errors import shortened
 from schemas.ownership import OwnTables, guard, look
 from schemas.quoting import constant, identifier, qualified
 from schemas.system_schemas import OWN_SCHEMA
-
-_NAMED: Final = 5  # of many tables
 
 
 def problems_of_reading(rights: Sequence[TableRights], role: str) -> Iterator[CdcError]:
@@ -84,13 +83,3 @@ def make_own_schema(session: Asks) -> None:
     """Make our schema, if it is not there."""
     if not has_own_schema(session):  # openGauss knows IF NOT EXISTS of a schema from 5.0 on
         session.query(f"CREATE SCHEMA {OWN_SCHEMA}")
-
-
-def shortened(names: Sequence[str]) -> str:
-    """Join names for a message; of many the first.
-
-    >>> shortened(["a", "b"]), shortened(list("abcdefgh"))
-    ('a, b', 'a, b, c, d, e and 3 more')
-    """
-    some = ", ".join(names[:_NAMED])
-    return some if len(names) <= _NAMED else f"{some} and {len(names) - _NAMED} more"

@@ -11,7 +11,8 @@ from producer.errors import CdcError, NotPermitted, SourceError, Unsupported
 from producer.options import Options
 from producer.sources.postgres import catalog, publications
 from producer.sources.postgres.primary import Primary
-from producer.sources.rights import problems_of_reading, shortened
+from producer.sources.rights import problems_of_reading
+from schemas.errors import shortened
 from schemas.tables import TableId
 
 

@@ -26,7 +26,7 @@ from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.role import check_role
 from producer.sources.postgres.standbys import check_standbys
 from producer.sources.postgres.triggers import install as ddl_triggers
-from producer.sources.rights import shortened
+from schemas.errors import shortened
 from schemas.findings import Finding, Level, refused
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
 from schemas.types import TypeOptions, UnknownType, type_of
