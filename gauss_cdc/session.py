@@ -5,10 +5,13 @@ The JVM writes to our pipe, so that its lines are part of the log.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
+import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -135,7 +138,16 @@ def _at_start(config: Config) -> SparkConf:
             found = jars.fetch(names, console=console)
             settings["spark.jars"] = ",".join(str(path) for name in names for path in found[name])
         os.environ["JAVA_HOME"] = str(java.find(shims=jars.cache()).home)
+        if "SPARK_LOCAL_DIRS" not in os.environ and "spark.local.dir" not in settings:
+            settings["spark.local.dir"] = _private_folder()
     return public({k: v for k, v in settings.items() if in_file.get(k) != v}, config)
+
+
+def _private_folder() -> str:
+    """Make a folder for blocks of shuffles: they hold rows, and Spark's own are open to all."""
+    folder = tempfile.mkdtemp(prefix="gauss-cdc-spark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _name(config: Config) -> str:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,19 @@ def test_a_file_of_defaults_names_the_master_unless_the_configuration_does(
     assert by_file["spark.redaction.regex"].endswith("|(?-i:Customer)")
     assert by_file["spark.app.name"] == "gauss-cdc bank"
     assert by_us == {**by_file, "spark.master": "spark://m:7077"}
+
+
+def test_blocks_of_a_local_spark_are_nobody_else_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark makes its folders open to all, and shuffles of lakes have rows in them."""
+    monkeypatch.setitem(CONFIG.spark.options, "spark.jars", "none.jar")
+    made = dict(_at_start(CONFIG).getAll())["spark.local.dir"]
+    assert stat.S_IMODE(Path(made).stat().st_mode) == 0o700
+
+    monkeypatch.setitem(CONFIG.spark.options, "spark.local.dir", "/data/spark")
+    assert dict(_at_start(CONFIG).getAll())["spark.local.dir"] == "/data/spark"
+    monkeypatch.delitem(CONFIG.spark.options, "spark.local.dir")
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", "/data/spark")
+    assert "spark.local.dir" not in dict(_at_start(CONFIG).getAll())
 
 
 # ---------------------------------------------------------------- the JVM's lines
