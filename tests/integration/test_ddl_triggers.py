@@ -833,3 +833,60 @@ def test_no_function_of_the_same_name_is_preferred_to_ours(source, postgres_url,
         )
         cursor.execute("SELECT is_called FROM gauss_cdc.calls")
         assert cursor.fetchone() == (False,)
+
+
+# What an owner puts into a table is evaluated where a query is planned, or a key read.
+HERS = """
+GRANT CREATE ON SCHEMA public TO {her}; SET ROLE {her};
+CREATE SCHEMA hers; CREATE TABLE hers.calls (by name);
+CREATE FUNCTION hers.note() RETURNS int LANGUAGE sql VOLATILE
+    AS $$ INSERT INTO hers.calls VALUES (current_user) RETURNING 1 $$;
+CREATE FUNCTION hers.one(text) RETURNS int LANGUAGE plpgsql IMMUTABLE
+    AS $$ BEGIN RETURN hers.note(); END $$;
+"""
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        (
+            "CREATE TABLE hers.wanted (id int PRIMARY KEY)",
+            "CREATE INDEX ON hers.wanted ((id + hers.one('an index')))",
+            "ALTER TABLE hers.wanted SET SCHEMA public",
+        ),
+        (
+            "CREATE TABLE hers.wanted (id int PRIMARY KEY)",
+            "CREATE STATISTICS hers.s ON (id + hers.one('statistics')) FROM hers.wanted",
+            "ALTER TABLE hers.wanted SET SCHEMA public",
+        ),
+        (
+            "CREATE TABLE public.wanted (id int) PARTITION BY LIST ((id + hers.one('a key')))",
+            "CREATE TABLE public.wanted_2 PARTITION OF public.wanted FOR VALUES IN (2)",
+            "ALTER TABLE public.wanted DETACH PARTITION public.wanted_2",
+        ),
+    ],
+    ids=["index", "statistics", "key"],
+)
+def test_no_function_in_a_table_of_others_runs_as_a_superuser(
+    source, postgres_url, her, statements
+) -> None:
+    ddl_triggers.install(source, "ours", ["public.item", "public.wanted"], [])
+    execute(postgres_url, HERS.format(her=her))
+    for statement in statements:  # a session each: none knows what an earlier one evaluated
+        execute(postgres_url, f"SET ROLE {her}; {statement}")
+    ddl_triggers.install(source, "ours", ["public.item", "public.wanted"], [])
+
+    with source.cursor() as cursor:
+        cursor.execute("SELECT DISTINCT by::text FROM hers.calls WHERE by <> %s", [her])
+        assert cursor.fetchall() == []
+
+
+def test_a_partition_by_an_expression_leaves_as_a_gap(source, slot) -> None:
+    with source.cursor() as cursor:
+        cursor.execute(
+            "CREATE TABLE e (id int) PARTITION BY LIST ((id + 1));"
+            "CREATE TABLE e2 PARTITION OF e FOR VALUES IN (2); INSERT INTO e VALUES (1)"
+        )
+        ddl_triggers.install(source, "ours", ["*.*"], [])
+    (change,) = (c for c in follow(source, slot, "DROP TABLE e2") if c.holes)
+    assert (change.after.id.name, [h.kind for h in change.holes]) == ("e", ["seen"])
