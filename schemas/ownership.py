@@ -1,9 +1,10 @@
 """Which objects of our schema a half may use: those in which nobody else's code can run.
 
 Who may CREATE in a database can make schema `gauss_cdc`, or what stands in it, before us.  A
-statement of ours that meets a view, a trigger, a rule, a policy, a default, an expression of an
-index or a domain there runs its functions with our rights.  So each half looks at its objects at
-each connection, and uses none that is not ours:
+statement of ours that meets a view, a trigger, a rule, a policy, a default, a domain, an expression
+of an index or of statistics there, or is carried on to a table that references ours, runs functions
+with our rights.  So each half looks at its objects at each connection, and uses none that is not
+ours:
 
     an ordinary table, with nothing of all that; the table and its schema belong to the role
     itself, to the database's owner, or to a superuser
@@ -161,9 +162,17 @@ UNION ALL SELECT c.name, 'index', i.indexrelid::pg_catalog.regclass::text, NULL 
     WHERE i.indexprs IS NOT NULL OR i.indpred IS NOT NULL
 UNION ALL SELECT c.name, 'constraint', k.conname::text, NULL FROM own c
     JOIN pg_catalog.pg_constraint k ON k.conrelid = c.oid WHERE k.contype NOT IN ('p', 'u', 'n')
+UNION ALL SELECT c.name, 'reference', k.conname::text, k.conrelid::pg_catalog.regclass::text
+    FROM own c JOIN pg_catalog.pg_constraint k ON k.confrelid = c.oid
+    WHERE k.contype = 'f' AND k.conrelid <> c.oid
+UNION ALL SELECT c.name, 'statistics', NULL, NULL FROM own c WHERE EXISTS (
+    SELECT 1 FROM pg_catalog.pg_depend d
+    JOIN pg_catalog.pg_class k ON k.oid = d.classid AND k.relname = 'pg_statistic_ext'
+    WHERE d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid = c.oid)
 UNION ALL SELECT o.name, 'right', CASE WHEN o.grantee <> 0
                  THEN pg_catalog.pg_get_userbyid(o.grantee)::text END, o.privilege
-    FROM others o WHERE NOT o.is_home AND o.privilege IN ('TRIGGER', 'ALTER', 'DROP', 'INDEX')
+    FROM others o WHERE NOT o.is_home
+    AND o.privilege IN ('TRIGGER', 'REFERENCES', 'ALTER', 'DROP', 'INDEX')
     AND EXISTS (SELECT 1 FROM others s WHERE s.is_home AND s.privilege = 'USAGE')
 """
 
@@ -218,6 +227,16 @@ _WORDS: Final = {
     "constraint": (
         "it has a constraint that is not ours, {what}",
         "ALTER TABLE {table} DROP CONSTRAINT {name}",
+    ),
+    # Who references it may have rows deleted with ours: triggers behind that run with our rights.
+    "reference": (
+        "{detail} references it",
+        "ALTER TABLE {detail} DROP CONSTRAINT {name}",
+    ),
+    # Their expressions are evaluated by who plans a query.
+    "statistics": (
+        "it has statistics that are not ours",
+        "DROP STATISTICS, of which psql's \\d {table} says the name",
     ),
     "right": (
         "{who} may put code into it, by the right {detail}",

@@ -154,6 +154,26 @@ PLANTED = {
         "ALTER TABLE gauss_cdc.{table} ADD CONSTRAINT c CHECK (hers.call())",
         "it has a constraint that is not ours, c",
     ),
+    "reference": (
+        (
+            "CREATE TABLE hers.heap AS SELECT slot FROM gauss_cdc.{table};"
+            "CREATE UNIQUE INDEX ON gauss_cdc.{table} (slot);"
+            "CREATE TABLE hers.child (slot text REFERENCES gauss_cdc.{table} (slot)"
+            " ON DELETE CASCADE ON UPDATE CASCADE); INSERT INTO hers.child SELECT * FROM hers.heap;"
+            "CREATE TRIGGER t AFTER INSERT OR UPDATE OR DELETE ON hers.child"
+            " FOR EACH ROW EXECUTE FUNCTION hers.call_by_row();"
+            "ALTER TABLE hers.child OWNER TO {her}"
+        ),
+        "hers.child references it",
+    ),
+    "right to reference": (
+        "GRANT USAGE ON SCHEMA gauss_cdc TO {her}; GRANT REFERENCES ON gauss_cdc.{table} TO {her}",
+        '"{her}" may put code into it, by the right REFERENCES',
+    ),
+    "statistics": (
+        "CREATE STATISTICS hers.s ON (slot || hers.call('')::text) FROM gauss_cdc.{table}",
+        "it has statistics that are not ours",
+    ),
     "domain": (
         "ALTER TABLE gauss_cdc.{table} ALTER slot TYPE hers.text",
         "column slot has a type that is not the server's",
