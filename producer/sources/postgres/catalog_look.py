@@ -84,12 +84,18 @@ def not_captured(options: Options, table: TableId) -> str:
     )
 
 
-def without_identity(table: TableId) -> str:
-    """Say why a table is not published by itself."""
+def without_identity(table: TableSchema) -> str:
+    """Say why a table is not published by itself; "": nothing is against it."""
+    if not table.identity_columns:
+        why, way = "it has no key, and once it is published UPDATE and DELETE fail in it", "a key"
+    elif {c.name for c in table.columns if c.generated} & set(table.identity_columns):
+        why = "generated columns identify its rows, which are not sent: who reads a change stops"
+        way = "another key"
+    else:
+        return ""
     return (
-        f"table {table} matches [tables] and is not captured: it has no key, and once it is"
-        " published UPDATE and DELETE fail in it; with a key, or after ALTER TABLE"
-        f" {qualified(table)} REPLICA IDENTITY FULL, it is captured by itself"
+        f"table {table.id} matches [tables] and is not captured: {why}; with {way}, or after ALTER"
+        f" TABLE {qualified(table.id)} REPLICA IDENTITY FULL, it is captured by itself"
     )
 
 
@@ -104,13 +110,13 @@ def how_captured(
             raise
         return [not_captured(options, table) for table in tables]
     return [
-        not_captured(options, table)
-        if shape.identity_columns
-        else without_identity(table)
+        not_captured(options, shape.id)
+        if not (why := without_identity(shape))
+        else why
         if is_ours
-        else f"{not_captured(options, table)}; first ALTER TABLE {qualified(table)} REPLICA"
-        " IDENTITY FULL: it has no key, and once it is published UPDATE and DELETE fail in it"
-        for table, shape in zip(tables, shapes, strict=True)
+        else f"{not_captured(options, shape.id)}; first ALTER TABLE {qualified(shape.id)} REPLICA"
+        " IDENTITY FULL: what identifies its rows is not sent, and UPDATE and DELETE fail"
+        for shape in shapes
     ]
 
 

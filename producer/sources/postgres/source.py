@@ -445,8 +445,9 @@ class PostgresSource(PlainSource):
 
     def publish(self, table: TableId) -> str:
         """Put a new table into the publication; return what somebody else must do, or ""."""
-        if not catalog.table_schemas(self.connection, [table])[0].identity_columns:
-            return catalog_look.without_identity(table)
+        (shape,) = catalog.table_schemas(self.connection, [table])
+        if why := catalog_look.without_identity(shape):
+            return why
         try:
             publications.extend_publication(
                 self._primary.connection, self._options.publication, [table]
