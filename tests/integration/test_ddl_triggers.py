@@ -804,6 +804,22 @@ def test_what_is_not_ours_in_it_is_refused(source, postgres_url, her, statement,
     assert ddl_triggers.state(source).version == 0
 
 
+def test_a_database_that_is_a_target_too_keeps_its_schema(source, postgres_url, her) -> None:
+    """Its role needs CREATE in the schema, with which records could not be trusted."""
+    execute(
+        postgres_url,
+        f"CREATE SCHEMA gauss_cdc AUTHORIZATION {her}; SET ROLE {her};"
+        "CREATE TABLE gauss_cdc.ledger (source text)",
+    )
+
+    with pytest.raises(SourceError, match="is a target, too"):
+        ddl_triggers.install(source, "ours", ["public.*"], [])
+
+    with source.cursor() as cursor:
+        cursor.execute("SELECT has_schema_privilege(%s, 'gauss_cdc', 'CREATE')", [her])
+        assert cursor.fetchone() == (True,)
+
+
 OVERLOADS = """
 SET ROLE {her}; CREATE SEQUENCE gauss_cdc.calls;
 CREATE FUNCTION gauss_cdc.ddl_gap(text, text, text) RETURNS void LANGUAGE sql

@@ -25,6 +25,7 @@ from producer.sources.postgres.catalog import QueryingConnection, asking, server
 from producer.sources.postgres.publications import publication
 from producer.sources.postgres.triggers.records import CHANNEL, Trust
 from schemas import ownership
+from schemas.ownership import LEDGER
 from schemas.system_schemas import OWN_SCHEMA, SYSTEM
 from schemas.tables import TableId
 
@@ -255,8 +256,16 @@ def _take_schema(connection: Connection, cursor: Any) -> None:
     """Let our schema, if it is there, be a superuser's: its functions will have such rights.
 
     Who owned it keeps its tables, and may ask for re-reads.  Raises SourceError where a table of
-    the triggers is not ours.
+    the triggers is not ours, or the database is a target, too.
     """
+    cursor.execute(_APPLIER, [OWN_SCHEMA, *LEDGER.names[:1]])
+    for (role,) in cursor.fetchall():
+        raise SourceError(
+            f"this database is a target, too: `apply` makes tables in schema {OWN_SCHEMA}, where"
+            " only a superuser may make any, once the triggers are there",
+            role=role,
+            hint="let schema changes be inferred here, or capture from another database",
+        )
     cursor.execute(
         "SELECT rolname FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner"
         " WHERE n.nspname = %s AND NOT r.rolsuper",
@@ -269,6 +278,14 @@ def _take_schema(connection: Connection, cursor: Any) -> None:
         requests.make_for(QueryingConnection(connection), owner)
     for foreign in _look(connection).foreign:
         raise SourceError(str(foreign), hint=foreign.way_out)
+
+
+# Whose ledger is in our schema.
+_APPLIER: Final = """
+SELECT r.rolname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_roles r ON r.oid = c.relowner
+WHERE n.nspname = %s AND c.relname = %s AND c.relkind = 'r' AND NOT r.rolsuper
+"""
 
 
 def _publish_channel(connection: Connection, cursor: Any, name: str) -> None:
