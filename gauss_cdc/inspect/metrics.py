@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
@@ -27,7 +28,7 @@ _log = logging.getLogger("gauss_cdc.metrics")
 
 _FRESH: Final = 5.0  # seconds for which an answer is given again
 _CLIENTS: Final = 8  # each has a thread
-_SILENT: Final = 5.0  # seconds until a client that sends nothing is left
+_SILENT: Final = 5.0  # seconds until a client that has not asked is left
 
 METRICS: Final[dict[str, str]] = {  # after gauss_cdc_; unknown values are omitted
     "place_up": "1 if the place of label `place` answered: source, kafka, registry, target",
@@ -151,7 +152,27 @@ def serve(config: Config, host: str, port: int) -> int:
 
 
 class _Request(WSGIRequestHandler):
-    timeout = _SILENT
+    timeout = _SILENT  # of one call: who sends a byte now and then needs the other one
+
+    def setup(self) -> None:
+        super().setup()
+        self._patience = threading.Timer(_SILENT, self._leave)
+        self._patience.daemon = True
+        self._patience.start()
+
+    def parse_request(self) -> bool:
+        try:
+            return super().parse_request()
+        finally:
+            self._patience.cancel()
+
+    def finish(self) -> None:
+        self._patience.cancel()
+        super().finish()
+
+    def _leave(self) -> None:
+        with suppress(OSError):  # it has left
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def log_message(self, *_: object) -> None:
         """Log nothing: a scrape comes every few seconds."""

@@ -4,8 +4,10 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent import futures
+from contextlib import suppress
 from pathlib import Path as File
 from urllib.request import urlopen
 
@@ -141,3 +143,25 @@ def test_clients_that_say_nothing_keep_nobody_out(served: tuple[int, int]) -> No
 
     for one in silent:
         one.close()
+
+
+def test_clients_that_never_end_their_question_keep_nobody_out(served: tuple[int, int]) -> None:
+    _, port = served
+    is_over, all_ask = threading.Event(), threading.Barrier(9)
+
+    def drip() -> None:
+        with socket.create_connection(("127.0.0.1", port)) as one, suppress(OSError):
+            one.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+            all_ask.wait()
+            while not is_over.wait(0.5):
+                one.sendall(b"a")
+
+    with futures.ThreadPoolExecutor(8) as pool:
+        asking = [pool.submit(drip) for _ in range(8)]
+        try:
+            all_ask.wait()
+            assert scrape(port)["gauss_cdc_place_up kafka"] == 1
+        finally:
+            is_over.set()
+        for one in asking:
+            one.result()
