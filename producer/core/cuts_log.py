@@ -103,7 +103,12 @@ class CutsLog:
         return found
 
     def delivered(
-        self, start: WriterState, confirmed: int, topics: Mapping[TableId, str]
+        self,
+        start: WriterState,
+        confirmed: int,
+        topics: Mapping[TableId, str],
+        *,
+        has_triggers: bool,
     ) -> Iterator[DeliveredPart]:
         """Read what was delivered of the commits from `confirmed` on, up to our START."""
         return delivered(
@@ -115,6 +120,7 @@ class CutsLog:
             confirmed=confirmed,
             topics=topics,
             note=self._note,
+            has_triggers=has_triggers,
         )
 
     def write_start(self, start: Start, shapes: Produced = ()) -> int:

@@ -7,14 +7,14 @@ what their loads are at the end of the log, and by what was said of them since. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from producer.core.redelivery import Delivered, DeliveredPart, differs
 from producer.errors import CutsBroken, GroupUnusable
 from schemas.accept import CutReplay, Records, backwards
-from schemas.control import GAP, Commits, Cut, Head, LoadPhase, Start, State, TableLoad
+from schemas.control import GAP, CommitEntry, Commits, Cut, Head, LoadPhase, Start, State, TableLoad
 from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
 from schemas.tables import TableId
@@ -44,11 +44,13 @@ def delivered(
     confirmed: int,
     topics: Mapping[TableId, str],
     note: Callable[[str], None],
+    has_triggers: bool = False,
 ) -> Iterator[DeliveredPart]:
     """Read what was delivered of the commits from `confirmed` on, lazily.
 
     `read(low, high)` returns the committed records of cuts in [low, high).  `start` returns the
     log's start, `end` is the offset of a START with `head` and `loads`, up to which is read.
+    `has_triggers`: a commit of nothing but schema changes has a row in the stream, too.
     Raises GroupUnusable where retention takes records before they are compared: the next start
     begins behind them, and says so.
     """
@@ -59,7 +61,7 @@ def delivered(
             "retention removed records of cuts: of what the source sends again, only what begins at"
             f" {Lsn(first.resume)} or later is compared with what was delivered"
         )
-    exact = _ExactTables(found, loads, topics)
+    exact = _ExactTables(found, loads, topics, has_triggers=has_triggers)
     records = _behind(first, read, start, range(found.offset + 1, end), upto=head.n)
     return _parts(records, first, found.ends, exact)
 
@@ -146,7 +148,12 @@ class _ExactTables:
     """Which tables are exact at a record of cuts."""
 
     def __init__(
-        self, found: _Range, loads: Mapping[str, str], topics: Mapping[TableId, str]
+        self,
+        found: _Range,
+        loads: Mapping[str, str],
+        topics: Mapping[TableId, str],
+        *,
+        has_triggers: bool,
     ) -> None:
         """`loads` are those at the end of the range.
 
@@ -162,15 +169,22 @@ class _ExactTables:
         # Of a gap's table nothing is certain: it may have left the publication meanwhile.
         self._sent = {topic for name, topic in named.items() if name not in found.gaps}
         self.topics = {t for name, t in calm.items() if loads.get(name) == LoadPhase.END}
+        self._has_triggers = has_triggers
 
     def commits(self, cut: Commits, seq: int, upto: int) -> list[Delivered]:
         """Return the commits behind `seq` that end at `upto` or before."""
         counts = [r.topic in self._sent for r in cut.ranges]
         return [
-            Delivered(c.commit_start, c.xid, c.committed_at, any(counts[at] for at in c.counts))
+            Delivered(c.commit_start, c.xid, c.committed_at, self._is_compared(c, counts))
             for c in cut.commits
             if c.seq > seq and (c.end_lsn or c.commit_start) <= upto
         ]
+
+    def _is_compared(self, commit: CommitEntry, counts: Sequence[bool]) -> bool:
+        if commit.ddl and len(commit.ddl) == sum(commit.counts.values()):  # and no rows
+            # xid 0: the catalog showed it, and no transaction of the stream.
+            return self._has_triggers and commit.xid != 0
+        return any(counts[at] for at in commit.counts)
 
     def follow(self, cut: Cut) -> None:
         """Go behind a record."""

@@ -248,7 +248,7 @@ class Turn:
             return Redelivery(state.head.resume)
         names = self.options.topics
         topics = {t: names.of(t, state.topics) for t in known if self.wants(t)}
-        parts = self.log.delivered(state, confirmed, topics)
+        parts = self.log.delivered(state, confirmed, topics, has_triggers=self.source.reports_ddl)
         note = self.observer.on_note
         return Redelivery(resume, confirmed=confirmed, parts=parts, topics=topics, note=note)
 

@@ -143,6 +143,36 @@ def test_a_source_from_an_older_copy_that_writes_past_its_old_position_stops(
         assert content(target, "account") == content(source.url, "account")
 
 
+def test_a_lost_truncate_of_a_partition_stops(
+    addresses: Addresses, topic_prefix: str, new_database: Callable[[], str], source: Source
+) -> None:
+    """It has no row, and older rows in another file mean nothing to a look at the catalog."""
+    source.server.execute(
+        "CREATE TABLE rows (id int PRIMARY KEY) PARTITION BY LIST (id)",
+        "CREATE TABLE one PARTITION OF rows FOR VALUES IN (1)",
+        "INSERT INTO rows VALUES (1)",
+        "CREATE TABLE others (v text)",
+    )
+    with Path(addresses, topic_prefix, source.url, new_database()) as path:
+        path.options = replace(path.options, include=("public.rows",))
+        path.start()
+        path.catch_up()
+        install(source.url, topic_prefix, include=("public.rows",))
+        path.catch_up()
+        path.stop()
+        source.copy()
+        path.start()
+        ask(source.url, "TRUNCATE one")
+        path.catch_up()
+        assert content(path.target, "rows") == []
+        path.stop()
+        source.restore()
+        while source.end <= path.progress.resume:
+            ask(source.url, "INSERT INTO others SELECT repeat('x', 900) FROM generate_series(1, 9)")
+
+        stops(path, HistoryDiffers, "does not send a transaction again")
+
+
 def stops(path: Path, error: type[Exception], says: str) -> None:
     path.start()
     until(lambda: path.failure is not None, "the stop", pause)

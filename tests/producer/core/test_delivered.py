@@ -16,6 +16,7 @@ from schemas.control import (
     PENDING,
     CommitEntry,
     Commits,
+    DdlPlace,
     Head,
     Heartbeat,
     Hole,
@@ -82,15 +83,32 @@ class Log:
         self._add(State(self._head(counts=False), SOURCE, "", "", {}, dict(self.loads)))
         return self
 
-    def commits(self, *starts: int, tables: str = "a", holes: Sequence[Hole] = ()) -> "Log":
+    def commits(
+        self,
+        *starts: int,
+        tables: str = "a",
+        holes: Sequence[Hole] = (),
+        ddl: Sequence[DdlPlace] = (),
+        xid: int | None = None,
+    ) -> "Log":
         ranges = tuple(Range(f"bank.public.{name}", 0, 0, 1) for name in tables)
+        ranges += tuple(Range("bank.ddl", 0, place.offset, place.offset + 1) for place in ddl)
         entries = []
         for start in starts:
             self.seq, self.resume = self.seq + 1, start + 8
             counts = dict.fromkeys(range(len(ranges)), 1)
             entries.append(
                 CommitEntry(
-                    self.seq, start + 1, 0, start, start + 8, 0, 1, counts, (), tuple(holes)
+                    self.seq,
+                    start + 1 if xid is None else xid,
+                    0,
+                    start,
+                    start + 8,
+                    0,
+                    1,
+                    counts,
+                    tuple(ddl),
+                    tuple(holes),
                 )
             )
         self._add(Commits(self._head(counts=True), entries, ranges))
@@ -115,7 +133,12 @@ class Log:
         return [(at, record) for at, record in self.records.items() if low <= at < high]
 
     def behind(
-        self, confirmed: int, *, first: int = 0, meanwhile: int | None = None
+        self,
+        confirmed: int,
+        *,
+        first: int = 0,
+        meanwhile: int | None = None,
+        has_triggers: bool = False,
     ) -> list[DeliveredPart]:
         """Take over, and read; what is before `first` was removed by retention.
 
@@ -135,6 +158,7 @@ class Log:
             confirmed=confirmed,
             topics=TOPICS,
             note=self.notes.append,
+            has_triggers=has_triggers,
         )
         self.first = first if meanwhile is None else meanwhile
         # What is exact holds until the next part is asked for.
@@ -177,6 +201,17 @@ def test_commits_of_tables_that_are_not_delivered_now_are_not_expected() -> None
     )
 
     assert expected(log.behind(100)) == [120]
+
+
+@pytest.mark.parametrize(("has_triggers", "found"), [(True, [110]), (False, [])])
+def test_a_schema_change_alone_is_expected_where_triggers_write_it(
+    has_triggers: bool, found: list[int]
+) -> None:
+    ddl = [DdlPlace(0, 7)]
+    log = Log().opens(100).commits(110, tables="", ddl=ddl)
+    log.commits(120, tables="", ddl=ddl, xid=0).commits(130, tables="x", ddl=ddl)
+
+    assert expected(log.behind(100, has_triggers=has_triggers)) == found
 
 
 def test_the_lost_tail_of_an_older_timeline_is_not_expected() -> None:
