@@ -11,6 +11,7 @@ from gauss_cdc import target
 from gauss_cdc.config import Config
 from gauss_cdc.session import spark_session
 from spark_consumers.ahead import ALONE, ReadingThread, Several
+from spark_consumers.frames import Login
 from spark_consumers.job import SILENT, Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.lake_rows import FrameReader
@@ -78,7 +79,9 @@ def apply(
         several = ALONE
         if pace.takes_frames:
             setup = dataclasses.replace(setup, spark=stream.session)
-            lanes = FrameReader(stream.session, rows, schema_of, source=prefix, client=spark_client)
+            sends_secrets = config.spark.executor_secrets == "sent"
+            login = Login(client, prefix, sends_secrets=sends_secrets, native=native)
+            lanes = FrameReader(stream.session, rows, schema_of, login=login)
         else:
             tasks = Tasks(
                 stream.batches,

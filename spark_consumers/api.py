@@ -13,6 +13,7 @@ transaction is ever in a frame.  Both work over Spark Connect, too.
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -24,7 +25,7 @@ from schemas.control import LoadPhase, SchemaChange
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers import folders
-from spark_consumers.frames import changes_frame, net_changes
+from spark_consumers.frames import Login, changes_frame, net_changes
 from spark_consumers.job import SILENT, Observer
 from spark_consumers.job import PassOptions as LoopOptions
 from spark_consumers.kafka.history import History
@@ -113,7 +114,7 @@ class CommitGroup:
         schemas = {schema_id: self.schema_of(schema_id) for schema_id in ids}
         return changes_frame(
             self.spark,
-            self.options.client,
+            _login(self.options),
             ranges,
             schemas,
             is_committed=self.is_committed,
@@ -147,12 +148,24 @@ def changes(
     ids = found.schema_ids or (newest_id(schema_of, Topics(options.source).names(table)),)
     return changes_frame(
         spark,
-        options.client,
+        _login(options),
         found.ranges,
         {schema_id: schema_of(schema_id) for schema_id in ids},
         is_committed=is_committed,
         newest=ids[-1],
     )
+
+
+_logins: dict[tuple[object, ...], Login] = {}
+
+
+def _login(options: Options) -> Login:
+    """Return how tasks log in: frames are read later, so that it stays as long as this process."""
+    key = (options.source, *sorted(options.client.items()))
+    if key not in _logins:
+        _logins[key] = Login(options.client, options.source)
+        atexit.register(_logins[key].close)
+    return _logins[key]
 
 
 def for_each_commit_group(

@@ -15,10 +15,10 @@ import os
 import sys
 import time
 import zipimport
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer
 
@@ -33,6 +33,11 @@ from spark_consumers.model import Asked, Rows
 from spark_consumers.native import is_packed
 from spark_consumers.security import with_secrets
 from spark_consumers.sizes import PART_RECORDS, WHOLE_BYTES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_consumers.batches import Batches
 
 # What an executor may have of its own, and under which setting.
 _VARIABLES: Final = {
@@ -130,6 +135,24 @@ def _checked(rows: Rows, share: Share) -> Done:
     if sums is None or sums[0] != count(share.ranges):
         raise Incomplete("a part of a commit holds something else", n=share.promise.n)
     return Done(rows, sums)
+
+
+def fetched(
+    fetch: Fetch, ranges: Sequence[Range], batches: Batches[Any], *, is_committed: bool
+) -> Iterator[pa.RecordBatch]:
+    """Read exactly these ranges into batches, and yield what is full; the reader is `KEPT`'s."""
+    stable = ends(ranges)  # it is not read further
+    is_done = False
+    try:
+        for part in divided(ranges, PART_RECORDS):
+            fetch(part, batches, is_committed=is_committed, stable=stable)
+            if batches.are_full:
+                yield from batches.taken()
+        is_done = True
+    finally:
+        if not is_done:  # its partitions are being fetched
+            KEPT.close()
+    yield from batches.taken()
 
 
 def spare_next_task() -> None:

@@ -1,74 +1,69 @@
 """Exact ranges of one table as a DataFrame of typed changes.
 
-One read for all ranges.  Each record is decoded in the JVM by its own writer's schema; columns
-get their types by the table in `dialects/spark_types.py`, and are found by their names in the
-newest schema, so that all changes have one type.
+Tasks read them as the driver does, by the readers of `executors`, and make columns of what they
+read (`pairs`).  Columns are found by their names in the newest schema, so that all changes have
+one type.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.control import Range
+from spark_consumers.batches import Batches
+from spark_consumers.decode import FRAME_SIZE
 from spark_consumers.dialects.spark import literal, quote
-from spark_consumers.dialects.spark_types import OfText
 from spark_consumers.errors import ShapeChanged
-from spark_consumers.given import given, struct
-from spark_consumers.kafka.ranges import count
-from spark_consumers.security import java_client
-from spark_consumers.shapes import Shape, is_wider
+from spark_consumers.executors import KEPT, SecretFile, fetched, secrets, spare_next_task
+from spark_consumers.given import arrow_schema, given, struct
+from spark_consumers.jobs import Secrets
+from spark_consumers.kafka.ranges import divided
+from spark_consumers.pairs import change_schema, pair_batches
+from spark_consumers.security import portable, with_secrets
+from spark_consumers.shapes import is_wider, types_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructField
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField, StructType
 
-# Offsets of a bucket: a record meets only the ranges of its own, however many there are.
-_BUCKET: Final = 4_096
-_MOST_BUCKETS: Final = 10_000
-
-
-def range_options(
-    client: Mapping[str, Any], ranges: Iterable[Range], *, is_committed: bool = True, tasks: int = 1
-) -> dict[str, str]:
-    """Options of Spark's Kafka source that read the spans of `ranges`; filter by offset after."""
-    spans: dict[str, dict[str, tuple[int, int]]] = {}
-    for r in ranges:
-        partitions = spans.setdefault(r.topic, {})
-        low, high = partitions.get(str(r.partition), (r.start, r.end))
-        partitions[str(r.partition)] = (min(low, r.start), max(high, r.end))
-    options = {
-        **java_client(client),
-        "assign": json.dumps({t: [int(p) for p in ps] for t, ps in spans.items()}),
-        "startingOffsets": json.dumps(
-            {t: {p: low for p, (low, _) in ps.items()} for t, ps in spans.items()}
-        ),
-        "endingOffsets": json.dumps(
-            {t: {p: high for p, (_, high) in ps.items()} for t, ps in spans.items()}
-        ),
-        "failOnDataLoss": "true",
-        "kafka.isolation.level": "read_committed" if is_committed else "read_uncommitted",
-        "kafka.fetch.max.wait.ms": "10",
-        "kafkaConsumer.pollTimeoutMs": "20000",
-        "minPartitions": str(tasks),
-        # Else a partition with most of the rows would be one task.
-        "maxRecordsPerPartition": str(max(1, -(-_records(spans) // tasks))),
-    }
-    # Pooled consumers of one group must agree in every option, or the read fails.
-    fixed = {k: v for k, v in options.items() if k.startswith("kafka.")}
-    digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()
-    return {**options, "kafka.group.id": f"gauss-cdc-{digest[:16]}"}
+_TASK_RECORDS: Final = 100_000
 
 
-def _records(spans: Mapping[str, Mapping[str, tuple[int, int]]]) -> int:
-    return sum(high - low for ps in spans.values() for low, high in ps.values())
+class Login:
+    """How tasks come to Kafka: settings that may be seen, and where the secrets are."""
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        source: str,
+        *,
+        sends_secrets: bool = True,
+        native: bool = True,
+    ) -> None:
+        """`client`: settings of librdkafka; `sends_secrets`: executors of a cluster get them.
+
+        `native`: they may use the native part.
+        """
+        self.source, self.native = source, native
+        self.client, hidden = portable(client)
+        self._secrets = Secrets(hidden, are_sent=sends_secrets)
+
+    def secrets(self, spark: SparkSession) -> SecretFile | None:
+        """Say where tasks find them; None: they have what they need."""
+        return self._secrets.given(spark)
+
+    def close(self) -> None:
+        """Remove what was written for tasks."""
+        self._secrets.close()
 
 
 def changes_frame(
     spark: SparkSession,
-    client: Mapping[str, Any],
+    login: Login,
     ranges: Sequence[Range],
     schemas: Mapping[int, dict[str, Any]],
     *,
@@ -90,194 +85,142 @@ def changes_frame(
     result: columns that others lack are NULL there.  Raises ShapeChanged for a column whose older
     type does not fit into its newest one.  Rows are in no order: sort by (seq, ordinal).
     """
-    return typed_changes(
-        records(spark, client, ranges, is_committed=is_committed), schemas, newest=newest
-    )
+    changes = _Changes(_shape(schemas, newest), schemas, login.native)
+    return _read(spark, login, ranges, changes, is_committed=is_committed)
 
 
 def records(
-    spark: SparkSession,
-    client: Mapping[str, Any],
-    ranges: Sequence[Range],
-    *,
-    is_committed: bool = True,
+    spark: SparkSession, login: Login, ranges: Sequence[Range], *, is_committed: bool = True
 ) -> DataFrame:
     """Records of exactly these ranges: partition, offset, value; no tombstones."""
-    from pyspark.sql import functions as f  # noqa: PLC0415  only where Spark is
-
-    if not ranges:
-        return given(spark, (), struct(partition="integer", offset="long", value="binary"))
-    tasks = max(1, count(ranges) // 100_000)
-    options = range_options(client, ranges, is_committed=is_committed, tasks=tasks)
-    frame = spark.read.format("kafka").options(**options).load()
-    return _inside(spark, frame.where(f.col("value").isNotNull()), ranges)
+    return _read(spark, login, ranges, _Values(), is_committed=is_committed)
 
 
 def typed_changes(
     rows: DataFrame, schemas: Mapping[int, dict[str, Any]], *, newest: int | None = None
 ) -> DataFrame:
     """Return `changes_frame` of records: partition, offset, value; no tombstones."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-    from pyspark.sql.avro.functions import from_avro  # noqa: PLC0415
+    changes = _Changes(_shape(schemas, newest), schemas)
+    return rows.select("partition", "offset", "value").mapInArrow(changes, changes.schema)
 
-    shapes = {schema_id: Shape.of(schema) for schema_id, schema in sorted(schemas.items())}
-    if not shapes:
+
+def _shape(schemas: Mapping[int, dict[str, Any]], newest: int | None) -> StructType:
+    """Return the schema of the result; raise ShapeChanged."""
+    if not schemas:
         raise ValueError("no schema is named for these ranges")
-    shape = shapes[max(shapes) if newest is None else newest]
-    payload = f.expr("substring(value, 6)")
-    decoded = []
-    for schema_id, one in shapes.items():
-        mine = f.expr(f"substring(value, 2, 4) = X'{schema_id:08X}'")
-        how = {"mode": "FAILFAST", "avroSchema": one.reader, "datetimeRebaseMode": "CORRECTED"}
-        branch = from_avro(payload, one.writer, how)
-        decoded.append(f.when(mine, branch).alias(f"v{schema_id}"))
-    # Corrections are made once for a row, before its columns are.
-    marked = rows.select("partition", "offset", "value", *decoded).select(
-        "partition",
-        "offset",
-        "value",
-        *(f"v{schema_id}" for schema_id in shapes),
-        *(mark for schema_id, one in shapes.items() for mark in _marks(f"v{schema_id}", one)),
-    )
-    change: Column | None = None
-    for schema_id, one in shapes.items():
-        row = f.expr(_change(f"v{schema_id}", one, shape))
-        is_mine = f.col(f"v{schema_id}").isNotNull()
-        change = f.when(is_mine, row) if change is None else change.when(is_mine, row)
-    assert change is not None
-    unknown = f.raise_error(f.lit("a record names a schema that its cut does not name"))
-    return marked.select(change.otherwise(unknown).alias("c"), "partition", "offset").select(
-        "c.seq",
-        "c.ordinal",
-        "c.op",
-        "c.before",
-        "c.after",
-        "c.unsent",
-        "c.exact",
-        "c.before_exact",
-        "c.before_columns",
-        "c.csn",
-        "c.lsn",
-        "c.committed_at",
-        "c.xid",
-        "c.epoch",
-        "partition",
-        "offset",
-    )
-
-
-def _inside(spark: SparkSession, frame: DataFrame, ranges: Sequence[Range]) -> DataFrame:
-    """Keep the records of these ranges; commits may name thousands of them."""
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    bucket = max(_BUCKET, count(ranges) // _MOST_BUCKETS)
-    held = [
-        (r.partition, at, r.start, r.end)
-        for r in ranges
-        for at in range(r.start // bucket, (r.end - 1) // bucket + 1)
-    ]
-    shape = struct(part="integer", bucket="long", first="long", last="long")
-    spans = f.broadcast(given(spark, held, shape))
-    inside = (
-        (f.col("partition") == f.col("part"))
-        & (f.expr(f"offset div {bucket}") == f.col("bucket"))
-        & (f.col("offset") >= f.col("first"))
-        & (f.col("offset") < f.col("last"))
-    )
-    return frame.join(spans, inside).select("partition", "offset", "value")
-
-
-def _names(names: Iterable[str]) -> str:
-    return "array(" + ", ".join(literal(name) for name in names) + ")"
-
-
-def _marks(value: str, shape: Shape) -> list[Column]:
-    """Say for each row, old and new, which texts replace values and which columns are NULL.
-
-    Nearly always all four are NULL.
-    """
-    from pyspark.sql import functions as f  # noqa: PLC0415
-
-    held: dict[OfText, list[str]] = {}
-    for name, column in shape.columns.items():
-        if column.of_text is not None:
-            held.setdefault(column.of_text, []).append(name)
-    out = []
-    for row, exact in (("after", "exact"), ("before", "before_exact")):
-        source = f"{value}.source"
-
-        def without(texts: str, *, near: bool) -> str:
-            """Leave out the texts of which Spark holds the value."""
-            for way, names in held.items():
-                if near == way.is_near:
-                    is_held = (
-                        f"array_contains({_names(names)}, k) AND {way.fits.replace('{}', 't')}"
-                    )
-                    texts = f"map_filter({texts}, (k, t) -> NOT ({is_held}))"
-            return texts
-
-        left = without(f"{source}.{exact}", near=False)
-        out.append(f.expr(f"if(size({left}) > 0, {left}, NULL)").alias(f"{value}_{exact}"))
-        unfit = f"map_keys({without(left, near=True)})"
-        if row == "after":
-            absent = f"coalesce({source}.unsent, array())"
-        else:
-            known = _names(shape.columns)
-            absent = (
-                f"if({source}.before_columns IS NULL, array(),"
-                f" array_except({known}, {source}.before_columns))"
-            )
-        hidden = f"concat(coalesce({unfit}, array()), {absent})"
-        needed = f"{source}.{exact} IS NOT NULL OR {source}."
-        needed += "unsent IS NOT NULL" if row == "after" else "before_columns IS NOT NULL"
-        out.append(f.expr(f"if({needed}, {hidden}, NULL)").alias(f"{value}_{row}_hidden"))
-    return out
-
-
-def _change(value: str, own: Shape, shape: Shape) -> str:
-    """A row of the result, from a record of one schema."""
-    source = f"{value}.source"
-    fields = {
-        "seq": f"{source}.seq",
-        "ordinal": f"{source}.ordinal",
-        "op": f"{value}.op",
-        "before": _row(value, "before", "before_exact", own, shape),
-        "after": _row(value, "after", "exact", own, shape),
-        "unsent": f"{source}.unsent",
-        "exact": f"{value}_exact",
-        "before_exact": f"{value}_before_exact",
-        "before_columns": f"{source}.before_columns",
-        "csn": f"{source}.csn",
-        "lsn": f"{source}.lsn",
-        "committed_at": f"timestamp_micros({source}.ts_us)",
-        "xid": f"{source}.txId",
-        "epoch": f"{source}.epoch",
-    }
-    return "struct(" + ", ".join(f"{sql} AS {name}" for name, sql in fields.items()) + ")"
-
-
-def _row(value: str, row: str, exact: str, own: Shape, shape: Shape) -> str:
-    cells = []
-    for name, wanted in shape.columns.items():
-        found = own.columns.get(name)
-        cell = "NULL"
-        if found is not None:
-            field = f"{value}.{row}.{own.field(name)}"
-            text = f"{value}.source.{exact}[{literal(name)}]"
-            cell = f"CASE WHEN array_contains({value}_{row}_hidden, {literal(name)}) THEN NULL"
-            if found.of_text is not None:
-                cell += f" WHEN {text} IS NOT NULL THEN {found.of_text.sql.replace('{}', text)}"
-            cell += f" ELSE {found.sql.replace('{}', field)} END"
-            if found.name != wanted.name and not is_wider(found.name, wanted.name):
+    wanted = types_of(schemas[max(schemas) if newest is None else newest])
+    for schema in schemas.values():
+        for name, was in types_of(schema).items():
+            if not is_wider(was, now := wanted.get(name, was)):
                 raise ShapeChanged(
                     "a column's type changed within these commits",
                     hint="read the commits before and after the change apart",
                     column=name,
-                    was=found.name,
-                    now=wanted.name,
+                    was=was,
+                    now=now,
                 )
-        cells.append(f"cast({cell} AS {wanted.name}) AS {quote(name)}")
-    return f"if({value}.{row} IS NULL, NULL, struct({', '.join(cells)}))"
+    return change_schema(wanted)
+
+
+# ---------------------------------------------------------------- tasks
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """Records that become typed changes."""
+
+    schema: StructType
+    schemas: Mapping[int, dict[str, Any]] = field(repr=False)
+    native: bool = True
+
+    def batches(self) -> Batches[Any]:
+        return pair_batches(self.schema, self.schemas, native_parts=self.native)
+
+    def __call__(self, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Do so with records that a frame has."""
+        made = self.batches()
+        for some in given:
+            records = zip(*(column.to_pylist() for column in some.columns), strict=True)
+            for _, run in groupby(records, key=lambda one: one[2][:FRAME_SIZE]):
+                made.take("", [*run])
+            if made.are_full:
+                yield from made.taken()
+        yield from made.taken()
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Records that stay as they are."""
+
+    @property
+    def schema(self) -> StructType:
+        return struct(partition="integer", offset="long", value="binary")
+
+    def batches(self) -> Batches[Any]:
+        return Batches(_Raw(arrow_schema(self.schema)), None)
+
+
+class _Raw:
+    """Implements `batches.PlainRows`."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._rows: list[tuple[int, int, bytes]] = []
+
+    def add(self, partition: int, offset: int, value: bytes) -> None:
+        self._rows.append((partition, offset, value))
+
+    def taken(self) -> pa.RecordBatch:
+        import pyarrow as pa  # noqa: PLC0415  on executors
+
+        columns, self._rows = zip(*self._rows, strict=True), []
+        return pa.RecordBatch.from_arrays(
+            [pa.array(c, one.type) for c, one in zip(columns, self._schema, strict=True)],
+            schema=self._schema,
+        )
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Reads one task's share; it travels to the executors."""
+
+    shares: Sequence[Sequence[Range]]
+    into: _Changes | _Values
+    source: str
+    client: Mapping[str, Any] = field(repr=False)  # of librdkafka, without secrets
+    secrets: SecretFile | None  # None: the executor's own
+    native: bool
+    is_committed: bool
+
+    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        client = with_secrets(self.client, secrets(self.secrets))
+        for number in (n for some in numbers for n in some.column(0).to_pylist()):
+            fetch = KEPT.reader(client, self.source, native=self.native)
+            share, into = self.shares[number], self.into.batches()
+            yield from fetched(fetch, share, into, is_committed=self.is_committed)
+        spare_next_task()
+
+
+def _read(
+    spark: SparkSession,
+    login: Login,
+    ranges: Sequence[Range],
+    into: _Changes | _Values,
+    *,
+    is_committed: bool,
+) -> DataFrame:
+    """Return what tasks read, each some of the ranges."""
+    if not ranges:
+        return given(spark, (), into.schema)
+    shares = [[*share] for share in divided(sorted(ranges), _TASK_RECORDS)]
+    reading = _Reading(
+        shares, into, login.source, login.client, login.secrets(spark), login.native, is_committed
+    )
+    numbers = spark.range(0, len(shares), 1, len(shares))
+    return numbers.mapInArrow(reading, into.schema)
 
 
 def net_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -342,7 +285,7 @@ def net_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     ]
     latest = joined.groupBy("key", "is_gone_last").agg(*values)
     row = ", ".join(f"c{at}.v AS {quote(name)}" for at, name in enumerate(columns))
-    names = _names(columns)
+    names = "array(" + ", ".join(map(literal, columns)) + ")"
     missing = ", ".join(f"c{at} IS NULL" for at in range(len(columns)))
     texts = ", ".join(f"c{at}.t" for at in range(len(columns)))
     exact = f"map_filter(map_from_arrays({names}, array({texts})), (k, t) -> t IS NOT NULL)"

@@ -6,11 +6,13 @@ Of tuples Spark makes an RDD, whose rows come from a Python worker that must sta
 from __future__ import annotations
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 
 def given(
@@ -29,7 +31,15 @@ def given(
     return spark.createDataFrame(pa.table(cells, schema=schema), of)
 
 
-def struct(**types: str) -> StructType:
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return Spark's own Arrow schema; 4.2 and later ask for the zone of timestamps."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  on executors
+
+    zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)  # type: ignore[arg-type,unused-ignore]
+
+
+def struct(**types: DataType | str) -> StructType:
     """Return a shape of columns with these types."""
     from pyspark.sql.types import StructType  # noqa: PLC0415  only where Spark is
 

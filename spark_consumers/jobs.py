@@ -119,8 +119,9 @@ class Secrets:
 
     def given(self, spark: SparkSession) -> SecretFile | None:
         """Say where tasks find them; the first call of a session puts them there."""
-        is_local = jvm.is_local(spark)
-        if not self._secrets or not (is_local or self._are_sent):
+        if not self._secrets:
+            return None
+        if not (is_local := jvm.is_local(spark)) and not self._are_sent:
             return None
         application = jvm.application(spark)
         if self._given is None or self._given[0] != application:

@@ -13,8 +13,8 @@
     tables of Delta           the newest version and what it says: SQL makes a job of it
     errors                    what Java raises is py4j's where PySpark does not know its class
 
-All that is for `apply`, a driver program, and for lakes.  What other programs use does without, and
-works over Spark Connect.
+All that is for `apply`, a driver program, and for lakes.  What other programs use does without, but
+for the files of their tasks, and works over Spark Connect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
@@ -157,8 +157,8 @@ class MicroBatch:
 
 # ---------------------------------------------------------------- the application
 def is_local(spark: SparkSession) -> bool:
-    """Say whether tasks run in this machine's JVM."""
-    return names_local(str(spark.sparkContext.master))
+    """Say whether tasks run in this machine's JVM; over Spark Connect nobody knows."""
+    return not _is_remote(spark) and names_local(str(spark.sparkContext.master))
 
 
 def names_local(master: str) -> bool:
@@ -171,13 +171,23 @@ def names_local(master: str) -> bool:
 
 
 def application(spark: SparkSession) -> str:
-    """Its id, which no other one has."""
+    """Its id, which no other one has; over Spark Connect, that of the session."""
+    if _is_remote(spark):
+        return str(cast("Any", spark).session_id)
     return str(spark.sparkContext.applicationId)
 
 
 def send_file(spark: SparkSession, path: str) -> None:
     """Send a file to all executors, which find it by its name."""
-    spark.sparkContext.addFile(path)
+    if _is_remote(spark):
+        spark.addArtifacts(path, file=True)
+    else:
+        spark.sparkContext.addFile(path)
+
+
+def _is_remote(spark: SparkSession) -> bool:
+    """Say whether a session is one of Spark Connect."""
+    return not hasattr(spark, "sparkContext")
 
 
 def is_alive(spark: SparkSession) -> bool:

@@ -10,16 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from schemas.control import SchemaChange
+from schemas.control import Range, SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import Column, TableId, TableSchema
 from schemas.topics import Topics
 from spark_consumers.complete import chunk_rows
 from spark_consumers.dialects.spark import literal, older_value, quote, type_name
-from spark_consumers.errors import Incomplete, NotExpressible, StreamError
-from spark_consumers.frames import records, typed_changes
+from spark_consumers.errors import Incomplete, NotExpressible, StreamError, TargetDown
+from spark_consumers.frames import Login, changes_frame, records, typed_changes
+from spark_consumers.jvm import SPARK_ERRORS, kind_of
 from spark_consumers.kafka.read import RangeReader, SchemaOf
 from spark_consumers.model import Segment
 from spark_consumers.sinks.lakes import changes
@@ -29,6 +30,8 @@ from spark_consumers.sinks.step import FIRST, LAST, Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+Schemas: TypeAlias = Mapping[int, dict[str, Any]]
 
 _SAID: Final = 5  # commits that an error names
 _PLACE: Final = ("seq", "ordinal", "op")
@@ -54,11 +57,11 @@ class FrameReader:
         driver: RangeReader,
         schema_of: SchemaOf,
         *,
-        source: str,
-        client: Mapping[str, Any],
+        login: Login,
     ) -> None:
+        """`login`: how tasks come to Kafka; it is closed with this reader."""
         self._spark, self._driver, self._schema_of = spark, driver, schema_of
-        self._names, self._client = Topics(source), dict(client)
+        self._names, self._login = Topics(login.source), login
 
     def __call__(self, segment: Segment) -> FrameRows:
         """Find out what there is; nothing is read before the sink asks."""
@@ -77,13 +80,25 @@ class FrameReader:
             ranges = [r for r in segment.ranges if r.topic == topic]
 
             def read(ranges: Any = ranges) -> DataFrame:
-                return records(self._spark(), self._client, ranges, is_committed=is_committed)
+                return records(self._spark(), self._login, ranges, is_committed=is_committed)
 
-            frames[table] = TableFrames(read, schemas, is_apart=table in altered, hold=held.append)
-        return FrameRows(ddl, frames, held)
+            def make(schemas: Schemas, ranges: Any = ranges) -> DataFrame:
+                return changes_frame(
+                    self._spark(), self._login, ranges, schemas, is_committed=is_committed
+                )
+
+            frames[table] = TableFrames(
+                read, make, schemas, is_apart=table in altered, hold=held.append
+            )
+
+        def ask_driver() -> None:
+            self._driver.content(_beginnings(segment.ranges), is_committed=is_committed)
+
+        return FrameRows(ddl, frames, held, ask_driver)
 
     def close(self) -> None:
-        """Frames are let go of by their step."""
+        """Remove what was written for tasks; frames are let go of by their step."""
+        self._login.close()
 
 
 class TableFrames:
@@ -96,26 +111,29 @@ class TableFrames:
     def __init__(
         self,
         read: Callable[[], DataFrame],
-        schemas: Mapping[int, Mapping[str, Any]],
+        make: Callable[[Schemas], DataFrame],
+        schemas: Schemas,
         *,
         is_apart: bool,
         hold: Callable[[DataFrame], None] = lambda _: None,
     ) -> None:
-        """`read` gives records, `schemas` are their writers'.
+        """`read` gives records, `make` typed changes at once; `schemas` are their writers'.
 
         `hold` is given what is read more than once, and lets go of it when the step is over.
         """
-        self._read, self._schemas, self._is_apart, self._hold = read, schemas, is_apart, hold
+        self._read, self._make, self._schemas = read, make, dict(schemas)
+        self._is_apart, self._hold = is_apart, hold
 
     def __call__(self) -> list[DataFrame]:
         """Return frames of changes: one, or one for each schema."""
-        schemas = {schema_id: dict(one) for schema_id, one in self._schemas.items()}
+        schemas = self._schemas
+        if len(schemas) == 1:
+            return [self._make(schemas)]
         rows = self._read()
-        if len(schemas) > 1:
-            self._hold(rows.persist())  # else each schema reads all of them from Kafka
-            found = rows.selectExpr("hex(substring(value, 2, 4))").distinct().collect()
-            there = schemas.keys() & {int(row[0], 16) for row in found} or {max(schemas)}
-            schemas = {schema_id: schemas[schema_id] for schema_id in there}
+        self._hold(rows.persist())  # else each schema reads all of them from Kafka
+        found = rows.selectExpr("hex(substring(value, 2, 4))").distinct().collect()
+        there = schemas.keys() & {int(row[0], 16) for row in found} or {max(schemas)}
+        schemas = {schema_id: schemas[schema_id] for schema_id in there}
         if not self._is_apart or len(schemas) == 1:
             return [typed_changes(rows, schemas)]
         return [
@@ -134,10 +152,14 @@ class FrameRows:
         ddl: Sequence[SchemaChange],
         frames: Mapping[TableId, Callable[[], list[DataFrame]]],
         held: Iterable[DataFrame] = (),
+        ask_driver: Callable[[], None] = lambda: None,
     ) -> None:
-        """`held`: what else to let go of when the step is over."""
+        """`held`: what else to let go of when the step is over.
+
+        `ask_driver`, where tasks could not read, raises what the driver knows of the reason.
+        """
         self.ddl = ddl
-        self._make, self._held = frames, held
+        self._make, self._held, self._ask_driver = frames, held, ask_driver
         self._frames: dict[TableId, list[DataFrame]] = {}
         self._spans: dict[tuple[TableId, int], tuple[Place, Place]] = {}  # of frames with rows
         self._counts = Counter[TableId]()
@@ -248,7 +270,11 @@ class FrameRows:
         counts = ("count(*)", "0L") if segment.loads else distinct
         ends, more = ("min(ordinal)", "max(ordinal)"), changes.COUNTED if told else ()
         counted = places.groupBy("made", "seq").agg(*changes.exprs(*counts, *ends, *more))
-        rows = counted.collect()
+        try:
+            rows = counted.collect()
+        except SPARK_ERRORS as error:
+            self._ask_driver()
+            raise TargetDown("Spark failed: rows are read", cause=kind_of(error)) from error
         for number, seq, count, double, low, high, *_ in rows:
             first, last = self._spans.get(made[number], (LAST, FIRST))
             span = min(first, (seq, low)), max(last, (seq, high))
@@ -264,6 +290,12 @@ class FrameRows:
         """Return a table's key, where it has one and all its rows are in one frame with it."""
         key, frames = keys.get(str(table)), self._of(table)
         return key if key and len(frames) == 1 and {*key} <= _columns(frames[0]).keys() else None
+
+
+def _beginnings(ranges: Iterable[Range]) -> list[Range]:
+    """Return the first record of each partition: where it is there, all behind it are."""
+    firsts = {(r.topic, r.partition): r for r in sorted(ranges, reverse=True)}
+    return [r._replace(end=r.start + 1) for r in firsts.values()]
 
 
 def _shaped(frames: Iterable[DataFrame], table: TableId, shape: Joined) -> list[DataFrame]:

@@ -1,25 +1,19 @@
-"""A table's columns as one writer's schema has them, for readers in Spark.
+"""A table's columns as one writer's schema has them, in Spark's types.
 
-Pure.  Avro is read by position, so fields get names of our own (c0, c1, ...): names of columns
-may differ by case only, which Spark does not see.
+Pure.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from schemas.envelope import without_null
 from spark_consumers.decode import real_name, value_fields
 from spark_consumers.dialects.spark_types import SparkType, spark_type
 
-_SOURCE: Final = (
-    *("ts_us", "txId", "lsn", "csn", "epoch", "seq", "ordinal"),
-    *("exact", "unsent", "before_exact", "before_columns"),
-)
 _DECIMAL: Final = re.compile(r"DECIMAL\((\d+),(\d+)\)")
 _WIDER: Final = {
     "SMALLINT": {"INT", "BIGINT"},
@@ -29,46 +23,40 @@ _WIDER: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """Columns in order, and the two Avro schemas that `from_avro` wants."""
+class Cell:
+    """How one column is read from records of one schema."""
 
-    columns: Mapping[str, SparkType]  # by real name
-    writer: str  # as the records are written, with Spark's own logical types
-    reader: str  # what is needed of them
+    name: str
+    field: str
+    type: SparkType
 
-    @classmethod
-    def of(cls, schema: Mapping[str, Any]) -> Self:
-        """Return the shape of an envelope; raise LookupError for a type that is not known."""
-        fields = value_fields(schema)
-        columns = {real_name(field): spark_type(without_null(field["type"])) for field in fields}
-        row = {
-            "type": "record",
-            "name": "Value",
-            "fields": [
-                {"name": f"c{at}", "type": _as_read(field["type"], column)}
-                for at, (field, column) in enumerate(zip(fields, columns.values(), strict=True))
-            ],
-        }
-        parts = {
-            **{field["name"]: field["type"] for field in schema["fields"]},
-            "before": ["null", row],
-            "after": ["null", "Value"],
-        }
-        source = parts["source"]
-        less = {**source, "fields": [f for f in source["fields"] if f["name"] in _SOURCE]}
-        return cls(
-            columns,
-            _envelope(schema, parts),
-            _envelope(schema, {**{n: parts[n] for n in ("before", "after", "op")}, "source": less}),
-        )
+    def of(self, row: Mapping[str, Any], exact: Mapping[str, str], hidden: set[str]) -> Any:
+        """Return its value; a text that Spark does not hold stays in `exact`."""
+        if self.name in hidden:
+            return None
+        if (text := exact.get(self.name)) is not None:
+            return None if self.type.of_text is None else self.type.of_text.value(text)
+        value = row[self.field]
+        return None if value is None else self.type.value(value)
 
-    def field(self, name: str) -> str:
-        """Return the field of a column in both schemas.
+    def holds(self, text: str) -> bool:
+        """Say whether the column holds all that a text says."""
+        way = self.type.of_text
+        return way is not None and not way.is_near and way.value(text) is not None
 
-        >>> Shape({"id": spark_type("int"), "v": spark_type("string")}, "", "").field("v")
-        'c1'
-        """
-        return f"c{list(self.columns).index(name)}"
+
+def cells_of(schema: Mapping[str, Any]) -> dict[str, Cell]:
+    """Return the columns of an envelope; raise LookupError for a type that is not known."""
+    cells = {}
+    for field in value_fields(schema):
+        name = real_name(field)
+        cells[name] = Cell(name, field["name"], spark_type(without_null(field["type"])))
+    return cells
+
+
+def types_of(schema: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of the columns' types in Spark."""
+    return {name: cell.type.name for name, cell in cells_of(schema).items()}
 
 
 def is_wider(old: str, new: str) -> bool:
@@ -83,14 +71,3 @@ def is_wider(old: str, new: str) -> bool:
         (precision, scale), (wider, longer) = map(int, was.groups()), map(int, now.groups())
         return longer >= scale and wider - longer >= precision - scale
     return old == new or new in _WIDER.get(old, ())
-
-
-def _as_read(union: Any, column: SparkType) -> Any:
-    if isinstance(union, list):
-        return [branch if branch == "null" else column.avro for branch in union]
-    return column.avro
-
-
-def _envelope(schema: Mapping[str, Any], parts: Mapping[str, Any]) -> str:
-    fields = [{"name": name, "type": kind} for name, kind in parts.items()]
-    return json.dumps({**{k: schema[k] for k in ("type", "name", "namespace")}, "fields": fields})

@@ -108,6 +108,8 @@ TESTED_BY = {
     "spark_consumers.api": "integration/test_api.py",
     "spark_consumers.dialects.spark_types": "integration/test_typed_changes.py",
     "spark_consumers.shapes": "integration/test_typed_changes.py",
+    "spark_consumers.frames": "integration/test_typed_changes.py",
+    "spark_consumers.batches": "spark_consumers/source/test_batches.py",
     "spark_consumers.dialects": "spark_consumers/dialects/test_hostile.py",
     "spark_consumers.native": "spark_consumers/decode/test_rows.py",
     "spark_consumers.kafka.content": "spark_consumers/kafka/test_ranges.py",

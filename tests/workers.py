@@ -24,6 +24,7 @@ SESSION: Final = (
     "tests/integration/test_typed_changes.py",
     "tests/integration/test_lanes.py",
     "tests/integration/test_api.py",
+    "tests/integration/test_lake_reading.py",
     "tests/integration/test_kafka_tls.py",
     "tests/integration/test_dialect_spark.py",
     "tests/integration/test_services.py",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ArrowColumns,
         ArrowRows,
         PackedRows,
+        PairRows,
         RangeConsumer,
     )
 
@@ -61,14 +62,21 @@ def packed_rows(plan: Any) -> PackedRows | None:
     return _native.PackedRows(plan) if IS_BUILT else None
 
 
-def arrow_columns(layouts: list[tuple[str, int]]) -> ArrowColumns:
-    """Make empty columns of a batch, as `source.batches` lays them out; only where it was built."""
-    return _native.ArrowColumns(layouts)
+def arrow_columns(layouts: list[tuple[str, int]], ours: list[str]) -> ArrowColumns:
+    """Make empty columns of a batch, laid out as `batches` says; only where it was built."""
+    return _native.ArrowColumns(layouts, ours)
 
 
 def arrow_rows(plan: Any, ways: list[tuple[int, str]], into: ArrowColumns) -> ArrowRows:
     """Make what reads values by a `decode.rows.PackPlan` into columns; only where it was built."""
     return _native.ArrowRows(plan, ways, into)
+
+
+def pair_rows(
+    plan: Any, ways: list[tuple[int, str]], into: ArrowColumns, before: ArrowColumns
+) -> PairRows:
+    """Make what reads a change into one row of both columns; only where it was built."""
+    return _native.PairRows(plan, ways, into, before)
 
 
 def read_entries(data: bytes) -> tuple[int, int, int, int, Columns] | None:

@@ -1,4 +1,5 @@
-# Rows of changes as columns of Arrow, straight from their Avro: what `source.rows.ChangeRows` adds.
+# Changes as columns of Arrow, straight from their Avro: what `source.rows.ChangeRows` adds, a row for
+# each image of a row, or `pairs.PairRows`, a row for each change.
 #
 # A column is Arrow's buffers in the making; pyarrow is not linked, it is given their bytes.  What has
 # no layout here is a list of objects.  A record is read at the rows behind the last whole one: where
@@ -20,7 +21,7 @@ cdef enum Layout:
     BYTES  # of any length, behind offsets
 
 cdef dict LAYOUTS = {
-    "": OBJECTS, "int16": INT16, "int32": INT32, "int64": INT64, "float32": FLOAT32,
+    "": OBJECTS, "int8": INT8, "int16": INT16, "int32": INT32, "int64": INT64, "float32": FLOAT32,
     "float64": FLOAT64, "bits": BITS, "decimal128": DECIMAL128, "bytes": BYTES,
 }
 
@@ -60,13 +61,21 @@ cdef enum Kind:  # `source.rows.KINDS`
     TRUNCATE
 
 cdef enum:
-    # Columns of ours, behind those of the table.
-    KIND
+    # Columns of ours, behind those of the table: `source.batches` names them.
+    KIND = 0
     VERSION
     TIME_OF_COMMIT
     ORDINAL
     UNSENT
-    OURS
+
+cdef enum:
+    # The same where a change is one row, behind those of the new image: `pairs` names them.
+    HAS_NEW = 0  # of the old image it is the only one
+    OP
+    PAIR_NUMBERS  # `PairRows._put_numbers` has their order
+    PAIR_UNSENT = 10
+    PAIR_SENT
+    PAIR_PARTITION
 
 cdef extern from *:
     """
@@ -94,16 +103,17 @@ cdef class ArrowColumns:
     cdef readonly size_t count  # rows
     cdef size_t room
     cdef Py_ssize_t width  # without ours
+    cdef Py_ssize_t more  # ours
     cdef Buffers *buffers
     cdef list objects  # by column, of the layout
     cdef dict patterns  # which columns were not sent -> number
 
-    def __cinit__(self, list layouts):
-        """`layouts`: (name, decimals stay below) of each wanted column."""
+    def __cinit__(self, list layouts, list ours):
+        """`layouts`: (name, decimals stay below) of each wanted column; `ours`: names of ours'."""
         cdef Py_ssize_t at
-        self.width = len(layouts)
+        self.width, self.more = len(layouts), len(ours)
         self.patterns = {}
-        self.buffers = <Buffers *>calloc(self.width + OURS, sizeof(Buffers))
+        self.buffers = <Buffers *>calloc(self.width + self.more + 1, sizeof(Buffers))
         if self.buffers == NULL:
             raise MemoryError
         for at in range(self.width):
@@ -111,17 +121,15 @@ cdef class ArrowColumns:
             self._lay(at, LAYOUTS[name])
             self.buffers[at].high = <uint64_t>(below >> 64)
             self.buffers[at].low = <uint64_t>(below & 0xFFFF_FFFF_FFFF_FFFF)
-        self._lay(self.width + KIND, INT8)
-        for at in (VERSION, TIME_OF_COMMIT, ORDINAL):
-            self._lay(self.width + at, INT64)
-        self._lay(self.width + UNSENT, INT32)
+        for at in range(self.more):
+            self._lay(self.width + at, LAYOUTS[ours[at]])
         self._forget()
 
     def __dealloc__(self):
         cdef Py_ssize_t at
         if self.buffers == NULL:
             return
-        for at in range(self.width + OURS):
+        for at in range(self.width + self.more):
             free(self.buffers[at].valid)
             free(self.buffers[at].values)
             free(self.buffers[at].text.bytes)
@@ -158,7 +166,7 @@ cdef class ArrowColumns:
         of what has offsets.
         """
         cdef Py_ssize_t at
-        columns = [self._buffers(at) for at in range(self.width + OURS)]
+        columns = [self._buffers(at) for at in range(self.width + self.more)]
         patterns = list(self.patterns)
         self.count = 0
         self._forget()
@@ -186,7 +194,7 @@ cdef class ArrowColumns:
     cdef void _forget(self):
         cdef Py_ssize_t at
         self.objects = []
-        for at in range(self.width + OURS):
+        for at in range(self.width + self.more):
             self.objects.append([] if self.buffers[at].layout == OBJECTS else None)
             self.buffers[at].has_nulls = False
             self.buffers[at].text.used = 0
@@ -197,7 +205,7 @@ cdef class ArrowColumns:
         cdef size_t room = max(<size_t>1024, 2 * self.room)
         if self.count + more <= self.room:
             return 0
-        for at in range(self.width + OURS):
+        for at in range(self.width + self.more):
             if self.buffers[at].layout != OBJECTS:
                 grow_buffers(&self.buffers[at], self.room, room)
         self.room = room
@@ -211,6 +219,12 @@ cdef class ArrowColumns:
                 del self.objects[at][self.count:]
             elif self.buffers[at].layout == BYTES:
                 self.buffers[at].text.used = (<int32_t *>self.buffers[at].values)[self.count]
+        return 0
+
+    cdef int _put_nulls(self, size_t row) except -1:
+        cdef Py_ssize_t at
+        for at in range(self.width):
+            self._put_null(at, row)
         return 0
 
     cdef int _put_null(self, Py_ssize_t column, size_t row) except -1:
@@ -239,7 +253,7 @@ cdef class ArrowRows(FramedRows):
     cdef Py_ssize_t *sources  # by wanted columns: the writer's, or -1
     cdef uint8_t *unsent  # by wanted columns, of the row that is put
 
-    def __cinit__(self, plan, list ways not None, ArrowColumns into not None):
+    def __cinit__(self, plan, list ways not None, ArrowColumns into not None, *_):
         """`ways`: (wanted column, name of a way to read it), or (-1, kind of Avro)."""
         cdef Py_ssize_t at, place, most = max(self.width, into.width) + 1
         self.into = into
@@ -273,6 +287,15 @@ cdef class ArrowRows(FramedRows):
         free(self.sources)
         free(self.unsent)
 
+    def take(self, records, Py_ssize_t at):
+        """Take (partition, offset, value) from `at` on; return the first that Python must read."""
+        while at < len(records):
+            self.partition, self.offset, value = records[at]
+            if not isinstance(value, bytes) or not self._take(<bytes>value):
+                break
+            at += 1
+        return at
+
     cdef bint _take_at(self, bytes value, const uint8_t *start, Py_ssize_t size) except -1:
         cdef Input avro
         cdef Envelope found
@@ -282,38 +305,39 @@ cdef class ArrowRows(FramedRows):
             return False
         avro.data, avro.size, avro.at = start, size, len(self.frame)
         self.into._reserve(2)
-        old = self._read_side(value, &avro, row)
-        new = -1 if old < 0 else self._read_side(value, &avro, row + <size_t>old)
+        old = self._read_side(self.into, value, &avro, row)
+        new = -1 if old < 0 else self._read_side(self.into, value, &avro, row + <size_t>old)
         if new >= 0 and self._read_rest(&avro, &found) and self._put(&found, old, new):
             return True
         self.into._cut()
         return False
 
     # ---------------------------------------------------------------- a change
-    cdef int _read_side(self, bytes value, Input *avro, size_t row) except -2:
+    cdef int _read_side(
+        self, ArrowColumns into, bytes value, Input *avro, size_t row
+    ) except -2:
         """Read the old or the new row: 1 where it is there, 0 where it is not, -1 neither."""
         cdef Py_ssize_t at
         cdef int side = read_optional(avro), branch
         if side != 1:
             return side
-        for at in range(self.into.width):
+        for at in range(into.width):
             if self.sources[at] < 0:
-                self.into._put_null(at, row)
+                into._put_null(at, row)
         for at in range(self.width):
             branch = read_optional(avro) if self.cells[at].is_nullable else 1
             if branch < 0:
                 return -1
             if branch == 0:
                 if self.places[at] >= 0:
-                    self.into._put_null(self.places[at], row)
-            elif not self._read_cell(value, avro, at, row):
+                    into._put_null(self.places[at], row)
+            elif not self._read_cell(into, value, avro, at, row):
                 return -1
         return 1
 
     cdef bint _put(self, Envelope *found, bint old, bint new) except -1:
         """Put our columns beside the rows that were read; False where they are not of this op."""
         cdef size_t row = self.into.count
-        cdef Py_ssize_t at
         if not found.has_epoch or not 0 <= found.epoch < MOST_EPOCHS or found.seq < 0:
             return False
         if found.op == b"u" and new:
@@ -330,8 +354,7 @@ cdef class ArrowRows(FramedRows):
             self._put_ours(found, row, DELETE)
             self._put_unsent(row, self.old_lacks if found.old_lacks else NULL, True)
         elif found.op == b"t" and not old and not new:
-            for at in range(self.into.width):
-                self.into._put_null(at, row)
+            self.into._put_nulls(row)
             self._put_ours(found, row, TRUNCATE)
             self._put_unsent(row, NULL, False)
         else:
@@ -369,7 +392,9 @@ cdef class ArrowRows(FramedRows):
         return 0
 
     # ---------------------------------------------------------------- a cell
-    cdef bint _read_cell(self, bytes value, Input *avro, Py_ssize_t at, size_t row) except -1:
+    cdef bint _read_cell(
+        self, ArrowColumns into, bytes value, Input *avro, Py_ssize_t at, size_t row
+    ) except -1:
         cdef Native native = self.natives[at]
         cdef Py_ssize_t place = self.places[at]
         cdef Buffers *to
@@ -380,14 +405,14 @@ cdef class ArrowRows(FramedRows):
         cdef float small
         if native == AS_PYTHON:
             found = self._by_python(value, avro, at)
-            if found is NO_VALUE or (place >= 0 and self.into.objects[place] is None):
+            if found is NO_VALUE or (place >= 0 and into.objects[place] is None):
                 return False
             if place >= 0:
-                self.into.objects[place].append(found)
+                into.objects[place].append(found)
             return True
         if place < 0:
             return pass_cell(avro, native)
-        to = &self.into.buffers[place]
+        to = &into.buffers[place]
         if native == AS_INT:
             return read_long(avro, &number) and set_int(to, row, number)
         if native == AS_TEXT:
@@ -420,6 +445,84 @@ cdef class ArrowRows(FramedRows):
             write(&to.text, <const char *>start, size)
             return end_bytes(to, row)
         return False
+
+
+cdef class PairRows(ArrowRows):
+    """The same where a change is one row: its old image, its new one, and all that is said of it."""
+
+    cdef ArrowColumns before
+
+    def __cinit__(
+        self, plan, list ways, ArrowColumns into not None, ArrowColumns before not None
+    ):
+        """`into` takes new images and what is ours, `before` old images, of the same columns."""
+        if before.width != into.width:
+            raise ValueError("old images of another number of columns")
+        self.before = before
+
+    cdef bint _take_at(self, bytes value, const uint8_t *start, Py_ssize_t size) except -1:
+        cdef Input avro
+        cdef Envelope found
+        cdef int old, new
+        cdef size_t row = self.into.count
+        if not self.is_mine(start, size):
+            return False
+        avro.data, avro.size, avro.at = start, size, len(self.frame)
+        self.into._reserve(1)
+        self.before._reserve(1)
+        old = self._read_side(self.before, value, &avro, row)
+        new = -1 if old < 0 else self._read_side(self.into, value, &avro, row)
+        if new >= 0 and self._read_rest(&avro, &found):
+            self._put_image(self.before, row, old, self.old_lacks if found.old_lacks else NULL)
+            self._put_image(self.into, row, new, self.new_lacks if found.new_lacks else NULL)
+            self._put_said(&found, row)
+            self.into.count = self.before.count = row + 1
+            return True
+        self.into._cut()
+        self.before._cut()
+        return False
+
+    cdef int _put_image(self, ArrowColumns into, size_t row, bint is_there, uint8_t *lacks) except -1:
+        """End an image: NULL where it is not there, without what was not sent."""
+        cdef Py_ssize_t at
+        if not is_there:
+            into._put_nulls(row)
+        elif lacks != NULL:
+            for at in range(into.width):
+                if self.sources[at] >= 0 and lacks[self.sources[at]]:
+                    into._hide(at, row)
+        set_bit(<uint8_t *>into.buffers[into.width + HAS_NEW].values, row, is_there)
+        return 0
+
+    cdef int _put_said(self, Envelope *found, size_t row) except -1:
+        cdef Buffers *ours = self.into.buffers + self.into.width
+        cdef Buffers *number = ours + PAIR_NUMBERS
+        cdef Py_ssize_t at
+        set_int(&ours[OP], row, place_of(found.op))
+        set_int(&number[0], row, found.seq)
+        set_int(&number[1], row, found.ordinal)
+        put_optional(&number[2], row, found.has_csn, found.csn)
+        put_optional(&number[3], row, found.has_lsn, found.lsn)
+        put_optional(&number[4], row, found.has_time, found.committed_at)
+        put_optional(&number[5], row, found.has_xid, found.xid)
+        put_optional(&number[6], row, found.has_epoch, found.epoch)
+        set_int(&number[7], row, self.offset)
+        set_int(&ours[PAIR_PARTITION], row, self.partition)
+        self._put_names(&ours[PAIR_UNSENT], row, self.new_lacks if found.new_lacks else NULL)
+        if found.old_lacks:
+            for at in range(self.width):
+                self.old_lacks[at] = not self.old_lacks[at]
+        self._put_names(&ours[PAIR_SENT], row, self.old_lacks if found.old_lacks else NULL)
+        return 0
+
+    cdef int _put_names(self, Buffers *out, size_t row, uint8_t *chosen) except -1:
+        """Put the number of a set of the writer's columns; NULL: nothing is said of them."""
+        if chosen == NULL:
+            clear_cell(out, row)
+            return 0
+        pattern = self.frame + PyBytes_FromStringAndSize(<char *>chosen, self.width)
+        set_int(out, row, self.into.patterns.setdefault(pattern, len(self.into.patterns)))
+        return 0
 
 
 cdef int grow_buffers(Buffers *of, size_t old, size_t room) except -1:
@@ -483,6 +586,24 @@ cdef bint set_int(Buffers *of, size_t row, int64_t number) noexcept:
         return False
     set_bit(of.valid, row, True)
     return True
+
+
+cdef int64_t place_of(char op) noexcept:
+    """Say which of `pairs.OPS` it is."""
+    if op == b"c":
+        return 0
+    if op == b"r":
+        return 1
+    if op == b"u":
+        return 2
+    return 3 if op == b"d" else 4
+
+
+cdef void put_optional(Buffers *of, size_t row, bint is_there, int64_t number) noexcept:
+    if is_there:
+        set_int(of, row, number)
+    else:
+        clear_cell(of, row)
 
 
 cdef bint set_double(Buffers *of, size_t row, double number) noexcept:

@@ -15,8 +15,14 @@ cdef struct Envelope:
     int64_t ordinal
     int64_t epoch
     int64_t committed_at  # µs since 1970
+    int64_t xid
+    int64_t lsn
+    int64_t csn
     bint has_epoch
     bint has_time
+    bint has_xid
+    bint has_lsn
+    bint has_csn
     bint old_lacks  # columns were not sent: `FramedRows.old_lacks` says which
     bint new_lacks
     char op
@@ -32,6 +38,8 @@ cdef class FramedRows:
     cdef Cell *cells
     cdef uint8_t *old_lacks  # by column, of the value that is read
     cdef uint8_t *new_lacks
+    cdef int partition  # where the value stands in Kafka that is read
+    cdef int64_t offset
 
     def __cinit__(self, plan=None, *_):
         cdef Py_ssize_t at
@@ -140,9 +148,14 @@ cdef class FramedRows:
             return False  # ts_ns
         if not (skip_string(avro) and skip_string(avro)):
             return False  # schema, table
-        for _ in range(4):  # txId, lsn, xmin, csn
-            if not skip_optional_long(avro):
-                return False
+        if not read_optional_long(avro, &found.has_xid, &found.xid):
+            return False
+        if not read_optional_long(avro, &found.has_lsn, &found.lsn):
+            return False
+        if not skip_optional_long(avro):
+            return False  # xmin
+        if not read_optional_long(avro, &found.has_csn, &found.csn):
+            return False
         if not read_optional_long(avro, &found.has_epoch, &found.epoch):
             return False
         if read_optional(avro) != 1 or not read_long(avro, &found.seq):

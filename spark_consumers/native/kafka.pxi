@@ -186,6 +186,10 @@ cdef class RangeConsumer:
                 if message.value != NULL:
                     if rows is None or not rows.is_mine(message.value, message.value_size):
                         rows = rows_of(frames, message)
+                        if rows is not None:
+                            rows.partition = mine.number
+                    if rows is not None:
+                        rows.offset = message.offset
                     if rows is None or not rows._take_at(
                         None, <const uint8_t *>message.value, message.value_size
                     ):

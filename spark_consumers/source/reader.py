@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
-from inspect import signature
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -22,15 +22,15 @@ from pyspark.sql.types import StructType
 
 from schemas.control import Range
 from spark_consumers.errors import SettingRefused, StreamError
-from spark_consumers.executors import KEPT, spare_next_task
+from spark_consumers.executors import KEPT, fetched, spare_next_task
+from spark_consumers.given import arrow_schema
 from spark_consumers.kafka.history import CommitWalk, Found, History, Standing, TableNote
-from spark_consumers.kafka.ranges import divided, ends
+from spark_consumers.kafka.ranges import Fetch, divided
 from spark_consumers.kafka.read import CLIENTS, Clients
 from spark_consumers.kafka.registry import SchemaCache
-from spark_consumers.sizes import PART_RECORDS
-from spark_consumers.source.batches import Batches
+from spark_consumers.source.batches import change_batches
 from spark_consumers.source.options import SourceOptions
-from spark_consumers.source.rows import OURS, check_shape, made_of
+from spark_consumers.source.rows import OURS, ChangeRows, check_shape, made_of
 from spark_consumers.versions import Version
 
 if TYPE_CHECKING:
@@ -87,34 +87,26 @@ class _SharedReader:
         if partition is None:
             return
         assert isinstance(partition, CommitShare)
-        batches = Batches(self._columns(), _arrow(self._schema), partition.schemas)
+        batches = change_batches(self._columns(), arrow_schema(self._schema), partition.schemas)
         for note in partition.notes:
-            batches.note(note)
+            batches.let_add(partial(ChangeRows.note, note=note))
         if partition.ranges:
-            yield from self._fetched(partition, batches)
+            yield from fetched(
+                self._fetch(), partition.ranges, batches, is_committed=partition.is_committed
+            )
         yield from batches.taken()
         spare_next_task()
 
-    def _fetched(self, share: CommitShare, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Read a share into batches, and yield what is full; the reader stays for the next task."""
-        clients, stable = self._clients, ends(share.ranges)  # it is not read further
-        fetch = KEPT.reader(
+    def _fetch(self) -> Fetch:
+        """Return the reader of this worker."""
+        clients = self._clients
+        return KEPT.reader(
             self._options.client,
             self._options.prefix,
             consumer=clients.consumer,
             cluster=clients.cluster,
             now=clients.now,
         )
-        is_done = False
-        try:
-            for part in divided(share.ranges, PART_RECORDS):
-                fetch(part, batches, is_committed=share.is_committed, stable=stable)
-                if batches.are_full:
-                    yield from batches.taken()
-            is_done = True
-        finally:
-            if not is_done:  # its partitions are being fetched
-                KEPT.close()
 
     def _columns(self) -> list[str]:
         return [name for name in self._schema.fieldNames() if name not in _OURS]
@@ -230,14 +222,6 @@ class ChangesStream(_SharedReader, DataSourceStreamReader, _AvailableNow):  # ty
         if self._history is None:
             self._history = self._options.history(self._known(), self._clients)
         return self._history
-
-
-def _arrow(schema: StructType) -> pa.Schema:
-    """Return Spark's own Arrow schema; 4.2 and later ask for the zone of timestamps."""
-    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415  on executors
-
-    zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-    return to_arrow_schema(schema, **zone)  # type: ignore[arg-type,unused-ignore]
 
 
 _PARTS: Final = ("epoch", "seq", "cut", "state", "instance")

@@ -19,13 +19,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from schemas.envelope import without_null
-from spark_consumers.decode import RowDecoder, real_name, split, value_fields
+from spark_consumers.decode import RowDecoder, split
 from spark_consumers.dialects.spark import quote
-from spark_consumers.dialects.spark_types import SparkType, spark_type
 from spark_consumers.errors import ShapeChanged
 from spark_consumers.kafka.history import TableNote
-from spark_consumers.shapes import Shape, is_wider
+from spark_consumers.shapes import Cell, cells_of, is_wider, types_of
 from spark_consumers.versions import Version
 
 if TYPE_CHECKING:
@@ -53,10 +51,10 @@ def definition(schema: Mapping[str, Any], newest: int | None) -> str:
     may begin long after this.  Raises ShapeChanged for a column that is named as one of ours.
     """
     columns = []
-    for name, column in Shape.of(schema).columns.items():
+    for name, kind in types_of(schema).items():
         if name.lower() in _NAMES:
             raise ShapeChanged("a column has the name of one of the data source's", column=name)
-        columns.append(f"{quote(name)} {column.name}")
+        columns.append(f"{quote(name)} {kind}")
     made = "" if newest is None else f" COMMENT '{_MADE_OF}{newest}'"
     columns += (f"{name} {kind}{made * (name == _VERSION)}" for name, kind in OURS)
     return ", ".join(columns)
@@ -77,12 +75,12 @@ def check_shape(
     ShapeChanged where a type does not fit, or where the schema is newer than the query and has a
     column more.
     """
-    own = Shape.of(schema).columns
+    own = types_of(schema)
     hint = "load() again, and start the query: it continues with the new columns"
     if is_newer and (more := own.keys() - wanted.keys()):
         raise ShapeChanged("a column was added", hint=hint, column=min(more))
     for name, kind in wanted.items():
-        was = own[name].name if name in own else kind
+        was = own.get(name, kind)
         if was.upper() != kind.upper() and not is_wider(was, kind.upper()):
             raise ShapeChanged(
                 "a column's type changed",
@@ -97,24 +95,6 @@ def check_shape(
     return schema
 
 
-@dataclass(frozen=True, slots=True)
-class _WantedCell:
-    """How one wanted column is read from records of one schema."""
-
-    name: str
-    field: str
-    type: SparkType
-
-    def of(self, row: Mapping[str, Any], exact: Mapping[str, str], hidden: set[str]) -> Any:
-        """Return its value; a text that Spark does not hold stays in `exact`."""
-        if self.name in hidden:
-            return None
-        if (text := exact.get(self.name)) is not None:
-            return None if self.type.of_text is None else self.type.of_text.value(text)
-        value = row[self.field]
-        return None if value is None else self.type.value(value)
-
-
 @dataclass(slots=True)
 class ChangeRows:
     """Columns of rows in the making."""
@@ -122,22 +102,20 @@ class ChangeRows:
     wanted: Sequence[str]  # names of the table's columns
     schema: pa.Schema
     columns: list[list[Any]] = field(init=False)
-    _readers: dict[int, tuple[RowDecoder, list[_WantedCell | None]]] = field(default_factory=dict)
+    _readers: dict[int, tuple[RowDecoder, list[Cell | None]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.columns = [[] for _ in (*self.wanted, *OURS)]
 
     def know(self, schema_id: int, schema: dict[str, Any]) -> None:
         """Make ready for records of a schema."""
-        cells = {}
-        for one in value_fields(schema):
-            name = real_name(one)
-            cells[name] = _WantedCell(name, one["name"], spark_type(without_null(one["type"])))
+        cells = cells_of(schema)
         reader = RowDecoder(schema), [cells.get(name) for name in self.wanted]
         self._readers[schema_id] = reader
 
-    def add(self, value: bytes) -> None:
+    def add(self, partition: int, offset: int, value: bytes) -> None:
         """Add the rows of a record; raise ValueError, LookupError or EOFError."""
+        del partition, offset
         schema_id, payload = split(value)
         decoder, cells = self._readers[schema_id]
         record = decoder.raw(payload)
@@ -182,7 +160,7 @@ class ChangeRows:
     def _put(
         self,
         kind: str,
-        cells: Sequence[_WantedCell | None],
+        cells: Sequence[Cell | None],
         source: Mapping[str, Any],
         row: Mapping[str, Any] | None,
         corrections: tuple[Mapping[str, str] | None, Sequence[str] | None],
@@ -191,8 +169,8 @@ class ChangeRows:
         values = [cell and cell.of(row, texts, hidden) for cell in cells] if row is not None else ()
         left = None
         if texts:
-            types = {cell.name: cell.type for cell in cells if cell is not None}
-            left = [(n, t) for n, t in texts.items() if n in types and not _is_held(types[n], t)]
+            known = {cell.name: cell for cell in cells if cell is not None}
+            left = [(n, t) for n, t in texts.items() if n in known and not known[n].holds(t)]
         named = [name for name in self.wanted if name in hidden] or None
         version = int(Version(source["epoch"], source["seq"]))
         self._row(values, (kind, version, source["ts_us"], source["ordinal"], named, left or None))
@@ -201,9 +179,3 @@ class ChangeRows:
         cells = (*(values or (None,) * len(self.wanted)), *ours)
         for column, cell in zip(self.columns, cells, strict=True):
             column.append(cell)
-
-
-def _is_held(kind: SparkType, text: str) -> bool:
-    """Say whether a column holds all that a text says."""
-    way = kind.of_text
-    return way is not None and not way.is_near and way.value(text) is not None

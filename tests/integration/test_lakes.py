@@ -26,6 +26,7 @@ from schemas.positions import of_reread
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
 from spark_consumers import jvm
 from spark_consumers.errors import Fenced, Incomplete, Superseded, TargetRefused
+from spark_consumers.frames import typed_changes
 from spark_consumers.lake_rows import FrameRows, TableFrames
 from spark_consumers.lakes import read_at
 from spark_consumers.model import Change, Ledger, Rows, Segment
@@ -204,7 +205,9 @@ def test_rows_have_the_columns_of_the_shape_that_wrote_them(spark: SparkSession)
     behind = encoded(NARROW, "c", None, ["2", "y"], schema_id=8)
 
     def shown(*values: bytes, is_apart: bool) -> list[list[str]]:
-        frames = TableFrames(lambda: records(spark, *values), schemas, is_apart=is_apart)()
+        rows = records(spark, *values)
+        make = partial(typed_changes, rows)
+        frames = TableFrames(lambda: rows, make, schemas, is_apart=is_apart)()
         return [[*frame.schema["after"].dataType.names] for frame in frames]  # type: ignore[attr-defined]
 
     assert shown(before, is_apart=False) == [["id", "v", "t"]]

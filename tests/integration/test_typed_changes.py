@@ -1,4 +1,4 @@
-"""Values of every type in Spark, in the JVM and in Python, against PostgreSQL's own texts.
+"""Values of every type in Spark against PostgreSQL's own texts.
 
 `tests/integration/test_types_server.py` shows that the server writes the samples so.
 """
@@ -94,12 +94,12 @@ def test_every_value_of_every_type_and_choice_is_the_sources(spark: "SparkSessio
 
 
 def test_a_null_of_every_type_is_null(spark: "SparkSession") -> None:
-    """Some functions of Spark make something of NULL; each expression is asked once."""
-    ways: dict[str, tuple[TypeOptions, Column]] = {}
+    """Each type of Spark is asked once, and each way to it."""
+    ways: dict[tuple[str, str], tuple[TypeOptions, Column]] = {}
     for options, columns in tables():
         for column, _ in columns:
             kind = spark_type(type_of(column, options).avro(column))
-            ways.setdefault(kind.sql, (options, replace(column, nullable=True)))
+            ways.setdefault((kind.name, kind.native), (options, replace(column, nullable=True)))
     for options in {options for options, _ in ways.values()}:
         columns = [column for of, column in ways.values() if of == options]
         named = (replace(column, name=f"{at} {column.name}") for at, column in enumerate(columns))

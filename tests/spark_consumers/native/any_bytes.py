@@ -22,9 +22,12 @@ from producer.core.records.encode import RowEncoder, TransactionConstants, compi
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
 from schemas.types import TypeOptions
+from spark_consumers.batches import Batches
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.native import read_entries
-from spark_consumers.source.batches import Batches
+from spark_consumers.pairs import change_schema, pair_batches
+from spark_consumers.shapes import types_of
+from spark_consumers.source.batches import change_batches
 from spark_consumers.source.rows import OURS
 from tests.schemas.types.values import SAMPLES
 from tests.spark_consumers.decode import test_control, test_rows
@@ -35,6 +38,7 @@ MOST_BYTES = 1_000  # of a cell
 BYTES = b"\x00\x01\x02\x03\x04\x06\x0f\x10\x3f\x40\x7f\x80\x81\xc3\xed\xa0\xf4\xfe\xff\\\t\nNU"
 OPTIONS = (TypeOptions(), *test_rows.OPTIONS)
 ID = test_rows.ID
+WAYS = (True, False)  # natively, and by Python
 
 
 @dataclass
@@ -67,17 +71,19 @@ class AnyBytes:
         wanted = columns_of(schema)
         names = [n for n in wanted.names[: -len(OURS)] if n == "id" or self.random.random() < 0.9]
         less = pa.schema([wanted.field(name) for name in (*names, *wanted.names[-len(OURS) :])])
-        both = [Batches(names, less, {ID: schema}, native_parts=native) for native in (True, False)]
-        return table, samples, encoder, RowDecoder(schema), both
+        both = [change_batches(names, less, {ID: schema}, native_parts=native) for native in WAYS]
+        types = {name: kind for name, kind in types_of(schema).items() if name in names}
+        pairs = [pair_batches(change_schema(types), {ID: schema}, native_parts=n) for n in WAYS]
+        return table, samples, encoder, RowDecoder(schema), (both, pairs)
 
-    def _as_arrow(self, both: Sequence[Batches], value: bytes) -> None:
+    def _as_arrow(self, both: Sequence[Batches[Any]], value: bytes) -> None:
         """Take a value twice: what did not fit must not be seen beside the next one."""
         natively, plainly = both
         rows = natively.rows_for("t", 0, 0, value)
         if rows is None:
             return
         for _ in range(2):
-            if rows.take([value], 0):
+            if rows.take([(0, 0, value)], 0):
                 plainly.put("t", 0, 0, value)
         assert repr(shown_rows(natively)) == repr(shown_rows(plainly))
 
@@ -90,7 +96,8 @@ class AnyBytes:
         value = self._value(table, samples, encoder)
         if self.random.random() < 0.8:
             value = self._mutated(value)
-        self._as_arrow(batches, value)
+        for both in batches:
+            self._as_arrow(both, value)
         rows = decoder.rows(ID)
         if rows.take([value], 0):
             test_rows.same(rows, [decoder.decode(split(value)[1])], (0,))

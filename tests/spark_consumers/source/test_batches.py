@@ -13,13 +13,14 @@ import pytest
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
 from schemas.types import TypeOptions
+from spark_consumers import batches as module
+from spark_consumers.batches import Batches
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.errors import StreamError
 from spark_consumers.kafka.history import TableNote
 from spark_consumers.native import IS_BUILT
-from spark_consumers.source import batches as module
-from spark_consumers.source.batches import Batches
-from spark_consumers.source.rows import OURS
+from spark_consumers.source.batches import change_batches
+from spark_consumers.source.rows import OURS, ChangeRows
 from spark_consumers.versions import Version
 from tests.schemas.types.values import Sample, numeric_mod
 from tests.spark_consumers.source.test_rows import columns_of, encoded, every, shown_rows
@@ -56,9 +57,9 @@ WIDE = replace(
 SCHEMAS = {7: envelope_schema("bank", NARROW), 8: envelope_schema("bank", WIDE)}
 
 
-def made(schemas: Mapping[int, dict[str, Any]], *, native: bool = True) -> Batches:
+def made(schemas: Mapping[int, dict[str, Any]], *, native: bool = True) -> Batches[ChangeRows]:
     wanted = columns_of(*schemas.values())
-    return Batches(wanted.names[: -len(OURS)], wanted, schemas, native_parts=native)
+    return change_batches(wanted.names[: -len(OURS)], wanted, schemas, native_parts=native)
 
 
 def change(dice: random.Random) -> bytes:
@@ -111,7 +112,7 @@ def test_rows_stand_in_the_order_of_the_records_whoever_reads_them(
     found = []
     for native in (True, False):
         batches, rows = made(SCHEMAS, native=native), []
-        batches.note(TableNote(Version(1, 1), "gap", "rewritten"))
+        batches.let_add(lambda rows: rows.note(TableNote(Version(1, 1), "gap", "rewritten")))
         for start in range(0, len(values), fetched):
             for at in range(start, min(start + fetched, len(values))):
                 batches.take("t", [(0, at, values[at])])
@@ -132,7 +133,7 @@ def test_python_reads_only_what_avro_could_not_hold(options: TypeOptions, sample
     for text in sample.texts:
         value, batches = encoded(table, "c", "", None, [text], options), made(schemas)
         rows = batches.rows_for("t", 0, 0, value)
-        is_taken = rows is not None and rows.take([value], 0) == 1
+        is_taken = rows is not None and rows.take([(0, 0, value)], 0) == 1
         exact = RowDecoder(schemas[7]).raw(split(value)[1])["source"]["exact"]
         assert is_taken == (IS_BUILT and exact is None)
 

@@ -26,13 +26,13 @@ from pyspark.sql.types import (
 )
 
 from schemas.control import Range
+from spark_consumers import batches, executors
 from spark_consumers.errors import RangeExpired, ShapeChanged, StreamError
 from spark_consumers.executors import KEPT
 from spark_consumers.kafka.history import TableNote
 from spark_consumers.kafka.ranges import NativeFetch
 from spark_consumers.kafka.registry import SchemaCache
 from spark_consumers.native import IS_BUILT
-from spark_consumers.source import batches, reader
 from spark_consumers.source.options import SourceOptions
 from spark_consumers.source.reader import ChangesReader, ChangesStream, CommitShare
 from spark_consumers.source.rows import OURS
@@ -409,7 +409,7 @@ def log() -> Iterator[Log]:
 def test_tasks_read_their_shares_in_order_by_one_reader_of_their_worker(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "PART_RECORDS", 3)
+    monkeypatch.setattr(executors, "PART_RECORDS", 3)
     log.put([*range(1, 9), None, *range(9, 20)])
 
     notes = CommitShare((), {}, (TableNote(Version(1, 5), "gap"),))
@@ -425,7 +425,7 @@ def test_tasks_read_their_shares_in_order_by_one_reader_of_their_worker(
 def test_a_reader_does_not_stay_behind_a_task_that_did_not_end(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "PART_RECORDS", 2)
+    monkeypatch.setattr(executors, "PART_RECORDS", 2)
     monkeypatch.setattr(batches, "_ROWS", 2)
     log.put([*range(1, 9)])
     found = log.read(0, 8)

@@ -6,6 +6,7 @@ Each test reads them by Python and natively: both are the same.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,11 +17,12 @@ from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
 from schemas.types import TypeOptions
+from spark_consumers.batches import Batches
 from spark_consumers.errors import ShapeChanged
 from spark_consumers.kafka.history import TableNote
-from spark_consumers.shapes import Shape
-from spark_consumers.source.batches import Batches
-from spark_consumers.source.rows import check_shape, definition, made_of
+from spark_consumers.shapes import types_of
+from spark_consumers.source.batches import change_batches
+from spark_consumers.source.rows import ChangeRows, check_shape, definition, made_of
 from spark_consumers.versions import Version
 from tests.schemas.types.values import CHOSEN, SAMPLES, Sample, numeric_mod
 from tests.spark_consumers.typed import UNFIT, WHOLE, expected, shown
@@ -54,11 +56,11 @@ def arrow(name: str) -> pa.DataType:
 
 def columns_of(*schemas: dict[str, Any]) -> pa.Schema:
     """Arrow's columns of the newest of a table's schemas, and ours."""
-    columns = {name: arrow(of.name) for name, of in Shape.of(schemas[-1]).columns.items()}
+    columns = {name: arrow(kind) for name, kind in types_of(schemas[-1]).items()}
     return pa.schema([*columns.items(), *OURS])
 
 
-def shown_rows(batches: Batches) -> list[dict[str, Any]]:
+def shown_rows(batches: Batches[Any]) -> list[dict[str, Any]]:
     return [row for batch in batches.taken() for row in batch.to_pylist()]
 
 
@@ -69,9 +71,11 @@ def rows_of(
     wanted = columns_of(schema)
     out = []
     for native in (True, False):
-        batches = Batches(wanted.names[: -len(OURS)], wanted, {7: schema}, native_parts=native)
+        batches = change_batches(
+            wanted.names[: -len(OURS)], wanted, {7: schema}, native_parts=native
+        )
         for note in notes:
-            batches.note(note)
+            batches.let_add(partial(ChangeRows.note, note=note))
         batches.take("t", [(0, at, value) for at, value in enumerate(values)])
         out.append(shown_rows(batches))
     assert repr(out[0]) == repr(out[1])
@@ -113,7 +117,7 @@ def test_every_value_of_every_type_and_choice_is_the_sources(
     for nullable in (True, False):
         table = TableSchema(TableId("s", "t"), (sample.column(nullable=nullable),))
         schema = envelope_schema("bank", table, EnvelopeOptions(types=options))
-        (kind,) = (of.name for of in Shape.of(schema).columns.values())
+        (kind,) = types_of(schema).values()
         values = [encoded(table, "c", "", None, [text], options) for text in sample.texts]
         rows = rows_of(schema, *values)
         if nullable:
