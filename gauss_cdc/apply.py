@@ -11,7 +11,7 @@ from gauss_cdc import target
 from gauss_cdc.config import Config
 from gauss_cdc.session import spark_session
 from spark_consumers.ahead import ALONE, ReadingThread, Several
-from spark_consumers.frames import Login
+from spark_consumers.frames import TaskLogin
 from spark_consumers.job import SILENT, Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.lake_rows import FrameReader
@@ -80,7 +80,7 @@ def apply(
         if pace.takes_frames:
             setup = dataclasses.replace(setup, spark=stream.session)
             sends_secrets = config.spark.executor_secrets == "sent"
-            login = Login(client, prefix, sends_secrets=sends_secrets, native=native)
+            login = TaskLogin(client, prefix, sends_secrets=sends_secrets, native=native)
             lanes = FrameReader(stream.session, rows, schema_of, login=login)
         else:
             tasks = Tasks(

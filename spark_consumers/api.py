@@ -25,7 +25,7 @@ from schemas.control import LoadPhase, SchemaChange
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers import folders
-from spark_consumers.frames import Login, changes_frame, net_changes
+from spark_consumers.frames import TaskLogin, changes_frame, net_changes
 from spark_consumers.job import SILENT, Observer
 from spark_consumers.job import PassOptions as LoopOptions
 from spark_consumers.kafka.history import History
@@ -156,14 +156,14 @@ def changes(
     )
 
 
-_logins: dict[tuple[object, ...], Login] = {}
+_logins: dict[tuple[object, ...], TaskLogin] = {}
 
 
-def _login(options: Options) -> Login:
+def _login(options: Options) -> TaskLogin:
     """Return how tasks log in: frames are read later, so that it stays as long as this process."""
     key = (options.source, *sorted(options.client.items()))
     if key not in _logins:
-        _logins[key] = Login(options.client, options.source)
+        _logins[key] = TaskLogin(options.client, options.source)
         atexit.register(_logins[key].close)
     return _logins[key]
 

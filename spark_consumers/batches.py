@@ -49,7 +49,7 @@ _FITS: Final = {
 }
 
 
-class PlainRows(Protocol):
+class PythonRows(Protocol):
     """Rows that Python reads, one record after the other."""
 
     def add(self, partition: int, offset: int, value: bytes, /) -> None:
@@ -77,7 +77,7 @@ class NativeRows(Protocol):
     def __len__(self) -> int: ...
 
 
-P = TypeVar("P", bound=PlainRows)
+P = TypeVar("P", bound=PythonRows)
 
 
 class Batches(Generic[P]):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _TASK_RECORDS: Final = 100_000
 
 
-class Login:
+class TaskLogin:
     """How tasks come to Kafka: settings that may be seen, and where the secrets are."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Login:
 
 def changes_frame(
     spark: SparkSession,
-    login: Login,
+    login: TaskLogin,
     ranges: Sequence[Range],
     schemas: Mapping[int, dict[str, Any]],
     *,
@@ -90,17 +90,22 @@ def changes_frame(
 
 
 def records(
-    spark: SparkSession, login: Login, ranges: Sequence[Range], *, is_committed: bool = True
+    spark: SparkSession, login: TaskLogin, ranges: Sequence[Range], *, is_committed: bool = True
 ) -> DataFrame:
     """Records of exactly these ranges: partition, offset, value; no tombstones."""
     return _read(spark, login, ranges, _Values(), is_committed=is_committed)
 
 
 def typed_changes(
-    rows: DataFrame, schemas: Mapping[int, dict[str, Any]], *, newest: int | None = None
+    rows: DataFrame,
+    schemas: Mapping[int, dict[str, Any]],
+    *,
+    newest: int | None = None,
+    topic: str = "",
+    native: bool = True,
 ) -> DataFrame:
-    """Return `changes_frame` of records: partition, offset, value; no tombstones."""
-    changes = _Changes(_shape(schemas, newest), schemas)
+    """Return `changes_frame` of records of a topic: partition, offset, value; no tombstones."""
+    changes = _Changes(_shape(schemas, newest), schemas, native, topic)
     return rows.select("partition", "offset", "value").mapInArrow(changes, changes.schema)
 
 
@@ -131,7 +136,8 @@ class _Changes:
 
     schema: StructType
     schemas: Mapping[int, dict[str, Any]] = field(repr=False)
-    native: bool = True
+    native: bool
+    topic: str = ""  # of records that a frame has
 
     def batches(self) -> Batches[Any]:
         return pair_batches(self.schema, self.schemas, native_parts=self.native)
@@ -142,7 +148,7 @@ class _Changes:
         for some in given:
             records = zip(*(column.to_pylist() for column in some.columns), strict=True)
             for _, run in groupby(records, key=lambda one: one[2][:FRAME_SIZE]):
-                made.take("", [*run])
+                made.take(self.topic, [*run])
             if made.are_full:
                 yield from made.taken()
         yield from made.taken()
@@ -161,7 +167,7 @@ class _Values:
 
 
 class _Raw:
-    """Implements `batches.PlainRows`."""
+    """Implements `batches.PythonRows`."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -206,7 +212,7 @@ class _Reading:
 
 def _read(
     spark: SparkSession,
-    login: Login,
+    login: TaskLogin,
     ranges: Sequence[Range],
     into: _Changes | _Values,
     *,

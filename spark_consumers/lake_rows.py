@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from contextlib import contextmanager
+from functools import partial, reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -19,7 +20,7 @@ from schemas.topics import Topics
 from spark_consumers.complete import chunk_rows
 from spark_consumers.dialects.spark import literal, older_value, quote, type_name
 from spark_consumers.errors import Incomplete, NotExpressible, StreamError, TargetDown
-from spark_consumers.frames import Login, changes_frame, records, typed_changes
+from spark_consumers.frames import TaskLogin, changes_frame, records, typed_changes
 from spark_consumers.jvm import SPARK_ERRORS, kind_of
 from spark_consumers.kafka.read import RangeReader, SchemaOf
 from spark_consumers.model import Segment
@@ -57,7 +58,7 @@ class FrameReader:
         driver: RangeReader,
         schema_of: SchemaOf,
         *,
-        login: Login,
+        login: TaskLogin,
     ) -> None:
         """`login`: how tasks come to Kafka; it is closed with this reader."""
         self._spark, self._driver, self._schema_of = spark, driver, schema_of
@@ -88,7 +89,12 @@ class FrameReader:
                 )
 
             frames[table] = TableFrames(
-                read, make, schemas, is_apart=table in altered, hold=held.append
+                read,
+                make,
+                partial(typed_changes, topic=topic, native=self._login.native),
+                schemas,
+                is_apart=table in altered,
+                hold=held.append,
             )
 
         def ask_driver() -> None:
@@ -112,16 +118,18 @@ class TableFrames:
         self,
         read: Callable[[], DataFrame],
         make: Callable[[Schemas], DataFrame],
+        decode: Callable[[DataFrame, Schemas], DataFrame],
         schemas: Schemas,
         *,
         is_apart: bool,
         hold: Callable[[DataFrame], None] = lambda _: None,
     ) -> None:
-        """`read` gives records, `make` typed changes at once; `schemas` are their writers'.
+        """`read` gives records, `decode` makes typed changes of them, `make` both at once.
 
-        `hold` is given what is read more than once, and lets go of it when the step is over.
+        `schemas` are those of the writers.  `hold` is given what is read more than once, and lets
+        go of it when the step is over.
         """
-        self._read, self._make, self._schemas = read, make, dict(schemas)
+        self._read, self._make, self._decode, self._schemas = read, make, decode, dict(schemas)
         self._is_apart, self._hold = is_apart, hold
 
     def __call__(self) -> list[DataFrame]:
@@ -135,9 +143,9 @@ class TableFrames:
         there = schemas.keys() & {int(row[0], 16) for row in found} or {max(schemas)}
         schemas = {schema_id: schemas[schema_id] for schema_id in there}
         if not self._is_apart or len(schemas) == 1:
-            return [typed_changes(rows, schemas)]
+            return [self._decode(rows, schemas)]
         return [
-            typed_changes(
+            self._decode(
                 rows.where(f"substring(value, 2, 4) = X'{schema_id:08X}'"), {schema_id: one}
             )
             for schema_id, one in schemas.items()
@@ -239,8 +247,18 @@ class FrameRows:
 
     def _of(self, table: TableId) -> list[DataFrame]:
         if table not in self._frames:
-            self._frames[table] = [frame.persist() for frame in self._make[table]()]
+            with self._by_tasks():
+                self._frames[table] = [frame.persist() for frame in self._make[table]()]
         return self._frames[table]
+
+    @contextmanager
+    def _by_tasks(self) -> Iterator[None]:
+        """Where tasks could not read, say why."""
+        try:
+            yield
+        except SPARK_ERRORS as error:
+            self._ask_driver()
+            raise TargetDown("Spark failed: rows are read", cause=kind_of(error)) from error
 
     def _counted(
         self, segment: Segment, keys: Mapping[str, tuple[str, ...]]
@@ -270,11 +288,8 @@ class FrameRows:
         counts = ("count(*)", "0L") if segment.loads else distinct
         ends, more = ("min(ordinal)", "max(ordinal)"), changes.COUNTED if told else ()
         counted = places.groupBy("made", "seq").agg(*changes.exprs(*counts, *ends, *more))
-        try:
+        with self._by_tasks():
             rows = counted.collect()
-        except SPARK_ERRORS as error:
-            self._ask_driver()
-            raise TargetDown("Spark failed: rows are read", cause=kind_of(error)) from error
         for number, seq, count, double, low, high, *_ in rows:
             first, last = self._spans.get(made[number], (LAST, FIRST))
             span = min(first, (seq, low)), max(last, (seq, high))

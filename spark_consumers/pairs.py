@@ -75,7 +75,7 @@ def pair_batches(
     for schema_id, writer in schemas.items():
         plain.know(schema_id, writer)
     is_native = native_parts and native.IS_BUILT
-    return Batches(plain, _NativeRows(shape, schemas) if is_native else None)
+    return Batches(plain, _NativePairs(shape, schemas) if is_native else None)
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class PairRows:
     schema: pa.Schema
     _images: tuple[_Image, _Image] = field(init=False)
     _ours: dict[str, list[Any]] = field(init=False)
-    _readers: dict[int, _Reader] = field(default_factory=dict)
+    _readers: dict[int, _RecordReader] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         kind = self.schema.field("after").type
@@ -96,7 +96,7 @@ class PairRows:
         """Make ready for records of a schema."""
         cells, (image, _) = cells_of(schema), self._images
         wanted = [cells.get(name) for name in image.names]
-        self._readers[schema_id] = _Reader(RowDecoder(schema), cells, wanted)
+        self._readers[schema_id] = _RecordReader(RowDecoder(schema), cells, wanted)
 
     def add(self, partition: int, offset: int, value: bytes) -> None:
         """Add the row of a record; raise ValueError, LookupError, EOFError or StreamError."""
@@ -146,7 +146,7 @@ class PairRows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _RecordReader:
     """What reads the records of one schema."""
 
     decoder: RowDecoder
@@ -169,7 +169,7 @@ class _Image:
 
     def put(
         self,
-        reader: _Reader,
+        reader: _RecordReader,
         row: Mapping[str, Any] | None,
         exact: Mapping[str, str] | None,
         lacks: Sequence[str],
@@ -196,7 +196,7 @@ class _Image:
         return _images(self._kind, len(there), there.buffers()[1], cells)
 
 
-class _NativeRows:
+class _NativePairs:
     """Implements `batches.NativeRows`."""
 
     def __init__(self, shape: pa.Schema, schemas: Mapping[int, dict[str, Any]]) -> None:

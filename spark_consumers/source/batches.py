@@ -27,10 +27,10 @@ def change_batches(
     for schema_id, writer in schemas.items():
         plain.know(schema_id, writer)
     is_native = native_parts and native.IS_BUILT
-    return Batches(plain, _NativeRows(wanted, schema, schemas) if is_native else None)
+    return Batches(plain, _NativeImages(wanted, schema, schemas) if is_native else None)
 
 
-class _NativeRows:
+class _NativeImages:
     """Implements `batches.NativeRows`."""
 
     def __init__(

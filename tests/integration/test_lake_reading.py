@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.errors import RangeExpired
-from spark_consumers.frames import Login
+from spark_consumers.frames import TaskLogin
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.lake_rows import FrameReader, FrameRows
 from spark_consumers.model import Ledger, Segment
@@ -47,7 +47,7 @@ def read(source: KafkaFeed, spark: SparkSession) -> Iterator[Read]:
     client, prefix = {**source.client, "sasl.password": "nobody's"}, source.feed.source
     cuts = CutReader(client, prefix, source.registry)
     driver = RangeReader(client, prefix, source.registry)
-    reader = FrameReader(lambda: spark, driver, source.registry, login=Login(client, prefix))
+    reader = FrameReader(lambda: spark, driver, source.registry, login=TaskLogin(client, prefix))
     ledger = Ledger(prefix)
 
     def all_that_waits() -> list[tuple[Segment, FrameRows]]:

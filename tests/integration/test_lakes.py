@@ -207,7 +207,7 @@ def test_rows_have_the_columns_of_the_shape_that_wrote_them(spark: SparkSession)
     def shown(*values: bytes, is_apart: bool) -> list[list[str]]:
         rows = records(spark, *values)
         make = partial(typed_changes, rows)
-        frames = TableFrames(lambda: rows, make, schemas, is_apart=is_apart)()
+        frames = TableFrames(lambda: rows, make, typed_changes, schemas, is_apart=is_apart)()
         return [[*frame.schema["after"].dataType.names] for frame in frames]  # type: ignore[attr-defined]
 
     assert shown(before, is_apart=False) == [["id", "v", "t"]]
