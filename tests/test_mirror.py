@@ -125,6 +125,7 @@ TESTED_BY = {
     "spark_consumers.sinks.positions": "integration/test_api.py",
     "spark_consumers.sinks.postgres.checks": "integration/test_target_rights.py",
     "spark_consumers.sinks.postgres.rights": "integration/test_target_rights.py",
+    "spark_consumers.upsert": "e2e/test_upsert.py",
     "gauss_cdc": "e2e/test_cli.py",
     "gauss_cdc.commands": "gauss_cdc/test_commands.py",
     "gauss_cdc.inspect": "e2e/test_cli.py",
