@@ -96,6 +96,18 @@ def test_a_ledger_of_another_role_is_said(connect: Any, role: str, postgres_url:
         assert hints(database_problems(cursor)) == []
 
 
+def test_a_source_with_event_triggers_is_no_target_of_another_role(
+    connect: Any, role: str, postgres_url: str
+) -> None:
+    """The right to CREATE, which was asked for, made its records untrusted."""
+    execute(postgres_url, "CREATE SCHEMA gauss_cdc; CREATE TABLE gauss_cdc.ddl_log (id int)")
+    with closing(connect()) as session, session.cursor() as cursor:
+        found = hints(database_problems(cursor))
+
+    assert any("ddl uninstall" in hint for hint in found)
+    assert not any("SCHEMA gauss_cdc" in hint for hint in found)
+
+
 def test_row_security_at_the_target_is_said(connect: Any, role: str, postgres_url: str) -> None:
     execute(
         postgres_url,

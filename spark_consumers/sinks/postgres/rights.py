@@ -28,7 +28,9 @@ SELECT current_database()::text, current_user::text,
        has_database_privilege(current_database(), 'TEMP'),
        current_setting('transaction_read_only') = 'on',
        n.oid IS NOT NULL, has_schema_privilege(n.oid, 'USAGE'),
-       has_schema_privilege(n.oid, 'CREATE')
+       has_schema_privilege(n.oid, 'CREATE'),
+       EXISTS (SELECT 1 FROM pg_catalog.pg_class c
+               WHERE c.relnamespace = n.oid AND c.relname = 'ddl_log')
 FROM (SELECT 1) AS one
 LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = 'gauss_cdc'
 """
@@ -83,7 +85,7 @@ def database_problems(cursor: Any) -> Iterator[TargetRefused]:
     """What the ledger and staging need: a schema of ours, and temporary tables."""
     cursor.execute(_DATABASE)
     database, user, creates, makes_temporary, is_read_only, *ours = cursor.fetchone()
-    is_there, uses, creates_in_ours = ours
+    is_there, uses, creates_in_ours, has_triggers = ours
     to = quote(user)
     if is_read_only:
         yield TargetRefused(
@@ -108,7 +110,15 @@ def database_problems(cursor: Any) -> Iterator[TargetRefused]:
     if foreign := list(foreign_problems(look_at_ours(cursor))):
         yield from foreign
         return  # no right is to be given on what is not ours
-    if is_there and not (uses and creates_in_ours):
+    if has_triggers and not creates_in_ours:  # with that right, records could not be trusted
+        yield TargetRefused(
+            "this database is a source with event triggers: their schema cannot have a ledger, too",
+            database=database,
+            schema=LEDGER_SCHEMA,
+            hint="apply into another database; or `gauss-cdc ddl uninstall` here, and schema"
+            " changes are inferred",
+        )
+    elif is_there and not (uses and creates_in_ours):
         yield TargetRefused(
             "the role may not use the schema of the ledger",
             schema=LEDGER_SCHEMA,
