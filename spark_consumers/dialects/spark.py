@@ -162,7 +162,7 @@ def _change(table: TableSchema, old: Column, new: Column, change: SchemaChange) 
     if (old.type_oid, old.type_mod) != (new.type_oid, new.type_mod):
         was, now = type_name(table, old), type_name(table, new)
         is_plain = not change.values.get(new.name)
-        if not is_plain or not _keeps_values(old, new):
+        if not is_plain or not keeps_values(old, new):
             raise NotExpressible(
                 "a column's type changed, and its values with it",
                 table=table.id,
@@ -176,7 +176,7 @@ def _change(table: TableSchema, old: Column, new: Column, change: SchemaChange) 
         yield f"{head} DROP NOT NULL"
 
 
-def _keeps_values(old: Column, new: Column) -> bool:
+def keeps_values(old: Column, new: Column) -> bool:
     """Say whether every value reads the same after, and Spark's own type allows it."""
     if old.type_oid != new.type_oid:
         is_wider = new.type_oid in _WIDER.get(old.type_oid, ())

@@ -33,6 +33,7 @@ from schemas.positions import of_reread
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.decode.control import decode_cut
+from spark_consumers.dialects.spark import keeps_values
 from spark_consumers.errors import (
     KafkaDown,
     RangeExpired,
@@ -566,7 +567,28 @@ def _of_change(change: SchemaChange, table: TableId) -> tuple[str, str] | None:
         return "gap", f"{change.tag}: its rows stand under {before}"
     if change.moved is not None and table in (change.moved.table, after):
         return "gap", f"{change.tag}: partitions moved without their rows"
+    if after == table and (names := _computed(change)):
+        return "gap", f"{change.tag}: values of {', '.join(names)} in rows that were not sent"
     return None
+
+
+def _computed(change: SchemaChange) -> list[str]:
+    """Return columns that have other values now, or another name, in rows that nobody wrote."""
+    if change.before is None or change.after is None:
+        return []
+    old = {column.name: column for column in change.before.columns}
+    names = {*change.renamed.values(), *change.values}
+    for column in change.after.columns:
+        was = old.get(column.name)
+        if was is None:
+            is_said = column.missing is None and not column.has_default
+            is_other = not is_said or bool(column.generated or column.identity)
+        else:
+            types = ((one.type_oid, one.type_mod, one.user_type) for one in (was, column))
+            is_other = len({*types}) > 1 and not keeps_values(was, column)
+        if is_other:
+            names.add(column.name)
+    return sorted(names)
 
 
 def _of_load(cut: TableLoad) -> tuple[TableNote, ...]:

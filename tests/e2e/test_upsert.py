@@ -193,6 +193,13 @@ def test_a_gap_stands_in_the_copy_until_the_table_is_read_again(
     assert gap(spark, copy) == ""
     assert len(GAPS) == 1
 
+    ask(path.source, "ALTER TABLE t ADD n int DEFAULT 5")  # no row of it is sent
+    ask(path.source, "INSERT INTO t VALUES (7, 7, 'y')")
+    path.arrive()
+    follow(spark, given, tmp_path / "checkpoint", copy)
+    assert (6, None) in copied(spark, copy, "id", "n")
+    assert "values of n in rows that were not sent" in gap(spark, copy)
+
 
 def test_a_copy_needs_a_key() -> None:
     keys: list[list[str] | str] = [[], "id"]

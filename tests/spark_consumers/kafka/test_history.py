@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from schemas.control import Hole, Moved
-from schemas.tables import TableId
+from schemas.tables import Column, TableId
 from spark_consumers.errors import ApplyError, RangeExpired, TopicReplaced
 from spark_consumers.kafka.history import Found, History, Standing
 from spark_consumers.versions import Version
@@ -341,3 +341,32 @@ def test_what_moves_rows_without_sending_them_is_noted(source: Published, histor
         ("3/0", "truncate", "a load follows", -1),
     ]
     assert found.notes[0].at == 1_000_000
+
+
+def test_values_that_a_statement_computes_are_not_sent_and_noted(
+    source: Published, history: History
+) -> None:
+    """A copy has NULL, or what it had, where older rows have something else now."""
+    number, column = Column("n", 23), Column("n", 23, missing="5", has_default=True)
+    with_n = replace(A, columns=(*A.columns, number))
+    changes = [
+        alter(A, with_n),
+        alter(with_n, A),
+        alter(A, replace(A, columns=(*A.columns, column))),
+        alter(A, replace(A, columns=(*A.columns, replace(number, has_default=True)))),
+        replace(alter(with_n, with_n), values={"n": "new"}),
+        alter(with_n, replace(with_n, columns=(*A.columns, Column("n", 20)))),  # int8
+        alter(with_n, replace(with_n, columns=(*A.columns, Column("n", 21)))),  # int2
+        replace(alter(A, replace(A, columns=(A.columns[0], Column("w", 25)))), renamed={"v": "w"}),
+    ]
+    for one in changes:
+        source.feed.commits([one])
+    source.publish()
+
+    found = history.walk(A.id, history.behind(Version(1, 0).before())).take()
+
+    tag = alter(A, A).tag
+    assert notes(found) == [
+        (f"1/{seq}", "gap", f"{tag}: values of {name} in rows that were not sent", 0)
+        for seq, name in ((3, "n"), (4, "n"), (5, "n"), (7, "n"), (8, "w"))
+    ]
