@@ -77,6 +77,12 @@ class Column:
     number: int = field(default=0, compare=False)  # attnum, which a rename keeps; 0 = not known
     default: str | None = field(default=None, compare=False)  # pg_get_expr(), where it is known
 
+    @property
+    def is_null_before(self) -> bool:
+        """Whether rows that are older than the column have NULL in it, for certain."""
+        is_computed = self.has_default or self.generated or self.identity
+        return self.missing is None and not is_computed
+
 
 @dataclass(frozen=True, slots=True)
 class Unique:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -48,6 +48,8 @@ from spark_consumers.kafka.registry import SchemaOf
 from spark_consumers.ledger import NOT_LOADED, SWITCHED
 from spark_consumers.model import Ledger, Segment, columns_of
 from spark_consumers.versions import Version, fitting, part
+
+C = TypeVar("C", bound=Cut)
 
 _NEAR: Final = 32  # offsets within which looking for a commit ends
 _NO_OFFSET: Final = 1 << 62  # behind all of them
@@ -157,14 +159,10 @@ class History:
         be as late.
         """
         low, end = self._ends()
-        first, last, is_behind = low, end, low == 0
-        while last - first > _NEAR:
-            middle = (first + last) // 2
-            probe = next(self._commits(middle, last), None)
-            if probe is not None and probe[1].commits[-1].committed_at < time:
-                first, is_behind = probe[0] + 1, True
-            else:
-                last = middle
+        first, found = _narrowed(
+            self._commits, low, end, lambda cut: cut.commits[-1].committed_at < time
+        )
+        is_behind = low == 0 or found is not None
         for _, cut in self._commits(first, end):
             for entry in cut.commits:
                 version = Version(cut.head.epoch, entry.seq)
@@ -334,16 +332,8 @@ class History:
 
     def _last(self, version: Version, low: int, end: int) -> tuple[int, Cut] | None:
         """Return the last record that goes no further than a commit."""
-        found: tuple[int, Cut] | None = None
-        first, last = low, end
-        while last - first > _NEAR:
-            middle = (first + last) // 2
-            probe = next(self._from(middle, last), None)
-            if probe is not None and _reach(probe[1]) <= version:
-                found, first = probe, probe[0] + 1
-            else:
-                last = middle
-        for probe in self._from(first, last):
+        first, found = _narrowed(self._from, low, end, lambda cut: _reach(cut) <= version)
+        for probe in self._from(first, end):
             if _reach(probe[1]) > version:
                 break
             found = probe
@@ -532,6 +522,28 @@ def _polling(consumer: Any, place: TopicPartition) -> Iterator[None]:
         consumer.assign([])
 
 
+def _narrowed(
+    read: Callable[[int, int], Iterator[tuple[int, C]]],
+    low: int,
+    end: int,
+    is_before: Callable[[C], bool],
+) -> tuple[int, tuple[int, C] | None]:
+    """Return an offset near the first record that is not before, and the last one below that was.
+
+    `read(low, high)` gives records of [low, high); those that are before stand before all others.
+    """
+    found: tuple[int, C] | None = None
+    first, last = low, end
+    while last - first > _NEAR:
+        middle = (first + last) // 2
+        probe = next(read(middle, last), None)
+        if probe is not None and is_before(probe[1]):
+            found, first = probe, probe[0] + 1
+        else:
+            last = middle
+    return first, found
+
+
 def _reach(cut: Cut) -> Version:
     return Version(cut.head.epoch, cut.head.last_seq)
 
@@ -581,8 +593,7 @@ def _computed(change: SchemaChange) -> list[str]:
     for column in change.after.columns:
         was = old.get(column.name)
         if was is None:
-            is_said = column.missing is None and not column.has_default
-            is_other = not is_said or bool(column.generated or column.identity)
+            is_other = not column.is_null_before
         else:
             types = ((one.type_oid, one.type_mod, one.user_type) for one in (was, column))
             is_other = len({*types}) > 1 and not keeps_values(was, column)

@@ -65,4 +65,4 @@ def _is_said(column: Column, *, keeps_columns: bool) -> bool:
     """
     if column.missing is not None:
         return not keeps_columns
-    return not (column.has_default or column.generated or column.identity)
+    return column.is_null_before
