@@ -92,13 +92,15 @@ class Upsert:
         batch = batch.persist()
         try:
             self._fit(spark, batch, columns)
-            known = self._gap(spark)
-            gap = _gap_after(known, self._notes(batch))
+            known = gap = ""
+            if notes := self._notes(batch):
+                known = self._gap(spark)
+                gap = _gap_after(known, notes)
             if gap and gap != known:  # before its rows: nobody reads them without it
                 self._say(spark, gap)
-            rows = _rows(batch, columns)
-            if missing := self._write(spark, rows):
-                gap = gap or f"{Version.of(missing)}: {_ROW_MISSING}"
+            missing = self._write(spark, _rows(batch, columns))
+            if missing and not (gap or (not notes and self._gap(spark))):
+                gap = f"{Version.of(missing)}: {_ROW_MISSING}"
                 self._say(spark, gap)
             if known and not gap:
                 spark.sql(f"ALTER TABLE {self._table} UNSET TBLPROPERTIES IF EXISTS ('{GAP}')")

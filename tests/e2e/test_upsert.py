@@ -184,6 +184,12 @@ def test_a_gap_stands_in_the_copy_until_the_table_is_read_again(
     assert "a row that the copy does not have" in gap(spark, copy)
     assert len(GAPS) == 1
     assert copy._table in GAPS[0]
+    since = gap(spark, copy)
+    ask(path.source, "UPDATE t SET v = 1 WHERE id = 2")
+    path.arrive()
+    follow(spark, given, tmp_path / "checkpoint", copy)
+    assert gap(spark, copy) == since
+    assert len(GAPS) == 1
 
     read_again(path)
     follow(spark, given, tmp_path / "checkpoint", copy)
