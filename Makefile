@@ -12,6 +12,8 @@
 #              SEED=1: finds are printed with their seed
 # make chaos   the demo under KILLS=50 kills of run, apply and broker; ARGS='--workload tpcb',
 #              ARGS='--target delta --mode scd2 --commits-again 1000' KILLS=10 (docs/lakes.md)
+# make test-oldest, make test-newest  unit tests and demo with the oldest and the newest versions
+#              that pyproject.toml takes
 # make venv    only the environment, .venv; the others make it by themselves
 # make clean   remove what was made here, .venv too
 
@@ -44,7 +46,7 @@ BUILD := $(BIN)/python -W ignore -c 'from setuptools import setup; setup()' -q b
 # Python keeps what it compiled, whatever the environment says: the tests start hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check mutate native fuzz librdkafka moments lint chaos coverage venv clean
+.PHONY: demo test check mutate native fuzz librdkafka moments lint chaos coverage venv clean test-oldest test-newest
 
 demo: $(STAMP)
 	@$(BIN)/gauss-cdc demo --source $(SOURCE) $(ARGS)
@@ -89,6 +91,26 @@ librdkafka: $(STAMP)
 	    $$install --no-deps --target "$$wheel" "confluent-kafka$$version"; \
 	    GAUSS_CDC_WHEEL="$$wheel" $(BIN)/python -m pytest -p tests.librdkafka $(ON_LIBRDKAFKA); \
 	done
+
+# The native modules are those of .venv: one build serves all versions.  Only uv finds the oldest.
+test-oldest: RESOLUTION := lowest-direct
+test-newest: RESOLUTION := highest
+test-oldest test-newest: $(STAMP)
+	@set -e; env=.venv-$@; \
+	uv=$$(command -v uv || true); \
+	if [ -z "$$uv" ]; then \
+	    [ -x .venv-uv/bin/uv ] || { \
+	        $(PYTHON) -m venv .venv-uv; .venv-uv/bin/pip install --quiet uv==0.13.9; }; \
+	    uv=.venv-uv/bin/uv; \
+	fi; \
+	"$$uv" venv --quiet --clear --python $(BIN)/python $$env; \
+	"$$uv" pip compile --quiet --resolution $(RESOLUTION) --extra test --extra java pyproject.toml \
+	    --output-file $$env/versions.txt; \
+	"$$uv" pip install --quiet --python $$env/bin/python --requirements $$env/versions.txt; \
+	export PYTHONPATH="$(CURDIR):$(CURDIR)/lab"; \
+	$$env/bin/python -m pytest -q -n 2 $(UNIT); \
+	$$env/bin/python -m gauss_cdc demo; \
+	sed -n 's/^\([a-z0-9-]*\)==/passed: \1 /p' $$env/versions.txt
 
 moments: $(STAMP)
 	@GAUSS_CDC_MOMENTS=$(SEQUENCES) GAUSS_CDC_MOMENTS_SEED=$(SEED) \

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Final, NamedTuple, TextIO, cast
+from typing import Any, Final, NamedTuple, NoReturn, TextIO, cast
 
 import click
 
@@ -106,6 +106,8 @@ _LABORATORY: Final = {
     "services": "Local PostgreSQL, Kafka and registry for a first try; never for production.",
 }
 _ENTRY_POINTS: Final = "gauss_cdc.commands"
+# Packages that not every installation has, and the extra of pyproject.toml that brings them.
+_EXTRAS: Final = {"pyspark": "apply", "py4j": "apply", "pyarrow": "apply"}
 _LISTED: Final = {name: place.does for name, place in _COMMANDS.items()} | _LABORATORY
 
 
@@ -222,6 +224,11 @@ def main() -> None:
         fail(str(exc), USAGE)
     except Unavailable as exc:
         fail(str(exc), 1)
+    except ModuleNotFoundError as exc:
+        package = (exc.name or "").partition(".")[0]
+        if package not in _EXTRAS:
+            _report_fault()
+        fail(f"{package} is not installed: pip install 'gauss-cdc[{_EXTRAS[package]}]'", USAGE)
     except (CdcError, ApplyError) as exc:
         fail(str(exc), exc.exit_code)
     except (BrokenPipeError, _PipeBroke) as exc:
@@ -230,8 +237,13 @@ def main() -> None:
         where = f"{exc.filename}: " if exc.filename else ""
         fail(f"{where}{exc.strerror or exc}", OUTPUT)
     except Exception:  # noqa: BLE001  the one place where everything ends
-        _log.critical("a fault of gauss-cdc: please report it with these lines", exc_info=True)
-        sys.exit(FAULT)
+        _report_fault()
+
+
+def _report_fault() -> NoReturn:
+    """Log the error that is being handled, which is a fault of ours, and end."""
+    _log.critical("a fault of gauss-cdc: please report it with these lines", exc_info=True)
+    sys.exit(FAULT)
 
 
 def _thread_failed(args: threading.ExceptHookArgs) -> None:

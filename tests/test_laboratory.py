@@ -16,14 +16,15 @@ LABORATORY = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text("utf-8"))
 
 def test_it_has_the_version_of_the_product() -> None:
     assert LABORATORY["version"] == VERSION
-    assert f"gauss-cdc=={VERSION}" in LABORATORY["dependencies"]
+    assert f"gauss-cdc[apply]=={VERSION}" in LABORATORY["dependencies"]
 
 
 def test_its_pins_are_those_of_the_product() -> None:
-    theirs = {*PRODUCT["dependencies"], *PRODUCT["optional-dependencies"]["test"]}
+    extras = PRODUCT["optional-dependencies"]
+    theirs = {*PRODUCT["dependencies"], *extras["apply"], *extras["test"]}
     ours = {*LABORATORY["dependencies"], *LABORATORY["optional-dependencies"]["docker"]}
 
-    assert ours - theirs == {f"gauss-cdc=={VERSION}"}
+    assert ours - theirs == {f"gauss-cdc[apply]=={VERSION}"}
 
 
 def test_its_commands_are_those_that_the_product_lists() -> None:

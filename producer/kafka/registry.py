@@ -10,12 +10,12 @@ import io
 import json
 import re
 import ssl
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
 import fastavro
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
-from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
 from fastavro.read import SchemaResolutionError
 from fastavro.schema import SchemaParseException
@@ -40,6 +40,8 @@ _NO_LEVEL: Final = "GLOBAL"
 _FRAME: Final = 5  # bytes before a record: a zero, and its schema's id
 # What fastavro raises for foreign bytes or a foreign schema.
 _UNREADABLE: Final = (*UNREADABLE, SchemaParseException, SchemaResolutionError)
+# The HTTP library that the client's version is written for: httpx, or httpx2.
+httpx: Final[Any] = sys.modules[SchemaRegistryClient.__module__].httpx
 # What the client raises: refusals, the HTTP library's own errors, and what an answer raises that
 # is not a registry's.
 _NO_ANSWER: Final = (httpx.InvalidURL, *UNREADABLE)

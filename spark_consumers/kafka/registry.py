@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import ssl
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -73,12 +74,13 @@ def registry_at(url: str, options: Mapping[str, Any] | None = None) -> SchemaCac
     Its errors are RegistryDown, RegistryRefused and SchemaUnknown.
     """
     from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415  heavy
-    from confluent_kafka.schema_registry.common._httpx_compat import httpx  # noqa: PLC0415
     from confluent_kafka.schema_registry.error import (  # noqa: PLC0415
         OAuthTokenError,
         SchemaRegistryError,
     )
 
+    # The HTTP library that the client's version is written for: httpx, or httpx2.
+    httpx = sys.modules[SchemaRegistryClient.__module__].httpx
     shown = re.sub(r"//[^/@]*@", "//", url)  # for messages: without credentials
     try:
         client = SchemaRegistryClient(settings(url, options))
