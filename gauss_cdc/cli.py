@@ -107,7 +107,7 @@ _LABORATORY: Final = {
 }
 _ENTRY_POINTS: Final = "gauss_cdc.commands"
 # Packages that not every installation has, and the extra of pyproject.toml that brings them.
-_EXTRAS: Final = {"pyspark": "apply", "py4j": "apply", "pyarrow": "apply"}
+_EXTRAS: Final = {"pyspark": "apply", "pyarrow": "apply"}
 _LISTED: Final = {name: place.does for name, place in _COMMANDS.items()} | _LABORATORY
 
 

@@ -142,10 +142,11 @@ def changes(
     schema_of = options.schema_of()
     with closing(History(options.client, options.source, schema_of)) as history:
         epoch = history.newest().version.epoch
-        walk = history.walk(table, history.behind(Version(epoch, after)), loads=False)
+        walk = history.walk([table], history.behind(Version(epoch, after)), loads=False)
         found = walk.take_all(None if upto is None else Version(epoch, upto))
         is_committed = history.readable(found)
-    ids = found.schema_ids or (newest_id(schema_of, Topics(options.source).names(table)),)
+    ids = tuple(i for one in found.topics.values() for i in one.schema_ids)
+    ids = ids or (newest_id(schema_of, Topics(options.source).names(table)),)
     return changes_frame(
         spark,
         _login(options),

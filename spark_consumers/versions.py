@@ -7,7 +7,7 @@ epoch * 2^40 + seq: it grows over epochs, and has room for a trillion commits in
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, Self
 
 from schemas.control import CommitEntry, Commits, Range
@@ -64,20 +64,20 @@ class Version(NamedTuple):
 
 
 class Portion(NamedTuple):
-    """What consecutive commits of one record have in one topic."""
+    """What consecutive commits of one record have in some topics."""
 
     last_seq: int
     ranges: tuple[Range, ...]
     special: Sequence[CommitEntry] = ()  # commits with gaps or schema changes
 
 
-def part(cut: Commits, topic: str, after: int, upto: int | None = None) -> Portion:
-    """Return the ranges that the commits `after < seq <= upto` of a record have in a topic."""
+def part(cut: Commits, topics: Collection[str], after: int, upto: int | None = None) -> Portion:
+    """Return the ranges that the commits `after < seq <= upto` of a record have in topics."""
     columns = columns_of(cut.commits)
     size, start = len(columns), columns.first
     first = min(size, max(0, after + 1 - start))
     last = size if upto is None else min(size, max(first, upto + 1 - start))
-    ranges = [r for r in cut.ranges if r.topic == topic]
+    ranges = [r for r in cut.ranges if r.topic in topics]
     if ranges and (first > 0 or last < size):
         width = len(cut.ranges)
         before, mine = columns.records(0, first, width), columns.records(first, last, width)
@@ -86,7 +86,7 @@ def part(cut: Commits, topic: str, after: int, upto: int | None = None) -> Porti
         ranges = [
             Range(r.topic, r.partition, r.start + skipped, r.start + skipped + taken)
             for r, skipped, taken in zip(cut.ranges, before, mine, strict=True)
-            if r.topic == topic
+            if r.topic in topics
         ]
     special = (
         ()
@@ -96,11 +96,11 @@ def part(cut: Commits, topic: str, after: int, upto: int | None = None) -> Porti
     return Portion(start + last - 1, tuple(r for r in ranges if r.start < r.end), special)
 
 
-def fitting(cut: Commits, topic: str, after: int, room: int) -> int:
-    """Return the last commit until which a topic has at most `room` records; at least one."""
+def fitting(cut: Commits, topics: Collection[str], after: int, room: int) -> int:
+    """Return the last commit until which topics have at most `room` records; at least one."""
     columns = columns_of(cut.commits)
     first = max(0, after + 1 - columns.first)
-    places = [at for at, r in enumerate(cut.ranges) if r.topic == topic]
+    places = [at for at, r in enumerate(cut.ranges) if r.topic in topics]
 
     def records(last: int) -> int:
         found = columns.records(first, last, len(cut.ranges)) or ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -70,8 +71,9 @@ class Standing(NamedTuple):
 
 
 class TableNote(NamedTuple):
-    """Something about the table that is not a row of it."""
+    """Something about a table that is not a row of it."""
 
+    table: TableId
     version: Version
     kind: str  # "truncate": empty your copy; "gap": rows are missing
     why: str = ""
@@ -80,13 +82,20 @@ class TableNote(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What some commits have of one table, and the place behind them."""
+    """What some commits have of some tables, and the place behind them."""
 
     place: Standing
     ranges: tuple[Range, ...] = ()
-    schema_ids: tuple[int, ...] = ()  # in the order of the cuts; the last is the newest
     notes: tuple[TableNote, ...] = ()
-    topic_ids: tuple[str, ...] = ()  # of the table's topic, as the cuts know it
+    topics: Mapping[str, TopicFound] = MappingProxyType({})  # of the ranges
+
+
+class TopicFound(NamedTuple):
+    """What the cuts say of a topic of rows."""
+
+    table: TableId
+    schema_ids: tuple[int, ...]  # in the order of the cuts; the last is the newest
+    ids: tuple[str, ...] = ()  # of the topic itself, which may have been made again
 
 
 class History:
@@ -198,11 +207,15 @@ class History:
                 return Standing(Version(start.head.epoch, 0), at, at, start.head.instance)
             epoch = start.prev.epoch
 
-    def snapshot(self, table: TableId) -> Standing:
-        """Return the place where a load of the table begins whose rows are still in Kafka.
+    def snapshot(self, tables: Sequence[TableId]) -> Standing:
+        """Return the place from which on there is a load of each table, with rows still in Kafka.
 
-        That is the newest epoch's own; where retention has removed it, the newest re-read.
+        Of a table that is the newest epoch's own; where retention has removed it, the newest
+        re-read.
         """
+        return min(map(self._snapshot, tables), key=lambda place: place.cut)
+
+    def _snapshot(self, table: TableId) -> Standing:
         try:
             place = self.loads()
             if self._has_load(table, place):
@@ -250,13 +263,13 @@ class History:
             last, window = since, window * 4
         return None
 
-    def walk(self, table: TableId, place: Standing, *, loads: bool = True) -> CommitWalk:
-        """Return a walk over what comes behind a place; one at a time.
+    def walk(self, tables: Sequence[TableId], place: Standing, *, loads: bool = True) -> CommitWalk:
+        """Return a walk over what comes of tables behind a place; one at a time.
 
         `loads`: with what was loaded, which is no commit of the source.
         """
         records = self._following(place)
-        return CommitWalk(records, self._names, table, place, self._changes, loads=loads)
+        return CommitWalk(records, self._names, tables, place, self._changes, loads=loads)
 
     def readable(self, found: Found) -> bool:
         """Check that these rows may be read; say whether read committed, see `RangeReader`."""
@@ -274,18 +287,20 @@ class History:
                     first=first[topic, partition],
                     needed=start,
                 )
-        topic = found.ranges[0].topic
-        if len(found.topic_ids) > 1:  # offsets of its earlier life name other rows now
-            raise TopicReplaced(
-                "the table's topic was made again within these commits", hint=_AGAIN, topic=topic
-            )
-        ids = dict(zip((topic,), found.topic_ids, strict=False))  # none: it is newer than a STATE
+        ids: dict[str, str] = {}
+        for topic, one in found.topics.items():
+            if len(one.ids) > 1:  # offsets of its earlier life name other rows now
+                raise TopicReplaced(
+                    "a table's topic was made again within these commits", hint=_AGAIN, topic=topic
+                )
+            if one.ids:  # else it is newer than a STATE
+                ids[topic] = one.ids[0]
         self._rows.check_identity(self._segment(found.ranges, ids))
         return self._rows.wait_visible(found.ranges)
 
     def _changes(self, cut: Commits, seq: int) -> Sequence[SchemaChange]:
         """Read the schema changes of a record's commit."""
-        ranges = part(cut, self._names.ddl, seq - 1, seq).ranges
+        ranges = part(cut, {self._names.ddl}, seq - 1, seq).ranges
         segment = self._segment(ranges, {})
         is_committed = self._rows.prepare(segment)
         return self._rows.read_ddl(segment, is_committed=is_committed)
@@ -387,21 +402,21 @@ class History:
 
 
 class CommitWalk:
-    """What commits have of one table, some at a time, in order."""
+    """What commits have of some tables, some at a time, in order."""
 
     def __init__(
         self,
         records: Iterator[tuple[int, Cut] | None],
         names: Topics,
-        table: TableId,
+        tables: Sequence[TableId],
         place: Standing,
         changes: Callable[[Commits, int], Sequence[SchemaChange]],
         *,
         loads: bool,
     ) -> None:
         """`changes` reads the schema changes of a record's commit, by its seq."""
-        self._records, self._names, self._table = records, names, table
-        self._topic = names.table(table)
+        self._records, self._names, self._tables = records, names, tables
+        self._of_topic = {names.table(table): table for table in tables}
         self._changes, self._loads = changes, loads
         self._left: tuple[int, Cut] | None = None  # a record that was not taken, or in part
         self._topics: Mapping[str, Topic] = {}  # as the newest START or STATE has them
@@ -413,8 +428,7 @@ class CommitWalk:
         At least one commit is taken, however large it is.
         """
         ranges: list[Range] = []
-        ids: dict[int, None] = {}
-        topic_ids: dict[str, None] = {}
+        topics: dict[str, TopicFound] = {}
         notes: list[TableNote] = []
         taken = 0
         while (upto is None or not self.place.has(upto)) and (rows is None or taken < rows):
@@ -435,13 +449,13 @@ class CommitWalk:
             taken += count(found.ranges)
             ranges += found.ranges
             notes += found.notes
-            if found.ranges:
-                if (known := self._topics.get(self._topic)) is not None:
-                    topic_ids[known.id] = None
-                for schema_id in found.schema_ids:  # what came back is the newest again
-                    ids.pop(schema_id, None)
-                    ids[schema_id] = None
-        return Found(self.place, tuple(ranges), tuple(ids), tuple(notes), tuple(topic_ids))
+            for topic, one in found.topics.items():
+                before = topics.get(topic, one)
+                # What came back is the newest again.
+                again = [i for i in before.schema_ids if i not in one.schema_ids]
+                ids = tuple(dict.fromkeys([*before.ids, *one.ids]))
+                topics[topic] = TopicFound(one.table, (*again, *one.schema_ids), ids)
+        return Found(self.place, tuple(ranges), tuple(notes), topics)
 
     def take_all(self, last: Version | None) -> Found:
         """Return all commits behind the place up to one, with what was loaded there."""
@@ -452,7 +466,7 @@ class CommitWalk:
             offset, cut = record
             if isinstance(cut, State):
                 self._topics = cut.topics
-                self._topic = self._names.of(self._table, cut.topics)
+                self._of_topic = {self._names.of(one, cut.topics): one for one in self._tables}
                 if offset >= self.place.state:
                     self.place = self.place._replace(state=offset, instance=cut.head.instance)
             if offset >= self.place.cut:
@@ -481,34 +495,52 @@ class CommitWalk:
                 if upto is not None and upto.version.epoch == reached.epoch:
                     last = min(last, upto.version.seq)
                 if room is not None:
-                    last = min(last, fitting(cut, self._topic, known, room))
-                mine = part(cut, self._topic, known, last)
+                    last = min(last, fitting(cut, self._of_topic, known, room))
+                mine = part(cut, self._of_topic, known, last)
                 if room is not None and not is_first and count(mine.ranges) > room:
                     return None
                 notes = tuple(n for entry in mine.special for n in self._noted(cut, entry))
                 if last < reached.seq:
                     behind = place._replace(version=Version(reached.epoch, last), cut=offset)
-                return Found(behind, mine.ranges, cut.schema_ids.get(self._topic, ()), notes)
+                return Found(behind, mine.ranges, notes, self._named(cut, mine.ranges))
             case TableLoad() if self._loads:
-                ranges = tuple(r for r in cut.ranges if r.topic == self._topic)
-                ids = cut.schema_ids.get(self._topic, ())
-                return Found(behind, ranges, ids, _of_load(cut) if cut.table == self._table else ())
-            case Start() if cut.continues and cut.loads.get(str(self._table)) == GAP:
-                return Found(behind, notes=(TableNote(reached, "gap", SWITCHED),))
-            case Start() if reloads(cut) and str(self._table) not in cut.loads:
-                return Found(behind, notes=(TableNote(reached, "gap", NOT_LOADED),))
+                ranges = tuple(r for r in cut.ranges if r.topic in self._of_topic)
+                notes = _of_load(cut) if cut.table in self._tables else ()
+                return Found(behind, ranges, notes, self._named(cut, ranges))
+            case Start():
+                return Found(behind, notes=tuple(self._missed(cut, reached)))
             case _:
                 return Found(behind)
 
+    def _named(self, cut: Commits | TableLoad, ranges: Sequence[Range]) -> Mapping[str, TopicFound]:
+        """Return what a record says of the topics of these ranges."""
+        found = {}
+        for topic in {r.topic: None for r in ranges}:
+            known = self._topics.get(topic)
+            ids = () if known is None else (known.id,)
+            found[topic] = TopicFound(self._of_topic[topic], cut.schema_ids.get(topic, ()), ids)
+        return found
+
+    def _missed(self, cut: Start, version: Version) -> Iterator[TableNote]:
+        """What a new epoch leaves out."""
+        for table in self._tables:
+            load = cut.loads.get(str(table))
+            if cut.continues and load == GAP:
+                yield TableNote(table, version, "gap", SWITCHED)
+            elif reloads(cut) and load is None:
+                yield TableNote(table, version, "gap", NOT_LOADED)
+
     def _noted(self, cut: Commits, entry: CommitEntry) -> Iterator[TableNote]:
-        """What a commit says of the table besides its rows."""
+        """What a commit says of the tables besides their rows."""
         version, at = Version(cut.head.epoch, entry.seq), entry.committed_at
-        for hole in entry.holes:
-            if hole.table == str(self._table):
-                yield TableNote(version, "gap", f"{hole.kind}: {hole.why}", at=at)
-        for change in self._changes(cut, entry.seq) if entry.ddl else ():
-            if (said := _of_change(change, self._table)) is not None:
-                yield TableNote(version, *said, change.ordinal, at)
+        changes = self._changes(cut, entry.seq) if entry.ddl else ()
+        for table in self._tables:
+            for hole in entry.holes:
+                if hole.table == str(table):
+                    yield TableNote(table, version, "gap", f"{hole.kind}: {hole.why}", at=at)
+            for change in changes:
+                if (said := _of_change(change, table)) is not None:
+                    yield TableNote(table, version, *said, change.ordinal, at)
 
 
 @contextmanager
@@ -606,10 +638,11 @@ def _of_load(cut: TableLoad) -> tuple[TableNote, ...]:
     """What a step of a table's load says, besides its rows."""
     version = _reach(cut)
     if cut.phase is LoadPhase.BEGIN and cut.mode == AGAIN:  # behind the commit before it
-        return (TableNote(version, "truncate", "a load follows", of_reread(cut.head.n - 1)),)
+        before = of_reread(cut.head.n - 1)
+        return (TableNote(cut.table, version, "truncate", "a load follows", before),)
     if cut.phase is LoadPhase.BEGIN and version > (1, 0):
-        return (TableNote(version, "truncate", "a load follows"),)
+        return (TableNote(cut.table, version, "truncate", "a load follows"),)
     if cut.phase is LoadPhase.END and cut.lossy is not None:
         behind = of_reread(cut.head.n)  # all of its rows
-        return (TableNote(version, "gap", f"seen: {cut.lossy}", behind),)
+        return (TableNote(cut.table, version, "gap", f"seen: {cut.lossy}", behind),)
     return ()

@@ -6,7 +6,8 @@
         "table": "public.account", "startingVersion": "snapshot"}).load()
 
 Python data sources need Spark 4.0 or later, and work over Spark Connect: nothing here asks for the
-JVM.  An offset is a commit, so a micro-batch never has half of one.
+JVM.  An offset is a commit, so a micro-batch never has half of one.  With "tables" it has all that
+its commits wrote into several tables.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pyspark.sql.types import StructType
 from spark_consumers.errors import SettingRefused
 from spark_consumers.source.options import SourceOptions
 from spark_consumers.source.reader import ChangesReader, ChangesStream
-from spark_consumers.source.rows import definition
+from spark_consumers.source.rows import definition, nested_definition
 
 
 class GaussCdcSource(DataSource):
@@ -30,8 +31,13 @@ class GaussCdcSource(DataSource):
         return "gauss_cdc"
 
     def schema(self) -> str:
-        """Return the table's columns, and ours."""
-        return definition(*SourceOptions.of(self.options).shape())
+        """Return the table's columns, or one for each of several tables, and ours."""
+        options = SourceOptions.of(self.options)
+        shapes, newest = options.shapes()
+        if options.is_nested:
+            return nested_definition(shapes, newest)
+        (shape,) = shapes.values()
+        return definition(shape, newest)
 
     def reader(self, schema: StructType) -> Any:
         return ChangesReader(SourceOptions.of(self.options), schema)

@@ -21,8 +21,8 @@ from spark_consumers.versions import Version
 
 _ROWS: Final = 200_000
 _NAMES: Final = (
-    *("table", "prefix", "registry", "startingversion", "endingversion", "maxrowspertrigger"),
-    *("startingtimestamp", "endingtimestamp", "allowplaintextlogin"),
+    *("table", "tables", "prefix", "registry", "startingversion", "endingversion"),
+    *("startingtimestamp", "endingtimestamp", "maxrowspertrigger", "allowplaintextlogin"),
 )
 # What Spark's catalog adds to the options of a table that was made with USING gauss_cdc: its own
 # properties (TableCatalog's PROP_…), and each option once more as a property.
@@ -43,7 +43,7 @@ _NAME: Final = re.compile(r'(?:("(?:[^"]|"")+"|[^".]+)\.)?("(?:[^"]|"")+"|[^".]+
 class SourceOptions:
     """What is read, from where, and until where."""
 
-    table: TableId
+    tables: tuple[TableId, ...]
     prefix: str  # [kafka] prefix of the source
     client: Mapping[str, Any] = field(repr=False)  # librdkafka's settings
     registry: str | SchemaCache = field(repr=False)  # its URL
@@ -51,6 +51,7 @@ class SourceOptions:
     start: str | Version | datetime = SNAPSHOT
     end: Version | datetime | None = None
     rows: int = _ROWS  # of a micro-batch, about: commits are whole
+    is_nested: bool = False  # a frame for several tables, each in a column of its own
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Self:
@@ -61,8 +62,11 @@ class SourceOptions:
             raise SettingRefused(
                 f"gauss_cdc has no option {min(unknown)}", options=", ".join(_NAMES)
             )
-        given.setdefault("table", given.get("path", ""))  # load("public.account")
-        for name in ("table", "prefix", "registry"):
+        if "tables" not in given:
+            given.setdefault("table", given.get("path", ""))  # load("public.account")
+        elif given.get("table"):
+            raise SettingRefused("gauss_cdc reads `table`, or `tables`", hint="leave one out")
+        for name in ("tables" if "tables" in given else "table", "prefix", "registry"):
             if not given.get(name):
                 raise SettingRefused(
                     f"the option {name} is missing",
@@ -76,7 +80,7 @@ class SourceOptions:
             check_logins(client, given["registry"], _below(_REGISTRY, given))
         try:
             made = cls(
-                _table(given["table"]),
+                _asked(given),
                 given["prefix"],
                 client,
                 given["registry"],
@@ -84,6 +88,7 @@ class SourceOptions:
                 _bound(given, "starting") or SNAPSHOT,
                 _ending(given),
                 _positive(given.get("maxrowspertrigger", str(_ROWS))),
+                is_nested="tables" in given,
             )
         except ValueError as error:
             raise SettingRefused(
@@ -91,7 +96,7 @@ class SourceOptions:
                 hint="startingVersion is snapshot, latest, 0 or a commit as 2/5001; endingVersion "
                 "latest or a commit; in place of them, startingTimestamp and endingTimestamp are "
                 'as 2026-01-31T12:00:00Z; table is schema.table, with "quotes" around a name '
-                "with dots",
+                "with dots; tables are several of them, with commas between",
                 why=error,
             ) from None
         return made
@@ -102,19 +107,23 @@ class SourceOptions:
             return registry_at(self.registry, self.registry_options)
         return self.registry
 
-    def shape(self) -> tuple[dict[str, Any], int | None]:
-        """Return the schema whose columns are read, and its id if it is the newest.
+    def shapes(self) -> tuple[dict[TableId, dict[str, Any]], int | None]:
+        """Return the schemas whose columns are read, and the greatest id if they are the newest.
 
-        It is that of the last commits where an end is given, so that those before a change of a
-        type can be read apart.
+        They are those of the last commits where an end is given, so that those before a change of
+        a type can be read apart.
         """
-        schema_of = self.schema_of()
+        schema_of, names, ids = self.schema_of(), Topics(self.prefix), dict[TableId, int]()
         if self.end is not None:
             with closing(self.history(schema_of)) as history:
-                if ids := self.all_of(history).schema_ids:
-                    return schema_of(ids[-1]), None
-        newest = newest_id(schema_of, Topics(self.prefix).names(self.table))
-        return schema_of(newest), newest
+                topics = self.all_of(history).topics.values()
+                ids |= {one.table: one.schema_ids[-1] for one in topics if one.schema_ids}
+        are_newest = not ids
+        for table in self.tables:
+            if table not in ids:
+                ids[table] = newest_id(schema_of, names.names(table))
+        shapes = {table: schema_of(ids[table]) for table in self.tables}
+        return shapes, max(ids.values()) if are_newest else None
 
     def history(self, schema_of: SchemaCache, clients: Clients = CLIENTS) -> History:
         """Open the cuts."""
@@ -145,7 +154,7 @@ class SourceOptions:
             case "latest":
                 return history.newest()
             case _:
-                return history.snapshot(self.table)
+                return history.snapshot(self.tables)
 
     def all_of(self, history: History) -> Found:
         """Return what a batch reads; raise StreamError where its end has not come."""
@@ -157,7 +166,7 @@ class SourceOptions:
                 begin=str(first.version),
                 end=str(last),
             )
-        found = history.walk(self.table, first).take_all(last)
+        found = history.walk(self.tables, first).take_all(last)
         if last is not None and found.place.version < last:
             raise StreamError(
                 "the cuts do not go as far as endingVersion",
@@ -204,19 +213,47 @@ def _micros(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
-def _table(text: str) -> TableId:
-    """Read `schema.table`; a name in quotes may have dots.
+def _asked(given: Mapping[str, str]) -> tuple[TableId, ...]:
+    if "tables" in given:
+        return _tables(given["tables"])
+    (table, *others) = _tables(given["table"])
+    if others:
+        raise ValueError("`tables` may name several, `table` names one")
+    return (table,)
 
-    >>> _table("account"), _table('public."a.b"')
-    (TableId(schema='public', name='account'), TableId(schema='public', name='a.b'))
+
+def _tables(text: str) -> tuple[TableId, ...]:
+    """Read `schema.table`, or several, with commas between; a name in quotes may have dots.
+
+    >>> _tables("account"), _tables('public."a.b"')
+    ((TableId(schema='public', name='account'),), (TableId(schema='public', name='a.b'),))
+    >>> [str(table) for table in _tables('bank.account, "a,b"')]
+    ['bank.account', 'public.a,b']
     """
-    if (found := _NAME.fullmatch(text.strip())) is None:
-        raise ValueError(f"not a table: {text}")
-    schema, name = (
-        part[1:-1].replace('""', '"') if part and part[0] == '"' else part
-        for part in found.groups()
-    )
-    return TableId(schema or "public", name or "")
+    found: dict[str, TableId] = {}
+    for one in _divided(text):
+        if (name := _NAME.fullmatch(one.strip())) is None:
+            raise ValueError(f"not a table: {one}")
+        schema, own = (
+            part[1:-1].replace('""', '"') if part and part[0] == '"' else part
+            for part in name.groups()
+        )
+        table = TableId(schema or "public", own or "")
+        if found.setdefault(str(table).lower(), table) != table:
+            raise ValueError(f"names that differ in case only: {table}")
+    return tuple(found.values())
+
+
+def _divided(text: str) -> list[str]:
+    """Divide a text at commas that are not in quotes."""
+    parts, is_quoted = [""], False
+    for one in text:
+        is_quoted ^= one == '"'
+        if one == "," and not is_quoted:
+            parts.append("")
+        else:
+            parts[-1] += one
+    return parts
 
 
 def _positive(text: str) -> int:

@@ -21,16 +21,31 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.types import StructType
 
 from schemas.control import Range
+from schemas.tables import TableId
 from spark_consumers.errors import SettingRefused, StreamError
 from spark_consumers.executors import KEPT, fetched, spare_next_task
 from spark_consumers.given import arrow_schema
-from spark_consumers.kafka.history import CommitWalk, Found, History, Standing, TableNote
+from spark_consumers.kafka.history import (
+    CommitWalk,
+    Found,
+    History,
+    Standing,
+    TableNote,
+    TopicFound,
+)
 from spark_consumers.kafka.ranges import Fetch, divided
 from spark_consumers.kafka.read import CLIENTS, Clients
 from spark_consumers.kafka.registry import SchemaCache
 from spark_consumers.source.batches import change_batches
 from spark_consumers.source.options import SourceOptions
-from spark_consumers.source.rows import OURS, ChangeRows, check_shape, made_of
+from spark_consumers.source.rows import (
+    OURS,
+    ChangeRows,
+    check_shape,
+    made_of,
+    nested,
+    shape_of,
+)
 from spark_consumers.versions import Version
 
 if TYPE_CHECKING:
@@ -45,13 +60,13 @@ _AvailableNow: Any = getattr(limits, "SupportsTriggerAvailableNow", object)
 Offset: TypeAlias = dict[str, Any]
 
 _ROWS_A_TASK: Final = 100_000
-_OURS: Final = {name for name, _ in OURS}
 
 
 @dataclass(frozen=True)
 class CommitShare(InputPartition):
-    """Exact offsets that one task reads, and what it needs to decode them."""
+    """Exact offsets of a table that one task reads, and what it needs to decode them."""
 
+    table: TableId
     ranges: tuple[Range, ...]
     schemas: Mapping[int, dict[str, Any]] = field(repr=False)
     notes: tuple[TableNote, ...] = ()
@@ -87,7 +102,16 @@ class _SharedReader:
         if partition is None:
             return
         assert isinstance(partition, CommitShare)
-        batches = change_batches(self._columns(), arrow_schema(self._schema), partition.schemas)
+        if not self._options.is_nested:
+            yield from self._rows(partition, self._schema)
+            return
+        table, schema = partition.table, arrow_schema(self._schema)
+        for batch in self._rows(partition, shape_of(self._schema, table)):
+            yield nested(batch, table, schema)
+
+    def _rows(self, partition: CommitShare, shape: StructType) -> Iterator[pa.RecordBatch]:
+        columns = shape.fieldNames()[: -len(OURS)]
+        batches = change_batches(columns, arrow_schema(shape), partition.schemas)
         for note in partition.notes:
             batches.let_add(partial(ChangeRows.note, note=note))
         if partition.ranges:
@@ -108,9 +132,6 @@ class _SharedReader:
             now=clients.now,
         )
 
-    def _columns(self) -> list[str]:
-        return [name for name in self._schema.fieldNames() if name not in _OURS]
-
     def _known(self) -> SchemaCache:
         if self._registry is None:
             self._registry = self._options.schema_of()
@@ -118,22 +139,32 @@ class _SharedReader:
 
     def _shares(self, history: History, found: Found) -> Sequence[CommitShare]:
         """Divide what was found among tasks; raise ShapeChanged, RangeExpired."""
-        schema_of, newest = self._known(), made_of(self._schema)
-        wanted = {
-            one.name: one.dataType.simpleString() for one in self._schema if one.name not in _OURS
-        }
-        schemas = {}
-        for schema_id in found.schema_ids:
-            schema = schemas[schema_id] = schema_of(schema_id)
-            check_shape(schema, wanted, is_newer=newest is not None and schema_id > newest)
+        topics = found.topics
+        schemas = {topic: self._checked(one) for topic, one in topics.items()}
         is_committed = history.readable(found)
-        shares = [
-            CommitShare(ranges, schemas, is_committed=is_committed)
-            for ranges in shares_of(found.ranges, _ROWS_A_TASK)
+        notes: dict[TableId, list[TableNote]] = {}
+        for note in found.notes:
+            notes.setdefault(note.table, []).append(note)
+        return [
+            *(CommitShare(table, (), {}, tuple(said)) for table, said in notes.items()),
+            *(
+                CommitShare(topics[topic].table, ranges, schemas[topic], is_committed=is_committed)
+                for ranges in shares_of(found.ranges, _ROWS_A_TASK)
+                for topic in [ranges[0].topic]
+            ),
         ]
-        if found.notes:
-            shares.insert(0, CommitShare((), {}, found.notes))
-        return shares
+
+    def _checked(self, topic: TopicFound) -> Mapping[int, dict[str, Any]]:
+        """Return a topic's schemas by id; raise ShapeChanged."""
+        schema_of, newest = self._known(), made_of(self._schema)
+        own = self._schema
+        if self._options.is_nested:
+            own = shape_of(own, topic.table)
+        wanted = {one.name: one.dataType.simpleString() for one in own.fields[: -len(OURS)]}
+        schemas = {schema_id: schema_of(schema_id) for schema_id in topic.schema_ids}
+        for schema_id, schema in schemas.items():
+            check_shape(schema, wanted, is_newer=newest is not None and schema_id > newest)
+        return schemas
 
 
 class ChangesReader(_SharedReader, DataSourceReader):
@@ -180,11 +211,11 @@ class ChangesStream(_SharedReader, DataSourceStreamReader, _AvailableNow):  # ty
             rows = getattr(limit, "max_rows", None)
         begin = start or self._planned or self.initialOffset()
         if self._walk is None or begin != self._planned:
-            self._walk = self._opened().walk(self._options.table, _standing(begin))
+            self._walk = self._opened().walk(self._options.tables, _standing(begin))
         self._planned = begin
         found = self._walk.take(rows, self._last)
         if not found.ranges and not found.notes and found.place.state == begin["state"]:
-            return begin  # nothing of this table: no batch, until reading would begin elsewhere
+            return begin  # nothing of these tables: no batch, until reading would begin elsewhere
         end = _offset(found.place)
         if begin == self._initial:
             end["first"] = {name: begin[name] for name in _PARTS}
@@ -200,7 +231,7 @@ class ChangesStream(_SharedReader, DataSourceStreamReader, _AvailableNow):  # ty
         begin = _standing(end.get("first", start))
         self._walk = None  # one at a time
         with closing(self._options.history(self._known(), self._clients)) as history:
-            found = history.walk(self._options.table, begin).take(upto=_standing(end))
+            found = history.walk(self._options.tables, begin).take(upto=_standing(end))
             if not found.place.has(_standing(end)):
                 raise StreamError(
                     "the cuts do not go as far as this batch did",

@@ -15,10 +15,11 @@ native code is measured by, and reads what that leaves (`batches`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from schemas.tables import TableId
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.dialects.spark import quote
 from spark_consumers.errors import ShapeChanged
@@ -38,6 +39,7 @@ OURS: Final = (
     ("_unsent", "ARRAY<STRING>"),
     ("_exact", "MAP<STRING,STRING>"),
 )
+_TABLE: Final = "_table"  # in a frame of several
 _VERSION: Final = "_commit_version"
 _MADE_OF: Final = "columns as of schema "
 _NAMES: Final = tuple(name for name, _ in OURS)
@@ -55,9 +57,47 @@ def definition(schema: Mapping[str, Any], newest: int | None) -> str:
         if name.lower() in _NAMES:
             raise ShapeChanged("a column has the name of one of the data source's", column=name)
         columns.append(f"{quote(name)} {kind}")
+    return ", ".join([*columns, *_ours(newest)])
+
+
+def nested_definition(schemas: Mapping[TableId, Mapping[str, Any]], newest: int | None) -> str:
+    """Return a column for each table, a struct of its columns, and ours, as Spark's DDL."""
+    columns = []
+    for table, schema in schemas.items():
+        fields = (f"{quote(name)}: {kind}" for name, kind in types_of(schema).items())
+        columns.append(f"{quote(str(table))} STRUCT<{', '.join(fields)}>")
+    return ", ".join([*columns, f"{_TABLE} STRING", *_ours(newest)])
+
+
+def _ours(newest: int | None) -> Iterator[str]:
     made = "" if newest is None else f" COMMENT '{_MADE_OF}{newest}'"
-    columns += (f"{name} {kind}{made * (name == _VERSION)}" for name, kind in OURS)
-    return ", ".join(columns)
+    return (f"{name} {kind}{made * (name == _VERSION)}" for name, kind in OURS)
+
+
+def shape_of(schema: StructType, table: TableId) -> StructType:
+    """Return a table's columns in a frame of several, and ours."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415  on executors
+
+    own = schema[str(table)].dataType
+    assert isinstance(own, StructType)
+    return StructType([*own.fields, *schema.fields[-len(OURS) :]])
+
+
+def nested(batch: pa.RecordBatch, table: TableId, schema: pa.Schema) -> pa.RecordBatch:
+    """Put a table's rows, with ours, into a frame of several tables; the others' are NULL."""
+    import pyarrow as pa  # noqa: PLC0415  on executors
+
+    own, ours = batch.columns[: -len(OURS)], batch.columns[-len(OURS) :]
+    count = batch.num_rows
+    arrays = [
+        pa.StructArray.from_arrays(own, fields=list(one.type))
+        if one.name == str(table)
+        else pa.nulls(count, one.type)
+        for one in list(schema)[: -len(OURS) - 1]
+    ]
+    name = pa.array([str(table)], schema.field(_TABLE).type)
+    named = name.take(pa.array([0] * count, pa.int32()))
+    return pa.RecordBatch.from_arrays([*arrays, named, *ours], schema=schema)
 
 
 def made_of(schema: StructType) -> int | None:

@@ -25,6 +25,9 @@ rows = batch.orderBy("_commit_version", "_ordinal").select("_change_type", "id")
 stream = spark.readStream.format("gauss_cdc").options(**options).load()
 query = stream.writeStream.format("memory").queryName("found").trigger(availableNow=True).start()
 query.awaitTermination()
+several = {name: value for name, value in options.items() if name != "table"}
+several["tables"] = options["table"]
+nested = spark.read.format("gauss_cdc").options(**several).load()
 
 # A secret goes to tasks as a file; this broker asks for none.
 where = Options(
@@ -59,6 +62,7 @@ sys.stdout.write(
     json.dumps(
         {
             "batch": [list(row) for row in rows],
+            "nested": nested.where("_table = 'public.t'").select("`public.t`.id").count(),
             "stream": spark.table("found").count(),
             "changes": changes(spark, where, TableId("public", options["table"])).count(),
             "groups": groups,

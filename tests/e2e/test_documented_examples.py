@@ -23,11 +23,15 @@ def test_the_examples_for_other_spark_programs_run(
 ) -> None:
     source = new_database()
     ask(source, "CREATE TABLE account (id int PRIMARY KEY, balance numeric(12,2))")
+    ask(source, "CREATE TABLE payment (id int PRIMARY KEY, account int, amount numeric(12,2))")
     with Path(addresses, topic_prefix, source, new_database()) as path:
         path.start()
         path.catch_up()
         ask(source, "INSERT INTO account VALUES (1, 10), (2, 20)")
-        ask(source, "UPDATE account SET balance = 30 WHERE id = 2")
+        ask(
+            source,
+            "UPDATE account SET balance = 30 WHERE id = 2; INSERT INTO payment VALUES (1, 2, 10)",
+        )
         path.catch_up()
     settings = {
         "source": {"dsn": source},
@@ -62,6 +66,7 @@ def test_the_examples_for_other_spark_programs_run(
     ]
     assert kinds == ["insert", "insert", "update_postimage"]
     assert spark.table("account_changes").count() == 3
+    assert [tuple(row) for row in names["joined"].collect()] == [(2, Decimal(30), Decimal(10))]
     said = capfd.readouterr().out
     assert "|  1|      0|  c|  1|  10.00|" in said
     assert "public.account" in said

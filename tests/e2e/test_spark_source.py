@@ -318,6 +318,50 @@ def test_a_stream_gives_each_commit_once_and_whole_through_crashes(
     assert balances == dict(now)
 
 
+def test_a_stream_of_several_tables_has_each_commit_in_all_of_them(
+    path: Path, addresses: Addresses, spark: "SparkSession", tmp_path: Folder
+) -> None:
+    """Each transaction pays into an account: at every commit balances are what was paid."""
+    ask(path.source, "CREATE TABLE account (id int PRIMARY KEY, balance int NOT NULL)")
+    ask(path.source, 'CREATE TABLE "Pay.ment" (id int PRIMARY KEY, account int, amount int)')
+    ask(path.source, "INSERT INTO account SELECT n, 0 FROM generate_series(0, 4) n")
+    path.start()
+    path.arrive()
+    for number in range(30):
+        ask(
+            path.source,
+            'INSERT INTO "Pay.ment" VALUES (%s, %s, %s);'
+            "UPDATE account SET balance = balance + %s WHERE id = %s",
+            number, number % 5, number, number, number % 5,
+        )  # fmt: skip
+    path.arrive()
+    spark.dataSource.register(GaussCdcSource)
+    asked = options(path, addresses, "", tables='account, public."Pay.ment"')
+    balances, paid, batches = dict[int, int](), dict[int, int](), set[int]()
+
+    def take(batch: "DataFrame", number: int) -> None:
+        for row in batch.orderBy("_commit_version", "_ordinal").collect():
+            account, payment = row["public.account"], row["public.Pay.ment"]
+            assert (account is None) == (row._table == "public.Pay.ment")
+            if account is not None:
+                balances[account.id] = account.balance
+            else:
+                paid[payment.account] = paid.get(payment.account, 0) + payment.amount
+        assert balances == {n: paid.get(n, 0) for n in range(5)}
+        batches.add(number)
+
+    frame = spark.readStream.format("gauss_cdc").options(**asked, maxRowsPerTrigger="7").load()
+    query = frame.writeStream.foreachBatch(take)
+    running = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    running.processAllAvailable()
+    running.stop()
+    assert sum(balances.values()) == sum(range(30))
+    assert len(batches) > 5
+    upto = read(spark, {**asked, "endingVersion": "1/12"})
+    rows = upto.where("_change_type = 'insert'").groupBy("_table").count().collect()
+    assert {tuple(row) for row in rows} == {("public.account", 5), ("public.Pay.ment", 12)}
+
+
 def test_a_driver_that_is_killed_leaves_each_commit_once_and_whole(
     path: Path, addresses: Addresses, spark: "SparkSession", tmp_path: Folder
 ) -> None:
@@ -557,7 +601,7 @@ def test_everything_works_over_spark_connect(
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["batch"] == [["insert", 1], ["insert", 2], ["delete", 1]]
-    assert found["stream"] == 3
+    assert found["stream"] == found["nested"] == 3
     assert found["changes"] == 2
     assert found["groups"] == [[0, ["r"]], [1, ["c"]], [2, ["d"]], ["delete"]]
     assert list((tmp_path / "state").rglob("*.txt"))

@@ -50,21 +50,21 @@ def test_batches_of_any_size_hold_whole_commits_and_come_again_as_they_were(
     load(source, 2)
     commit(source, 1, 7)
     source.publish()
-    whole = history.walk(A.id, history.loads()).take_all(None)
+    whole = history.walk([A.id], history.loads()).take_all(None)
     first = history.behind(Version(1, 0).before())
-    every = history.walk(A.id, first).take_all(None)
+    every = history.walk([A.id], first).take_all(None)
     assert (rows(whole), rows(every)) == (10, 29)
     ends = {0, 3, 5, 10, 11, 15, 19, 21, 22, 29}  # rows behind which a commit or a chunk ends
 
     for size in (1, 2, 3, 5, 6, 100):
-        walk, batches, at = history.walk(A.id, first), [first], 0
+        walk, batches, at = history.walk([A.id], first), [first], 0
         while (batch := walk.take(size)).place != batches[-1]:
             at += rows(batch)
             assert at in ends
             batches.append(batch.place)
-            again = history.walk(A.id, batches[-2]).take(upto=batch.place)
+            again = history.walk([A.id], batches[-2]).take(upto=batch.place)
             assert again == batch
-            walk = history.walk(A.id, batch.place)  # one at a time
+            walk = history.walk([A.id], batch.place)  # one at a time
         assert at == 29
 
 
@@ -97,7 +97,7 @@ def test_a_range_has_its_commits_and_what_was_loaded_at_them(
     commit(source, 1)
     source.publish()
 
-    walk = history.walk(A.id, history.behind(Version.parse(start).before()))
+    walk = history.walk([A.id], history.behind(Version.parse(start).before()))
 
     assert rows(walk.take_all(None if end is None else Version.parse(end))) == wanted
 
@@ -113,10 +113,10 @@ def test_commits_are_read_without_what_was_loaded_between_them(
     source.publish()
     place = history.behind(Version(1, 0))
 
-    found = history.walk(A.id, place, loads=False).take_all(Version(1, 2))
+    found = history.walk([A.id], place, loads=False).take_all(Version(1, 2))
 
     assert (rows(found), found.notes) == (2, ())
-    assert rows(history.walk(A.id, place).take_all(Version(1, 2))) == 1 + 2 + 1 + 4
+    assert rows(history.walk([A.id], place).take_all(Version(1, 2))) == 1 + 2 + 1 + 4
 
 
 def test_an_epoch_that_continues_says_nothing_and_its_commits_follow(
@@ -128,16 +128,16 @@ def test_an_epoch_that_continues_says_nothing_and_its_commits_follow(
     commit(source, 3)
     source.publish()
 
-    found = history.walk(A.id, history.behind(Version(1, 1))).take_all(None)
+    found = history.walk([A.id], history.behind(Version(1, 1))).take_all(None)
 
     assert (rows(found), found.notes, found.place.version) == (4, (), (2, 1))
-    assert rows(history.walk(A.id, history.loads()).take_all(None)) == 2 + 5
+    assert rows(history.walk([A.id], history.loads()).take_all(None)) == 2 + 5
 
 
 def test_a_commit_that_is_yet_to_come_is_waited_for(source: Published, history: History) -> None:
     commit(source, 1)
     source.publish()
-    walk = history.walk(A.id, history.behind(Version(1, 3).before()))
+    walk = history.walk([A.id], history.behind(Version(1, 3).before()))
     source.feed.heartbeat()
     commit(source, 1)
     source.publish()
@@ -163,9 +163,9 @@ def test_what_retention_removed_between_two_batches_is_not_passed_over(
     source.forget(state)
 
     with pytest.raises(RangeExpired) as expired:
-        history.walk(A.id, place).take()
+        history.walk([A.id], place).take()
     assert expired.value.where["commit"] == "1/1"
-    assert rows(history.walk(A.id, history.behind(Version(1, 2))).take()) == 1
+    assert rows(history.walk([A.id], history.behind(Version(1, 2))).take()) == 1
     for version in (Version(1, 1), Version(1, 0), Version(1, 0).before()):
         with pytest.raises(RangeExpired):
             history.behind(version)
@@ -211,14 +211,14 @@ def test_a_takeover_is_not_taken_for_the_beginning_of_an_epoch(
     at = source.last_cut
     commit(source, 1)
     source.publish()
-    assert rows(history.walk(A.id, history.loads()).take()) == 4
+    assert rows(history.walk([A.id], history.loads()).take()) == 4
     source.forget(at)
 
     with pytest.raises(RangeExpired):
         history.loads()
     with pytest.raises(RangeExpired):
         history.behind(Version(1, 0).before())
-    assert rows(history.walk(A.id, history.behind(Version(1, 1))).take()) == 1
+    assert rows(history.walk([A.id], history.behind(Version(1, 1))).take()) == 1
 
 
 def test_a_snapshot_begins_at_the_newest_load_whose_rows_are_there(
@@ -229,11 +229,11 @@ def test_a_snapshot_begins_at_the_newest_load_whose_rows_are_there(
     load(source, 3)
     commit(source, *[1] * 40)
     source.publish()
-    assert history.snapshot(A.id) == history.loads()
+    assert history.snapshot([A.id]) == history.loads()
     source.broker.starts[place] = 3
 
     with pytest.raises(RangeExpired, match="load are not in Kafka") as expired:
-        history.snapshot(A.id)
+        history.snapshot([A.id])
     assert "gauss-cdc snapshot --table public.a" in expired.value.hint
 
     for mode in ("AGAIN", "AGAIN"):
@@ -241,13 +241,13 @@ def test_a_snapshot_begins_at_the_newest_load_whose_rows_are_there(
         load(source, 2, mode=mode)
     commit(source, 1)
     source.publish()
-    found = history.walk(A.id, history.snapshot(A.id)).take_all(None)
+    found = history.walk([A.id], history.snapshot([A.id])).take_all(None)
     assert (rows(found), [note.why for note in found.notes]) == (3, ["a load follows"])
     assert found.notes[0].version == (1, 42)
 
     source.broker.starts[place] = source.broker.high(place) - 2
     with pytest.raises(RangeExpired):
-        history.snapshot(A.id)
+        history.snapshot([A.id])
 
 
 def test_a_snapshot_of_a_table_without_a_load_begins_with_its_first_commit(
@@ -257,15 +257,15 @@ def test_a_snapshot_of_a_table_without_a_load_begins_with_its_first_commit(
     commit(source, 2, 2)
     source.publish()
 
-    assert history.snapshot(B.id) == history.loads()
+    assert history.snapshot([B.id]) == history.loads()
     source.broker.starts[TOPICS.table(B.id), 0] = 1
     with pytest.raises(RangeExpired):
-        history.snapshot(B.id)
+        history.snapshot([B.id])
     load(source, 0, mode="AGAIN")
     source.publish()
-    assert history.snapshot(A.id) == history.loads()
+    assert history.snapshot([A.id]) == history.loads()
     source.broker.starts[TOPICS.table(A.id), 0] = 1
-    assert history.walk(A.id, history.snapshot(A.id)).take_all(None).ranges == ()
+    assert history.walk([A.id], history.snapshot([A.id])).take_all(None).ranges == ()
 
 
 def test_offsets_of_a_topic_that_was_made_again_are_refused(
@@ -275,18 +275,18 @@ def test_offsets_of_a_topic_that_was_made_again_are_refused(
     commit(source, 2)
     source.publish()
     place = history.newest()
-    before = history.walk(A.id, history.loads()).take()
+    before = history.walk([A.id], history.loads()).take()
     topic = TOPICS.table(A.id)
     source.make_again(topic)
     source.feed.load_again(A, B)
     load(source, 9)
     source.publish()
 
-    found = history.walk(A.id, history.behind(Version(1, 0).before())).take()
-    assert (rows(before), rows(found), len(found.topic_ids)) == (2, 11, 2)
+    found = history.walk([A.id], history.behind(Version(1, 0).before())).take()
+    assert (rows(before), rows(found), len(found.topics[topic].ids)) == (2, 11, 2)
     with pytest.raises(TopicReplaced):
         history.readable(found)
-    assert history.readable(history.walk(A.id, history.loads()).take())
+    assert history.readable(history.walk([A.id], history.loads()).take())
 
     source.make_again(TOPICS.cuts)
     source.begin(writer=7)  # another history, with a START where the old one had its own
@@ -297,7 +297,7 @@ def test_offsets_of_a_topic_that_was_made_again_are_refused(
 
 def problem(history: History, place: Standing) -> ApplyError | None:
     try:
-        history.walk(A.id, place).take()
+        history.walk([A.id], place).take()
     except ApplyError as error:
         return error
     return None
@@ -326,7 +326,7 @@ def test_what_moves_rows_without_sending_them_is_noted(source: Published, histor
     load(source, 1)
     source.publish()
 
-    found = history.walk(A.id, history.behind(Version(1, 0).before())).take()
+    found = history.walk([A.id], history.behind(Version(1, 0).before())).take()
 
     tag = alter(A, A).tag
     assert notes(found) == [
@@ -363,10 +363,43 @@ def test_values_that_a_statement_computes_are_not_sent_and_noted(
         source.feed.commits([one])
     source.publish()
 
-    found = history.walk(A.id, history.behind(Version(1, 0).before())).take()
+    found = history.walk([A.id], history.behind(Version(1, 0).before())).take()
 
     tag = alter(A, A).tag
     assert notes(found) == [
         (f"1/{seq}", "gap", f"{tag}: values of {name} in rows that were not sent", 0)
         for seq, name in ((3, "n"), (4, "n"), (5, "n"), (7, "n"), (8, "w"))
     ]
+
+
+def test_several_tables_are_found_together_each_with_what_is_said_of_it(
+    source: Published, history: History
+) -> None:
+    load(source, 2)
+    commit(source, 3, 1)
+    source.feed.commits(Tx([insert(A, "1", "x")], (Hole(str(B.id), "seen", "why"),)))
+    source.feed.load_again(B)
+    source.publish()
+
+    first = history.behind(Version(1, 0).before())
+    found = history.walk([A.id, B.id], first).take_all(None)
+    apart = [history.walk([one], first).take_all(None) for one in (A.id, B.id)]
+
+    assert sorted(found.ranges) == sorted(r for one in apart for r in one.ranges)
+    assert sorted(found.notes) == sorted(n for one in apart for n in one.notes)
+    assert found.topics == {name: one for f in apart for name, one in f.topics.items()}
+    assert {one.table for one in found.topics.values()} == {A.id, B.id}
+    walk = history.walk([A.id, B.id], first)
+    assert rows(walk.take(1)) == 2  # the load
+    assert rows(walk.take(1)) == 3 + 1  # a commit, whole
+    assert rows(walk.take(3)) == 1 + 1 + 1
+
+
+def test_several_tables_begin_at_the_load_that_is_the_oldest(
+    source: Published, history: History
+) -> None:
+    load(source, 2)
+    commit(source, 1)
+    source.publish()
+
+    assert history.snapshot([A.id, B.id]) == history.loads()

@@ -110,9 +110,10 @@ def test_rows_stand_in_the_order_of_the_records_whoever_reads_them(
     values = [change(dice) for _ in range(dice.choice([40, 300]))]
     fetched = dice.choice([1, 30, 1_000])
     found = []
+    note = TableNote(NARROW.id, Version(1, 1), "gap", "rewritten")
     for native in (True, False):
         batches, rows = made(SCHEMAS, native=native), []
-        batches.let_add(lambda rows: rows.note(TableNote(Version(1, 1), "gap", "rewritten")))
+        batches.let_add(lambda rows: rows.note(note))
         for start in range(0, len(values), fetched):
             for at in range(start, min(start + fetched, len(values))):
                 batches.take("t", [(0, at, values[at])])

@@ -24,7 +24,7 @@ def of(**more: str) -> SourceOptions:
 def test_options_have_defaults_and_names_without_case() -> None:
     options = of(STARTINGVERSION="2/5001", **{"Registry.ssl.ca.location": "ca.pem"})
 
-    assert (options.table, options.start, options.end) == (
+    assert (*options.tables, options.start, options.end) == (
         TableId("public", "account"), Version(2, 5001), None,
     )  # fmt: skip
     assert (of().start, of(startingVersion="latest").start) == (SNAPSHOT, LATEST)
@@ -55,8 +55,8 @@ def test_a_path_is_a_table_where_no_table_is_named() -> None:
     """Spark's catalog gives its own tables a path, which is not ours."""
     given = {name: value for name, value in GIVEN.items() if name != "table"}
 
-    assert SourceOptions.of({**given, "path": "s.t"}).table == TableId("s", "t")
-    assert of(path="file:/warehouse/t").table == TableId("public", "account")
+    assert SourceOptions.of({**given, "path": "s.t"}).tables == (TableId("s", "t"),)
+    assert of(path="file:/warehouse/t").tables == (TableId("public", "account"),)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,18 @@ def test_a_path_is_a_table_where_no_table_is_named() -> None:
     ],
 )
 def test_a_table_is_named_as_in_sql_and_keeps_its_case(text: str, table: TableId) -> None:
-    assert of(table=text).table == table
+    assert of(table=text).tables == (table,)
+
+
+def test_several_tables_are_named_with_commas_between() -> None:
+    given = {name: value for name, value in GIVEN.items() if name != "table"}
+    options = SourceOptions.of({**given, "tables": 'a, s.b ,"c,d", a', "path": "file:/t"})
+
+    assert options.is_nested
+    assert [str(table) for table in options.tables] == ["public.a", "s.b", "public.c,d"]
+    for wrong in ("", "a,", "a, A", ", a", "a b.c.d"):
+        with pytest.raises(SettingRefused):
+            SourceOptions.of({**given, "tables": wrong})
 
 
 @pytest.mark.parametrize(
@@ -78,6 +89,8 @@ def test_a_table_is_named_as_in_sql_and_keeps_its_case(text: str, table: TableId
     [
         {"table": "a.b.c"},
         {"table": "a."},
+        {"table": "a, b"},
+        {"tables": "a"},
         {"table": ""},
         {"prefix": ""},
         {"startingVersion": "yesterday"},

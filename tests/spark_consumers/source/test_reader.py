@@ -8,6 +8,7 @@ import pickle
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -73,7 +74,7 @@ def schema(*names: str) -> StructType:
 
 def options(source: Published, **more: Any) -> SourceOptions:
     registry = SchemaCache(lambda number: json.dumps(schema_of(number)), lambda _: NARROW_ID)
-    return SourceOptions(A.id, "bank", {}, registry, **more)
+    return SourceOptions((A.id,), "bank", {}, registry, **more)
 
 
 def rows_of(
@@ -288,6 +289,50 @@ def test_a_batch_has_its_commits_and_an_end_that_has_not_come_is_an_error() -> N
         found(end=Version(1, 3))
 
 
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_a_batch_of_several_tables_has_all_that_its_commits_wrote_into_them(size: int) -> None:
+    source = Published()
+    load(source, 2)
+    commit(source, 2, 0, 1)
+    source.feed.commits([truncate(A), insert(B, "2", "x")])
+    source.publish()
+    of_table = StructType([StructField(name, StringType()) for name in ("id", "v")])
+    of_both = StructType(
+        [
+            *(StructField(str(one.id), of_table) for one in (A, B)),
+            StructField("_table", StringType()),
+            *schema().fields,
+        ]
+    )
+    asked = replace(options(source, rows=size), tables=(A.id, B.id), is_nested=True)
+    reader = ChangesStream(asked, of_both, clients=source.clients)
+    found, at = [], reader.initialOffset()
+    while (end := reader.latestOffset()) != at:
+        batch = rows_of(reader, reader.partitions(at, end))
+        again = ChangesStream(asked, of_both, clients=source.clients)
+        assert rows_of(again, again.partitions(at, end)) == batch
+        found.append(batch)
+        at = end
+
+    def told(row: dict[str, Any]) -> tuple[Any, ...]:
+        seq = Version.of(row["_commit_version"]).seq
+        (other,) = {"public.a", "public.b"} - {row["_table"]}
+        assert row[other] is None
+        return seq, row["_change_type"], row["_table"], row[row["_table"]]["id"]
+
+    rows = [told(row) for batch in found for row in batch]
+    assert rows == [
+        *((0, "insert", "public.a", one) for one in "01"),
+        (1, "insert", "public.a", "0"), (1, "insert", "public.a", "1"),
+        (1, "insert", "public.b", "1"),
+        (2, "insert", "public.b", "1"),
+        (3, "insert", "public.a", "0"), (3, "insert", "public.b", "1"),
+        (4, "truncate", "public.a", None), (4, "insert", "public.b", "2"),
+    ]  # fmt: skip
+    ends = [told(batch[-1])[0] for batch in found]
+    assert len(ends) == len({*ends}), "a commit in two batches"
+
+
 def test_a_batch_is_bounded_by_times_of_the_source() -> None:
     source = Published()
     load(source, 2)
@@ -380,7 +425,7 @@ class Log:
         registry = SchemaCache(lambda number: json.dumps(schema_of(number)), lambda _: NARROW_ID)
         client = {"bootstrap.servers": f"{broker.host}:{broker.port}"}
         self.reader = ChangesReader(
-            SourceOptions(A.id, "bank", client, registry), schema("id", "v")
+            SourceOptions((A.id,), "bank", client, registry), schema("id", "v")
         )
 
     def put(self, seqs: Sequence[int | None]) -> None:
@@ -391,7 +436,7 @@ class Log:
 
     def read(self, start: int, end: int) -> Iterator[Any]:
         ranges = (Range(TOPICS.table(A.id), 0, start, end),)
-        return self.reader.read(CommitShare(ranges, {NARROW_ID: schema_of(NARROW_ID)}))
+        return self.reader.read(CommitShare(A.id, ranges, {NARROW_ID: schema_of(NARROW_ID)}))
 
 
 def seqs_of(batches: Iterator[Any]) -> list[int]:
@@ -412,7 +457,7 @@ def test_tasks_read_their_shares_in_order_by_one_reader_of_their_worker(
     monkeypatch.setattr(executors, "PART_RECORDS", 3)
     log.put([*range(1, 9), None, *range(9, 20)])
 
-    notes = CommitShare((), {}, (TableNote(Version(1, 5), "gap"),))
+    notes = CommitShare(A.id, (), {}, (TableNote(A.id, Version(1, 5), "gap"),))
     assert seqs_of(log.reader.read(notes)) == [5]
     assert KEPT._fetch is None
     assert seqs_of(log.read(0, 10)) == [*range(1, 10)]

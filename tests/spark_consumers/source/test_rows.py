@@ -159,7 +159,10 @@ def test_a_change_becomes_the_rows_that_readers_of_changes_know() -> None:
         encoded(TABLE, "d", "K", ["2", None, None], None),
         encoded(TABLE, "t", "", None, None),
     ]
-    notes = [TableNote(Version(2, 0), "truncate"), TableNote(Version(2, 5), "gap", "rewritten")]
+    notes = [
+        TableNote(TABLE.id, Version(2, 0), "truncate"),
+        TableNote(TABLE.id, Version(2, 5), "gap", "rewritten"),
+    ]
 
     rows = rows_of(envelope_schema("bank", TABLE), *values, notes=notes)
 
