@@ -485,6 +485,7 @@ def test_a_described_shape_holds_unless_its_identity_is_another_one() -> None:
     assert agrees(said(KEY, OWNER), known)
     assert not agrees(said(KEY, OWNER, identity=ReplicaIdentity.FULL), known)
     assert not agrees(said(KEY), known)
+    assert not agrees(said(KEY, OWNER), replace(known, identity_columns=())), "the key went"
     assert not agrees(said(KEY, replace(OWNER, name="other")), known)
 
 
