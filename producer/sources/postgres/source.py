@@ -60,7 +60,7 @@ from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import WalMessage
 from schemas.control import Identity, Looked
-from schemas.errors import LOAD_AGAIN, Verdict
+from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
 from schemas.quoting import identifier
 from schemas.tables import TableId, TableSchema
@@ -487,12 +487,8 @@ class PostgresSource(PlainSource):
     def shape(self, table: TableId) -> TableSchema | None:
         """Read one table's shape as it is now; None if it is gone."""
         self._await_visible()
-        try:
-            return stream_shapes(catalog.table_schemas(self.connection, [table]))[0]
-        except SourceError as error:
-            if error.verdict is Verdict.RETRY:
-                raise
-            return None
+        found = catalog.found_schemas(self.connection, [table])
+        return next(iter(stream_shapes(list(found.values()))), None)
 
     def _await_visible(self) -> None:
         """Wait until transactions that the stream has sent are visible to a catalog query.
