@@ -38,10 +38,8 @@ _SESSIONS: Final = (
     "SELECT a.pid, a.{session} FROM gauss_cdc.lease l JOIN pg_catalog.pg_stat_activity a"
     f" ON {_ITS} WHERE l.source = %s"
 )
-_TAKE: Final = (
-    "UPDATE gauss_cdc.lease SET holder = %s, keeper = NULL, worker = NULL"
-    " WHERE source = %s AND holder = %s AND expires = %s::timestamptz"
-)
+# The sessions stand there until they are ended: who takes it may be killed before that.
+_TAKE: Final = "UPDATE gauss_cdc.lease SET holder = %s WHERE source = %s AND holder = %s AND expires = %s::timestamptz"
 _RENEW: Final = (
     "UPDATE gauss_cdc.lease"
     f" SET expires = clock_timestamp() + interval '{SILENCE:g} seconds', {{which}} ="
