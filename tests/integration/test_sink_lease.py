@@ -231,6 +231,28 @@ def test_the_sessions_of_a_frozen_one_are_ended_though_who_took_over_was_killed(
     second.close()
 
 
+def test_one_that_is_silent_is_replaced_though_the_clock_of_the_server_went_back(
+    target: Target,
+) -> None:
+    load(target, ACCOUNT)
+    first, second = target.sink, target.new_sink()
+    looks = 100.0
+    second._lease._clock = lambda: looks
+    assert second.start() is None
+    freeze(first)
+    target.run("UPDATE gauss_cdc.lease SET expires = clock_timestamp() + interval '1 hour'")
+    looks += SILENCE + 1
+    assert second.start() is None, "it is another row than before"
+    looks += SILENCE + 1
+
+    ledger = second.start()
+
+    assert ledger is not None
+    assert ledger.fence == 2
+    first.close()
+    second.close()
+
+
 def test_one_that_was_frozen_before_it_took_the_fence_does_not_take_it_from_the_new_one(
     target: Target,
 ) -> None:
