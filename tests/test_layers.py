@@ -32,7 +32,7 @@ LAYERS = {
             *("producer.sources.gauss.source", "producer.sources.postgres.source"),
             *("producer.sources.gauss.point", "producer.sources.postgres.point"),
             *("producer.sources.gauss.new_slot", "producer.sources.gauss.stream_reader"),
-            "producer.sources.gauss.lock",
+            "producer.sources.lock",
         ),
         (
             *("producer.sources.base", "producer.sources.postgres.captured"),

@@ -64,6 +64,7 @@ TESTED_BY = {
     "producer.outlook": "e2e/test_cli.py",
     "producer.pipeline": "integration/test_faults_producer.py",
     "producer.preflight": "integration/test_kafka_rights.py",
+    "producer.sources.lock": "e2e/test_frozen.py",
     "producer.sources.base": "gauss_cdc/inspect/test_history.py",
     "producer.sources.connection": "integration/test_postgres_driver.py",
     "producer.sources.dsn": "integration/test_postgres_tls.py",

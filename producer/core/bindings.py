@@ -77,7 +77,7 @@ class Bindings:
             transactions.add_gap(Hole(str(table_id), "seen", why))
             self._bind(relation_id, None)
             return None
-        table, change = relations.resolve(relation)
+        table, change = relations.resolve(relation, is_shown=is_shown)
         transactions.hand_over()
         binding = self._publish(table)
         if change is not None:

@@ -56,7 +56,7 @@ class CatalogWatch:
         self._wanted, self._publication = wanted, publication
         self._look: Look | None = None
         self._known: Known = {}
-        self._said: set[Finding] = set()
+        self._said: dict[Finding, TableSchema | None] = {}  # of which table, as it was known
         self._missing: set[TableId] | None = None
         self._told = Told()  # before the look that waits was taken, or since
         self.before = None if looked is None else Before.of(looked)  # the newest that was judged
@@ -113,7 +113,7 @@ class CatalogWatch:
 
         `at`: the catalog at the place where it was read; None: it is not compared.
         """
-        self._said = {finding for finding in self._said if finding.table != table}
+        self._said = {finding: of for finding, of in self._said.items() if finding.table != table}
         self.look_again()  # what lasts is said again, though nothing has changed
         if self._look is not None:
             emptied, behind = (
@@ -194,12 +194,22 @@ class CatalogWatch:
             self.before, self._is_first = self._next(look), False
         self._told = told  # perhaps behind this look, so before the next one
         # A state is reported once for as long as it holds, and again if it comes back.
-        new = [finding for finding in found if finding not in self._said] + happened
-        self._said = set(found)
+        new = [finding for finding in found if not self._was_said(finding, known)] + happened
+        self._said = {finding: known.get(finding.table) for finding in found}
         self._fresh = look
         is_complete = len(settled) == len(self._known) == len(known)
         self.signature = look.signature if is_complete and not new else ""
         return new
+
+    def _was_said(self, finding: Finding, known: Known) -> bool:
+        """Say whether a finding was reported, and all that came of it still holds.
+
+        What is no gap changes the known table.  The stream may change it back between two looks:
+        the same shape is to be described again then.
+        """
+        if finding not in self._said:
+            return False
+        return isinstance(finding, Unseen) or self._said[finding] is known.get(finding.table)
 
     def _has_columns_of_look(self, table: TableSchema | None) -> bool:
         """Say whether a table was not altered since the look; its first row may have come since."""

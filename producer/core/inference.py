@@ -62,7 +62,9 @@ def agrees(relation: Relation, known: TableSchema) -> bool:
     if relation.replica_identity is not known.replica_identity:
         return False
     return len(relation.columns) == len(known.columns) and all(
-        said.name == column.name and _is_confirmed(said, column)
+        said.name == column.name
+        and said.identity == (column.name in known.identity_columns)
+        and _is_confirmed(said, column)
         for said, column in zip(relation.columns, known.columns, strict=True)
     )
 

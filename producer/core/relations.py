@@ -195,12 +195,17 @@ class Relations:
         self._known[to] = after
         return ShapeChange(table, after, "ALTER TABLE")
 
-    def resolve(self, relation: Relation) -> tuple[TableSchema, ShapeChange | None]:
-        """Return the table's shape, and the change if it is not the one known until now."""
+    def resolve(
+        self, relation: Relation, *, is_shown: bool = False
+    ) -> tuple[TableSchema, ShapeChange | None]:
+        """Return the table's shape, and the change if it is not the one known until now.
+
+        `is_shown`: a look shows another one, perhaps of a column that was made again.
+        """
         table_id = TableId(relation.schema, relation.table)
         known = self._known.get(table_id)
         reports_ddl = self._reports_ddl or table_id in self._stated
-        if reports_ddl and known is not None and agrees(relation, known):
+        if reports_ddl and not is_shown and known is not None and agrees(relation, known):
             return known, None  # as of this very place, which a reading of now is not
         reading = self._reading(relation)
         table = self._named(merge(relation, reading, known))

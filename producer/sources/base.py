@@ -6,7 +6,6 @@ A source is one module or folder next to this one, and one line of `SOURCES` (ki
 
 from __future__ import annotations
 
-import binascii
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -28,15 +27,6 @@ from schemas.findings import Finding
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 from schemas.types import BY_OID
-
-_LOCK_SPACE: Final = 0x6763_6463  # "gcdc": the first half of our advisory locks
-
-
-def try_lock(session: Asks, slot: str) -> bool:
-    """Take the advisory lock named after a slot, for the life of the session."""
-    number = binascii.crc32(slot.encode()) - (1 << 31)
-    rows = session.query(f"SELECT pg_try_advisory_lock({_LOCK_SPACE}, {number})")
-    return rows[0][0] == "t"
 
 
 class Source(ports.Source, Protocol):

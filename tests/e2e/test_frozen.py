@@ -138,6 +138,8 @@ def runs(
 ) -> Iterator[Pair]:
     source = new_database()
     ask(source, TABLE)
+    ask(source, f"CREATE TABLE many AS SELECT g AS id FROM generate_series(1, {MANY // 2}) g")
+    ask(source, "ALTER TABLE many ADD PRIMARY KEY (id)")
     if request.param == "postgres":
         config = configured(tmp_path, addresses, topic_prefix, source, new_database())
         with closing(Pair("run", config)) as pair:
@@ -168,3 +170,20 @@ def test_a_run_that_is_frozen_is_replaced_and_waits_when_it_wakes(runs: Pair) ->
     assert second.stop()
     until(lambda: first.log.read_text().count("streaming from") == 2, "its turn", pause)
     assert first.stop()
+
+
+def test_a_run_that_is_frozen_in_its_first_load_is_replaced(runs: Pair) -> None:
+    first, second = runs.first, runs.second
+    first.start()
+    until(lambda: first.step() == "load: CHUNK", "rows of a load", pause)
+    runs.freeze(first)
+    assert "streaming from" not in first.log.read_text()
+    second.start()
+    runs.says(second, "another run holds the lock")
+    runs.says(second, "streaming from")
+
+    runs.thaw(first)
+    until(first.died, "the end of the one that woke", pause)
+    assert "exit_code=31" in first.log.read_text()
+    runs.says(second, f"loaded table=public.many rows={MANY // 2}")
+    assert second.stop()

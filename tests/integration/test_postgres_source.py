@@ -10,7 +10,7 @@ import pytest
 from gauss_cdc_lab.services.process import poll
 from producer.core.changes import Cells, Insert
 from producer.core.takeover import MadeSlot
-from producer.errors import SourceBusy, TableChanging
+from producer.errors import NotPermitted, SourceBusy, TableChanging
 from producer.options import Options
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
@@ -98,6 +98,20 @@ def loading(postgres_url: str, topic_prefix: str) -> Iterator[tuple[PostgresSour
     source.captured(made)
     yield source, made
     source.close()
+
+
+def test_a_shape_that_may_not_be_read_is_no_table_that_is_gone(
+    loading: tuple[PostgresSource, MadeSlot], postgres_url: str
+) -> None:
+    source, _ = loading
+    assert source.shape(TABLE) is not None
+    assert source.shape(TableId("public", "gone")) is None
+
+    execute(postgres_url, "REVOKE SELECT ON pg_catalog.pg_index FROM PUBLIC")
+    with source.connection.cursor() as cursor:
+        cursor.execute("SET ROLE pg_monitor")  # one that is no superuser
+    with pytest.raises(NotPermitted, match="pg_index"):
+        source.shape(TABLE)
 
 
 @pytest.mark.parametrize(

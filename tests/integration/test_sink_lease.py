@@ -13,6 +13,7 @@ import pytest
 from spark_consumers.errors import ApplyError, Fenced
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.lease import SILENCE
+from spark_consumers.sinks.postgres.lease import _TAKE
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.path import until
 from tests.integration.postgres_target import ACCOUNT, Target, load, only_postgresql, rows
@@ -204,6 +205,52 @@ def test_one_that_is_frozen_in_a_step_is_replaced_and_leaves_when_it_wakes(
     assert any("is silent or gone; this applier takes over" in text for text in said)
     first.close()
     assert second.start() is not None  # nobody took its lease away
+
+
+def test_the_sessions_of_a_frozen_one_are_ended_though_who_took_over_was_killed(
+    target: Target,
+) -> None:
+    load(target, ACCOUNT, ["1", "a", "x"])
+    first, second = target.sink, target.new_sink()
+    target.feed.commits([insert(ACCOUNT, "2", "b", "y")])
+
+    def end_up() -> None:
+        with pytest.raises(Fenced):
+            target.drain()
+
+    with waiting_step(target, end_up):
+        freeze(first)
+        fall_silent(target)
+        ((holder, expires),) = target.query("SELECT holder, expires::text FROM gauss_cdc.lease")
+        with contextlib.closing(psycopg2.connect(target.url)) as killed, killed:
+            killed.cursor().execute(_TAKE, ("killed", target.sink._source, holder, expires))
+
+        assert started(second).fence == 2
+
+    first.close()
+    second.close()
+
+
+def test_one_that_is_silent_is_replaced_though_the_clock_of_the_server_went_back(
+    target: Target,
+) -> None:
+    load(target, ACCOUNT)
+    first, second = target.sink, target.new_sink()
+    looks = 100.0
+    second._lease._clock = lambda: looks
+    assert second.start() is None
+    freeze(first)
+    target.run("UPDATE gauss_cdc.lease SET expires = clock_timestamp() + interval '1 hour'")
+    looks += SILENCE + 1
+    assert second.start() is None, "it is another row than before"
+    looks += SILENCE + 1
+
+    ledger = second.start()
+
+    assert ledger is not None
+    assert ledger.fence == 2
+    first.close()
+    second.close()
 
 
 def test_one_that_was_frozen_before_it_took_the_fence_does_not_take_it_from_the_new_one(

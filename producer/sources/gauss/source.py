@@ -1,6 +1,6 @@
 """openGauss and GaussDB: an ordinary session for queries, a replication session that streams.
 
-Both are our own client's.  The lock lives in a session of its own (lock.py): a
+Both are our own client's.  The lock lives in a session of its own (../lock.py): a
 walsender of this family does not survive a refused command, and
 START_REPLICATION is refused until the slot's last walsender has ended.
 
@@ -11,6 +11,7 @@ whole load: a replication session that is idle longer than wal_sender_timeout
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,7 +30,7 @@ from producer.errors import (
     SourceError,
 )
 from producer.options import Options
-from producer.sources import patterns, requests
+from producer.sources import patterns, requests, session_settings
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss import evidence as gauss_evidence
 from producer.sources.gauss import gaps
@@ -41,7 +42,6 @@ from producer.sources.gauss.catalog_writers import CatalogWriters
 from producer.sources.gauss.connection import GaussConnection, Unexplained
 from producer.sources.gauss.csn_order import OneBehind
 from producer.sources.gauss.functions import FunctionStream
-from producer.sources.gauss.lock import SlotLock
 from producer.sources.gauss.new_slot import NewSlot
 from producer.sources.gauss.options import (
     Effective,
@@ -56,6 +56,7 @@ from producer.sources.gauss.snapshot import GaussReading
 from producer.sources.gauss.storage import StorageWatch
 from producer.sources.gauss.stream_reader import StreamReader
 from producer.sources.gauss.tries import Tries
+from producer.sources.lock import SlotLock
 from producer.sources.rights import problems_of_reading
 from producer.sources.session import Asks
 from producer.wire.replication import WalMessage
@@ -124,7 +125,13 @@ class GaussSource:
         self._tries = Tries(self._tell)
         self._open_requests = requests.OpenRequests(options.slot)
         self._lock = SlotLock(
-            lambda settings: gauss_point.of_one_server(asking, open_session(options, settings)),
+            lambda silence: gauss_point.of_one_server(
+                asking,
+                open_session(
+                    options,
+                    {**session_settings.GAUSS, "session_timeout": str(math.ceil(silence))},
+                ),
+            ),
             options.slot,
             options.status_seconds,
         )

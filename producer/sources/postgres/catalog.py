@@ -299,8 +299,18 @@ def table_schemas(connection: Connection, tables: Sequence[TableId]) -> list[Tab
     Dropped columns are left out.  Generated columns are in, though pgoutput does
     not send them before 18.
     """
+    found = found_schemas(connection, tables)
+    if missing := [str(table) for table in tables if table not in found]:
+        raise SourceError("no such table", tables=", ".join(missing))
+    return [found[table] for table in tables]
+
+
+def found_schemas(
+    connection: Connection, tables: Sequence[TableId]
+) -> Mapping[TableId, TableSchema]:
+    """Read the shapes of those tables that are there."""
     if not tables:
-        return []
+        return {}
     with asking(connection) as cursor:
         cursor.execute(
             """
@@ -312,24 +322,19 @@ def table_schemas(connection: Connection, tables: Sequence[TableId]) -> list[Tab
             """,
             [[table.schema for table in tables], [table.name for table in tables]],
         )
-        found = {place - 1: (oid, letter) for place, oid, letter in cursor.fetchall()}
-        if missing := [str(table) for place, table in enumerate(tables) if place not in found]:
-            raise SourceError("no such table", tables=", ".join(missing))
+        found = {tables[place - 1]: (oid, letter) for place, oid, letter in cursor.fetchall()}
         oids = [oid for oid, _ in found.values()]
         columns = _columns(cursor, oids, connection.server_version)
         indexes = _indexes(cursor, oids, connection.server_version)
-    return [
-        replace(
+    return {
+        table: replace(
             table_schema(
-                table,
-                ReplicaIdentity(found[place][1]),
-                columns.get(found[place][0], []),
-                indexes.get(found[place][0], []),
+                table, ReplicaIdentity(letter), columns.get(oid, []), indexes.get(oid, [])
             ),
-            oid=found[place][0],
+            oid=oid,
         )
-        for place, table in enumerate(tables)
-    ]
+        for table, (oid, letter) in found.items()
+    }
 
 
 def table_name(connection: Connection, oid: int) -> TableId | None:

@@ -29,8 +29,9 @@ from producer.errors import (
 )
 from producer.options import Options
 from producer.sources import patterns
-from producer.sources.base import PlainSource, try_lock
+from producer.sources.base import PlainSource
 from producer.sources.decoders import DECODERS
+from producer.sources.lock import SlotLock, try_lock
 from producer.sources.postgres import (
     catalog,
     catalog_look,
@@ -59,7 +60,7 @@ from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import WalMessage
 from schemas.control import Identity, Looked
-from schemas.errors import LOAD_AGAIN, Verdict
+from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
 from schemas.quoting import identifier
 from schemas.tables import TableId, TableSchema
@@ -68,14 +69,15 @@ _FAILED_LOOKS: Final = 20  # in a row
 _BEGUN: Final = 4096  # transactions between two readings of the catalog that are waited for
 _VISIBLE_SECONDS: Final = 10.0
 _OWN_TIMEOUT: Final = 120_000  # from 12 on a session may set the server's wal_sender_timeout
-# The streaming session holds the lock and the slot.  When a `run` is frozen, or its network fails,
-# the server detects it by this timeout only, and the next `run` waits so long: 60 s by default, for
-# ever at 0.  Each interval has a status message.
+# The streaming session holds the slot.  When a `run` is frozen, or its network fails, the server
+# detects it by this timeout only, and the next `run` waits so long: 60 s by default, for ever at 0.
+# Each interval has a status message.
 _SENDER_TIMEOUT: Final = (
     "SELECT set_config('wal_sender_timeout', '{0}ms', false) FROM pg_settings"
     " WHERE name = 'wal_sender_timeout' AND (setting = '0' OR setting::int > {0})"
 )
 _TIMEOUT_INTERVALS: Final = 3
+_ENDS_SILENT: Final = 140_000  # from 14 on a server ends a session that asks nothing
 _VISIBLE_PAUSE: Final = 0.005
 _MAKE_SECONDS: Final = 0.5  # for a new slot before control returns to the caller
 _NOTE_SECONDS: Final = 2.0  # between two queries for whom it waits
@@ -129,6 +131,7 @@ class PostgresSource(PlainSource):
         self._patience = SHORTEST  # for the next point
         self._begun = deque[int](maxlen=_BEGUN)  # xids received that may not be visible yet
         self._stream = self._stream_of({})
+        self._lock = SlotLock(self._locking, options.slot, options.status_seconds)
 
     @classmethod
     def open(cls, options: Options, on_tables: Callable[[list[TableId]], None]) -> Self:
@@ -205,8 +208,18 @@ class PostgresSource(PlainSource):
         return self._history.get(timeline)
 
     def try_lock(self) -> bool:
-        """Take the lock in the session that creates the slot and streams: it ends with it."""
-        return try_lock(self.wire, self._options.slot)
+        """Take the advisory lock of the slot.
+
+        Before 14 in the session that streams, which the server ends where it falls silent.
+        """
+        if self.connection.server_version < _ENDS_SILENT:
+            return try_lock(self.wire, self._options.slot)
+        return self._lock.try_take()
+
+    def _locking(self, silence: float) -> ReplicationConnection:
+        session = ReplicationConnection.open(self._options.source, replication=False)
+        session.query(f"SET idle_session_timeout = '{round(silence * 1000)}ms'")
+        return session
 
     def slot(self) -> Slot | None:
         """Read the slot's state."""
@@ -474,12 +487,8 @@ class PostgresSource(PlainSource):
     def shape(self, table: TableId) -> TableSchema | None:
         """Read one table's shape as it is now; None if it is gone."""
         self._await_visible()
-        try:
-            return stream_shapes(catalog.table_schemas(self.connection, [table]))[0]
-        except SourceError as error:
-            if error.verdict is Verdict.RETRY:
-                raise
-            return None
+        found = catalog.found_schemas(self.connection, [table])
+        return next(iter(stream_shapes(list(found.values()))), None)
 
     def _await_visible(self) -> None:
         """Wait until transactions that the stream has sent are visible to a catalog query.
@@ -538,6 +547,7 @@ class PostgresSource(PlainSource):
 
     def keep_alive(self, *, force: bool = False) -> None:
         """Send a keepalive, confirming nothing, where one is due."""
+        self._lock.check()
         if not self._is_streaming:
             return
         if force or time.monotonic() - self._last_status >= self._options.status_seconds:
@@ -549,5 +559,6 @@ class PostgresSource(PlainSource):
         if self._making:
             running.end_waiter(self.connection, self.wire.backend_pid)
         self.wire.close()
+        self._lock.close()
         self._primary.close()
         self.connection.close()

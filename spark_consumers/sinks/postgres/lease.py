@@ -38,8 +38,9 @@ _SESSIONS: Final = (
     "SELECT a.pid, a.{session} FROM gauss_cdc.lease l JOIN pg_catalog.pg_stat_activity a"
     f" ON {_ITS} WHERE l.source = %s"
 )
+# The sessions stand there until they are ended: who takes it may be killed before that.
 _TAKE: Final = (
-    "UPDATE gauss_cdc.lease SET holder = %s, keeper = NULL, worker = NULL"
+    "UPDATE gauss_cdc.lease SET holder = %s"
     " WHERE source = %s AND holder = %s AND expires = %s::timestamptz"
 )
 _RENEW: Final = (
@@ -71,18 +72,21 @@ class PostgresLease:
         self._connect, self._source, self._product = connect, source, product
         self._on_wait = on_wait
         self.guard = ""  # before a statement on the lease, once our tables are there
+        self._clock = time.monotonic
         self._noted = float("-inf")
+        self._seen: tuple[object, float] = None, 0.0  # another one's row, and since when it stands
         self._conn: Any = None  # of the thread that renews
 
     def take(self, cursor: Any) -> bool:
         """Become the holder; False: another applier is.  Each statement is a transaction."""
+        now = self._clock()  # before the look: this process may be stopped between the two
         cursor.execute(self._said(_READ), (self._source,))
         row = cursor.fetchone()
         if row is None:
             cursor.execute(self._said(_MAKE), (self._source, self.name))
         elif row[0] != self.name:
             holder, expires, is_free = row
-            if not is_free:
+            if not is_free and not self._stands((holder, expires), now):
                 self._report(cursor, holder)
                 return False
             cursor.execute(self._said(_SESSIONS), (self._source,))
@@ -119,6 +123,12 @@ class PostgresLease:
                 with self._conn.cursor() as cursor:
                     cursor.execute(self._said(_GIVE_BACK), (self._source, self.name))
         self._hang_up()
+
+    def _stands(self, row: object, now: float) -> bool:
+        """Say whether nobody renewed it for long, though it holds: the server's clock went back."""
+        if row != self._seen[0]:
+            self._seen = row, now
+        return now - self._seen[1] > SILENCE
 
     def _renewed(self, cursor: Any, which: str) -> str:
         cursor.execute(self._said(_RENEW, which=which), (self._source, self.name))

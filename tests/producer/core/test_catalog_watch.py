@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from producer.core.catalog_differences import Dropped
+from producer.core.catalog_differences import Described, Dropped
 from producer.core.catalog_watch import CatalogWatch
 from producer.core.look import (
     Before,
@@ -59,6 +59,19 @@ def test_a_finding_is_said_once_and_a_settled_look_is_remembered() -> None:
     assert watching.judge(10, known, reports_ddl=False) == []
     watching.take(unseen, known)
     assert len(watching.judge(10, known, reports_ddl=False)) == 1, "it left once more"
+
+
+def test_a_shape_that_the_stream_took_back_between_two_looks_is_described_again() -> None:
+    """Half of the event triggers were off: DROP COLUMN is told, ADD COLUMN is not."""
+    narrow = replace(TABLE, columns=TABLE.columns[:1])
+    watching = watch()
+    for told in (narrow, replace(narrow)):
+        watching.take(look(seen(TABLE)), {A: told})
+        (found,) = watching.judge(10, {A: told}, reports_ddl=True)
+        assert isinstance(found, Described)
+
+        watching.take(look(seen(TABLE)), {A: told})
+        assert watching.judge(10, {A: told}, reports_ddl=True) == [], "it had no effect"
 
 
 @pytest.mark.parametrize("reports_ddl", [True, False])

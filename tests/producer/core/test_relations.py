@@ -459,12 +459,33 @@ def test_names_are_not_compared_with_triggers_or_without_oids() -> None:
     assert relations(replace(ACCOUNT, oid=OID), None).renamed(seen(OTHER_OID)) == []
 
 
+def test_a_column_that_was_made_again_is_found_by_a_look_beside_described_statements() -> None:
+    """One that the event triggers missed: they were off, and are on again."""
+    numbered = table(replace(KEY, number=1), replace(OWNER, number=2))
+    now = table(replace(KEY, number=1), replace(OWNER, number=3))
+    known = Relations(
+        {ID: numbered},
+        read_catalog=lambda _: now,
+        wanted=lambda _: True,
+        new_tables_are_complete=True,
+        reports_ddl=True,
+    )
+    assert known.resolve(said(KEY, OWNER)) == (numbered, None)
+
+    after, change = known.resolve(said(KEY, OWNER), is_shown=True)
+
+    assert (after, known.known[ID]) == (now, now)
+    assert change is not None
+    assert "made again" in str(change.lossy)
+
+
 def test_a_described_shape_holds_unless_its_identity_is_another_one() -> None:
     known = table(KEY, OWNER)
 
     assert agrees(said(KEY, OWNER), known)
     assert not agrees(said(KEY, OWNER, identity=ReplicaIdentity.FULL), known)
     assert not agrees(said(KEY), known)
+    assert not agrees(said(KEY, OWNER), replace(known, identity_columns=())), "the key went"
     assert not agrees(said(KEY, replace(OWNER, name="other")), known)
 
 

@@ -1,35 +1,46 @@
 """The lock of a slot, in a session that the server ends when it falls silent.
 
-A walsender of this family answers no SQL, so the lock is an ordinary session's.  Where `run` is
-frozen its machine still answers for it, and the server would keep it for ever: `session_timeout`
-ends it, unless the thread here asks something again and again.
+It is an ordinary session's: a walsender of openGauss answers no SQL, and PostgreSQL's answers
+nothing while its snapshot is read.  Where `run` is frozen its machine still answers for it, and the
+server would keep it for ever: a setting of the session ends it, unless the thread here asks
+something again and again.
 """
 
 from __future__ import annotations
 
-import math
+import binascii
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from producer.errors import CdcError, ConnectionLost
-from producer.sources import session_settings
-from producer.sources.base import try_lock
-from producer.sources.gauss.connection import GaussConnection
+from producer.sources.connection import ServerConnection
+from producer.sources.session import Asks
 
+_LOCK_SPACE: Final = 0x6763_6463  # "gcdc": the first half of our advisory locks
 _INTERVALS: Final = 3  # of silence, until the server ends the session
 _GOODBYE: Final = 2.0  # seconds; it may wait for an answer
+
+
+def try_lock(session: Asks, slot: str) -> bool:
+    """Take the advisory lock named after a slot, for the life of the session."""
+    number = binascii.crc32(slot.encode()) - (1 << 31)
+    rows = session.query(f"SELECT pg_try_advisory_lock({_LOCK_SPACE}, {number})")
+    return rows[0][0] == "t"
 
 
 class SlotLock:
     """Taken by one `run` at a time."""
 
     def __init__(
-        self, begin: Callable[[Mapping[str, str]], GaussConnection], slot: str, seconds: float
+        self, begin: Callable[[float], ServerConnection], slot: str, seconds: float
     ) -> None:
-        """`begin` opens a session with these settings; `seconds` from one question to the next."""
+        """`begin` opens a session that ends after so many seconds of silence.
+
+        `seconds` from one question to the next.
+        """
         self._begin, self._slot, self._every = begin, slot, seconds
-        self._session: GaussConnection | None = None
+        self._session: ServerConnection | None = None
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._ended: CdcError | None = None
@@ -37,8 +48,7 @@ class SlotLock:
     def try_take(self) -> bool:
         """Take it; False while another `run` has it."""
         if self._session is None:
-            timeout = str(math.ceil(_INTERVALS * self._every))
-            self._session = self._begin({**session_settings.GAUSS, "session_timeout": timeout})
+            self._session = self._begin(_INTERVALS * self._every)
         if not try_lock(self._session, self._slot):
             return False
         self._thread = threading.Thread(target=self._keep, name="lock", daemon=True)
