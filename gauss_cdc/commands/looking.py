@@ -23,8 +23,9 @@ from gauss_cdc.commands.base import (
 from gauss_cdc.config import load
 from gauss_cdc.inspect.advice import captured, way_out
 from gauss_cdc.inspect.look import cut_line, standing_table, tail_lines
-from gauss_cdc.inspect.metrics import serve
 from gauss_cdc.inspect.places import Endpoints
+from gauss_cdc.serve.server import serve
+from gauss_cdc.serve.standing import StandingMetrics
 from gauss_cdc.watch import StopSignal, console, say
 from schemas.positions import Lsn
 
@@ -44,7 +45,9 @@ def status(config_path: Path, *, as_json: bool, port: int | None, bind: str) -> 
     if port is not None:
         stop = StopSignal()
         logs.of_service()
-        console.print(f"metrics on http://{bind}:{serve(config, bind, port)}/metrics")
+        host = f"[{bind}]" if ":" in bind else bind
+        section = config.listening(f"{host}:{port}").serve
+        console.print(f"metrics on {serve(section, StandingMetrics(config), {})}/metrics")
         while not stop.asked(1):
             pass
         return
