@@ -94,6 +94,7 @@ def run(
             *(counts.on_step if counts else step.set, on_load, _log.info, stop.asked),
             on_retry=report.on_retry,
             on_warning=_log.warning,
+            on_bytes=counts.bytes.update if counts else None,
             on_durable=counts.on_durable if counts else None,
         )
         with with_hint():

@@ -84,8 +84,9 @@ class Shown:
 
 
 def by_table(records: Mapping[str, int], source: str) -> dict[str, float]:
-    """Records by table, of records by topic."""
-    return {unescape(t.removeprefix(f"{source}.")): n for t, n in records.items()}
+    """Records by table, of records by topic; topics of our own have no dot."""
+    names = {topic.removeprefix(f"{source}."): n for topic, n in records.items()}
+    return {unescape(name): n for name, n in names.items() if "." in name}
 
 
 class Turns:
@@ -126,6 +127,7 @@ class RunCounts(RunReport):
         self._keep_step = keep_step
         self.progress, self.turns, self._ready_lag = progress, turns, ready_lag
         self.records: Counter[str] = Counter()  # by topic
+        self.bytes: Counter[str] = Counter()  # of values that were read, by topic
         self.latencies = Latencies()
         self.epoch = 0
         self.durable_at = 0.0  # seconds since 1970, of the newest record of cuts

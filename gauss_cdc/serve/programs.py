@@ -127,6 +127,8 @@ class RunMetrics(Collector):
         yield from gauges.of_tables("load_left_seconds", shown.greatest(left))
         records = by_table(self._counts.records.copy(), self._source)
         yield from gauges.of_tables("table_records_total", shown.summed(records))
+        sizes = by_table(self._counts.bytes.copy(), self._source)
+        yield from gauges.of_tables("table_bytes_total", shown.summed(sizes))
         yield from gauges.one("other_tables", shown.others)
 
 

@@ -195,6 +195,13 @@ _ALL: Final = (
         ("table",),
     ),
     Measured(
+        "table_bytes_total",
+        "counter",
+        "Bytes of the values of these records, as they were read; what is sent again counts again",
+        (RUN,),
+        ("table",),
+    ),
+    Measured(
         "load_rows",
         "gauge",
         "Rows in Kafka of a table that is being loaded",

@@ -31,6 +31,7 @@ from producer.core.events import (
     PartDurable,
     PositionReached,
     Records,
+    RowsAssembled,
     SendRows,
     StopAsked,
     Stopped,
@@ -39,6 +40,7 @@ from producer.core.events import (
     TransactionEnded,
     Walked,
     WriteCuts,
+    sizes_of,
 )
 from producer.core.look import Look, Unchanged
 from producer.core.ports import (
@@ -497,6 +499,8 @@ class Loop:
             self._ended(happened.commits, happened)
         elif isinstance(happened, PositionReached):
             self._at = max(self._at, happened.position)
+        if self._observer.on_bytes is not None and isinstance(happened, RowsAssembled | Walked):
+            self._observer.on_bytes(sizes_of(happened))
         for command in self._engine.step(happened):
             self._execute(command)
 

@@ -132,6 +132,7 @@ def test_run_and_apply_are_scraped(place: tuple[str, str, Callable[[str], Served
     assert seen["commit_to_kafka_seconds"][()] >= 1
     assert sum(seen["table_records_total"].values()) == 3
     assert seen["table_records_total"]["other",] == seen["other_tables"][()] == 1
+    assert sum(seen["table_bytes_total"].values()) > 3 * len(PLANTED)
     assert seen["tables"] == {("END",): 3}
     assert seen["place_up"] == {("source",): 1}
     assert (seen["slot_active"], seen["ready"]) == ({(): 1}, {(): 1})

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from gauss_cdc.config import load
 from gauss_cdc.config_serve import ServeSection
 from gauss_cdc.errors import ConfigError
 from tests.certificates import authority, written
@@ -72,3 +73,46 @@ def test_a_key_is_closed_to_others_and_has_no_password(tmp_path: Path) -> None:
     assert refused(locked).startswith(f"serve.certificate: {certificate}: ")
     good = written(tmp_path / "good.key", server.key_pem())
     assert ServeSection(certificate=certificate, key=good).tls() is not None
+
+
+SMALL = """\
+[source]
+dsn = "postgresql://cdc@db/bank"
+[kafka]
+prefix = "bank"
+[kafka.client]
+"bootstrap.servers" = "localhost:9092"
+[registry]
+url = "http://localhost:8081"
+[serve]
+"""
+
+
+def test_every_command_refuses_what_others_could_read(tmp_path: Path) -> None:
+    file = written(tmp_path / "gauss-cdc.toml", f'{SMALL}listen = "{OUTSIDE}"\n')
+
+    with pytest.raises(ConfigError) as error:
+        load(file)
+
+    where = f"{file}:10: serve.listen: {OUTSIDE} is reached from outside: set "
+    assert str(error.value).splitlines() == [
+        f"{where}certificate and key",
+        f"{where}token-file, or client-ca",
+    ]
+
+
+def test_the_token_is_read_from_its_file_or_variable_and_never_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = written(tmp_path / "token", f"{TOKEN}\n")
+    file = written(tmp_path / "gauss-cdc.toml", f'{SMALL}token-file = "{held}"\n')
+
+    loaded = load(file)
+    assert loaded.serve.token.get_secret_value() == TOKEN
+    assert TOKEN not in repr(loaded) + loaded.model_dump_json()
+    monkeypatch.setenv("GAUSS_CDC_SERVE_TOKEN", TOKEN[::-1])
+    assert load(file).serve.token.get_secret_value() == TOKEN[::-1]
+    held.chmod(0o644)
+    monkeypatch.delenv("GAUSS_CDC_SERVE_TOKEN")
+    with pytest.raises(ConfigError, match="others may read this file"):
+        load(file)
