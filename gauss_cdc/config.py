@@ -29,6 +29,7 @@ from pydantic import (
 )
 
 from gauss_cdc import kafka_settings
+from gauss_cdc.config_serve import ServeSection
 from gauss_cdc.config_tables import LoadSection, TablesSection
 from gauss_cdc.errors import ConfigError
 from gauss_cdc.secrets import from_environment, from_file, option
@@ -51,6 +52,8 @@ REGISTRY_CREDENTIALS = "GAUSS_CDC_REGISTRY_CREDENTIALS"
 
 SOURCE_SSL_PASSWORD = "GAUSS_CDC_SOURCE_SSL_PASSWORD"  # noqa: S105
 TARGET_SSL_PASSWORD = "GAUSS_CDC_TARGET_SSL_PASSWORD"  # noqa: S105
+
+SERVE_TOKEN = "GAUSS_CDC_SERVE_TOKEN"  # noqa: S105
 
 
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|[a-z0-9]+://.+")
@@ -346,6 +349,14 @@ class Config(Section):
     registry: RegistrySection
     target: TargetSection | None = None
     spark: SparkSection = SparkSection()
+    serve: ServeSection = ServeSection()
+
+    def listening(self, listen: str | None) -> Config:
+        """Return it with another [serve] listen, if one is given."""
+        if listen is None:
+            return self
+        serve = self.serve.model_copy(update={"listen": listen})
+        return self.model_copy(update={"serve": serve})
 
     def spark_client(self) -> dict[str, Any]:
         """Settings for `security.java_client`: librdkafka's, and the Java client's own."""
@@ -391,6 +402,7 @@ def load(path: Path) -> Config:
         if config.source.kind not in able:
             raise ConfigError(_place(path, text, ["load", "workers"], _only_with(able)))
     wrong = [(["source", *key], why) for key, why in config.source.problems()]
+    wrong += [(["serve", key], why) for key, why in config.serve.problems()]
     if wrong := [*wrong, *config.plaintext_logins()]:
         raise ConfigError("\n".join(_place(path, text, key, why) for key, why in wrong))
     if (refused := kafka_settings.problem(config.kafka.client_settings())) is not None:
@@ -419,6 +431,7 @@ def _add_secrets(raw: dict[str, Any], path: Path, text: str) -> None:
         ("target", "ssl-password", TARGET_SSL_PASSWORD),
         ("kafka", "password", KAFKA_PASSWORD),
         ("registry", "credentials", REGISTRY_CREDENTIALS),
+        ("serve", "token", SERVE_TOKEN),
     ):
         values = raw.get(section)
         if not isinstance(values, dict):
@@ -546,7 +559,7 @@ def _unknown(where: list[str]) -> str:
     ]
     if elsewhere:
         return f"unknown key in {inside}; did you mean {' or '.join(elsewhere)}?"
-    shown = [name for name in known if name not in {"password", "credentials"}]
+    shown = [name for name in known if name not in {"password", "credentials", "token"}]
     return f"unknown key in {inside}, which has {', '.join(shown)}"
 
 

@@ -19,7 +19,7 @@ import click
 
 from gauss_cdc import config
 from gauss_cdc.cli import cli
-from gauss_cdc.inspect.metrics import METRICS
+from gauss_cdc.serve.table import METRICS, PREFIX
 from producer import errors as producer_errors
 from producer.acls import acls
 from producer.sources.gauss.gaps import CASES, DecodingMode
@@ -70,7 +70,7 @@ def settings() -> str:
                 key = setting.alias or name
                 if setting.is_required():
                     default = "required"
-                elif key in ("password", "ssl-password", "credentials"):
+                elif key in ("password", "ssl-password", "credentials", "token"):
                     default = "environment"
                 else:
                     default = f"`{_plain(setting.get_default(call_default_factory=True))}`"
@@ -292,8 +292,17 @@ def exits() -> str:
 
 
 def metrics() -> str:
-    """Every metric of `status --serve`."""
-    return _table(("metric", "meaning"), ((f"`gauss_cdc_{n}`", t) for n, t in METRICS.items()))
+    """Every metric, and who serves it."""
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        for one in METRICS.values():
+            labels = "".join(f", `{label}`" for label in one.labels).removeprefix(", ")
+            by = ", ".join(f"`{program}`" for program in one.by)
+            alarm = f"`{one.alarm.format('…')}`" if one.alarm else ""
+            alarm += f" for {one.hold}" if one.hold else ""
+            yield f"`{PREFIX}{one.name}`", one.kind, labels, by, one.meaning, alarm
+
+    return _table(("metric", "type", "labels", "of", "meaning", "alarm"), rows())
 
 
 def kafka_acls() -> str:

@@ -88,7 +88,7 @@ class RunReport:
         """`by_csn`: the source's order is that of CSNs, which are not positions in its log."""
         self._now, self._by_csn = progress, by_csn
         self._before = (0, 0)
-        self._loads: dict[TableId, _Load] = {}
+        self.loads: dict[TableId, _Load] = {}
         self._passing = Passing(_run_log)
 
     def on_retry(self, line: str) -> None:
@@ -97,20 +97,33 @@ class RunReport:
 
     def on_load(self, table: TableId, rows: int, expected: int) -> None:
         """Log a durable chunk; `expected` is the table's estimate, at its end exact."""
-        load = self._loads.setdefault(table, _Load(time.monotonic()))
+        load = self.loads.setdefault(table, _Load(time.monotonic()))
         is_end = rows == expected == load.rows  # nothing new, and no estimate any more
         load.rows, load.expected = rows, expected
         if is_end:
-            del self._loads[table]
+            del self.loads[table]
             seconds = time.monotonic() - load.since
             log(_run_log, logging.INFO, "loaded", table=table, rows=rows, seconds=round(seconds, 1))
+
+    @property
+    def lag(self) -> float:
+        """Age of the newest commit that was read, in seconds, while it is not durable; else 0."""
+        return run_lag(self._now, time.time())
+
+    def behind(self) -> dict[str, int]:
+        """What of the source's log is not durable: `lag_bytes`, or `lag_csns` where it is told."""
+        now = self._now
+        unit, end = "lag_bytes", max(now.received, now.told_end)
+        if self._by_csn:
+            unit, end = "lag_csns", now.told_end
+        return {unit: max(0, end - now.resume)} if now.told_end or not self._by_csn else {}
 
     def write(self, seconds: float) -> None:
         """Log the progress of the last `seconds` seconds."""
         now = self._now
         rows, commits = now.rows - self._before[0], now.commits - self._before[1]
         self._before = now.rows, now.commits
-        for table, load in list(self._loads.items()):
+        for table, load in list(self.loads.items()):
             log(
                 _run_log,
                 logging.INFO,
@@ -121,19 +134,15 @@ class RunReport:
                 rows_per_s=round(load.rate),
                 **load.left(),
             )
-        if not now.takeovers or self._loads:
+        if not now.takeovers or self.loads:
             return  # nothing streams yet
-        unit, end = "lag_bytes", max(now.received, now.told_end)
-        if self._by_csn:
-            unit, end = "lag_csns", now.told_end
-        behind = {unit: max(0, end - now.resume)} if now.told_end or not self._by_csn else {}
         log(
             *(_run_log, logging.INFO, "streamed"),
             rows=rows,
             commits=commits,
             rows_per_s=round(rows / seconds, 1),
-            lag_s=run_lag(now, time.time()),
-            **behind,
+            lag_s=self.lag,
+            **self.behind(),
             position=Lsn(now.resume),
             retries=now.retries,
             **({"waits_for": now.waits_for} if now.waits_for else {}),
@@ -173,7 +182,8 @@ class ApplyReport(Observer):
     def __init__(self, keep_step: Callable[[str], None] = lambda _: None) -> None:
         """`keep_step` also receives the current step."""
         self._keep_step = keep_step
-        self._now: Applied | None = None
+        self.newest: Applied | None = None
+        self.ledger: Ledger | None = None  # where the target stands, once it is known
         self._before, self._ways = (0, 0), Ways()
         self._loads: dict[TableId, _Load] = {}
         self._began, self._caught_up = time.monotonic(), -math.inf
@@ -204,16 +214,16 @@ class ApplyReport(Observer):
         """Log what was waited for at the stop."""
         _apply_log.info("stopped while it waited: %s", error)
 
-    def on_pass(self, *, ended: bool) -> None:
+    def on_pass(self, reached: Ledger | None) -> None:
         """Record that a pass over new cuts begins, or has brought the target to their end."""
-        if ended:
-            self._caught_up = time.monotonic()
-        else:
+        if reached is None:
             self._began = time.monotonic()
+        else:
+            self.ledger, self._caught_up = reached, time.monotonic()
 
     def on_progress(self, progress: Applied) -> None:
         """Record a durable step of the target."""
-        self._now = progress
+        self.newest, self.ledger = progress, progress.ledger
         for load in progress.segment.loads:
             self._loaded(load)
 
@@ -235,13 +245,13 @@ class ApplyReport(Observer):
 
     def write(self, seconds: float) -> None:
         """Log the progress of the last `seconds` seconds."""
-        if self._now is None:
-            if self._is_at_head:
+        if self.newest is None:
+            if self.is_at_head:
                 log(_apply_log, logging.INFO, _WAITS)
             else:
                 log(_apply_log, logging.INFO, "nothing applied yet", step=self._doing)
             return
-        now, ledger = self._now, self._now.ledger
+        now, ledger = self.newest, self.newest.ledger
         rows, commits = now.rows - self._before[0], now.commits - self._before[1]
         read = now.ways.copy()
         ways = read.since(self._ways)
@@ -256,25 +266,32 @@ class ApplyReport(Observer):
         log(
             _apply_log,
             logging.INFO,
-            "applied" if commits or rows or not self._is_at_head else _WAITS,
+            "applied" if commits or rows or not self.is_at_head else _WAITS,
             rows=rows,
             commits=commits,
             rows_per_s=round(rows / seconds, 1),
             driver_rows=ways.by_driver.total(),
             **_by_table(ways, ledger.source),
-            lag_s=apply_lag(ledger, time.time(), is_behind=self._is_behind()),
+            lag_s=self.lag,
             position=f"{ledger.epoch}/{ledger.seq}",
             state=ledger.state,
             inexact_tables=len(ledger.inexact),
         )
 
     @property
-    def _is_at_head(self) -> bool:
+    def lag(self) -> float:
+        """Age of the newest applied commit in seconds, while more waits in Kafka; else 0."""
+        if self.ledger is None:
+            return 0.0
+        return apply_lag(self.ledger, time.time(), is_behind=self._is_behind())
+
+    @property
+    def is_at_head(self) -> bool:
         """Say whether the last pass has come to the end of the cuts, and none is under way."""
         return self._caught_up >= self._began
 
     def _is_behind(self) -> bool:
-        return not self._is_at_head and time.monotonic() - self._began > _BUSY_SECONDS
+        return not self.is_at_head and time.monotonic() - self._began > _BUSY_SECONDS
 
 
 def _by_table(ways: Ways, source: str) -> dict[str, str]:

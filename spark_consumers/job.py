@@ -55,8 +55,11 @@ class Observer:
     def on_step(self, name: str) -> None:
         """A step of the loop begins."""
 
-    def on_pass(self, *, ended: bool) -> None:
-        """A pass over new cuts begins, or has brought the target to their end."""
+    def on_standby(self) -> None:
+        """Another applier holds the target: this one waits its turn."""
+
+    def on_pass(self, reached: Ledger | None) -> None:
+        """A pass over new cuts begins (None), or has brought the target to their end."""
 
     def on_progress(self, progress: AppliedStep) -> None:
         """A step of the target is durable."""
@@ -135,9 +138,9 @@ class Applier:
         again and decides.  What stays, after `attempts` passes without progress, is raised,
         unless the cuts continue with an epoch that loads all tables: then nothing before it counts.
         """
-        self._observer.on_pass(ended=False)
+        self._observer.on_pass(None)
         ledger = self._drain(stop)
-        self._observer.on_pass(ended=True)
+        self._observer.on_pass(ledger)
         return ledger
 
     def _drain(self, stop: Callable[[], bool]) -> Ledger:

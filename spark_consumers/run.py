@@ -119,6 +119,7 @@ def run(
         if not has_started:
             observer.on_step("start: take the target")
             while sink.start() is None:
+                observer.on_standby()
                 if stop(_ASK):
                     return
             has_started = True

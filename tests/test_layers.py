@@ -109,11 +109,12 @@ LAYERS = {
         ("gauss_cdc.commands",),
         ("gauss_cdc.commands.base",),
         ("gauss_cdc.verify", "gauss_cdc.rereads"),
+        ("gauss_cdc.serve",),
         ("gauss_cdc.apply", "gauss_cdc.inspect", "gauss_cdc.recordings"),
         ("gauss_cdc.session", "gauss_cdc.target", "gauss_cdc.reports"),
         ("gauss_cdc.wiring", "gauss_cdc.gauss_dbapi"),
         (
-            *("gauss_cdc.config", "gauss_cdc.config_tables"),
+            *("gauss_cdc.config", "gauss_cdc.config_tables", "gauss_cdc.config_serve"),
             *("gauss_cdc.kafka_settings", "gauss_cdc.spark_settings"),
         ),
         (

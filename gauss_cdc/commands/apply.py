@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,20 @@ import click
 from pydantic import ValidationError
 
 from gauss_cdc import logs
-from gauss_cdc.commands.base import ExampleCommand, configured, logged, with_hint, with_log_every
-from gauss_cdc.config import SparkSection, load
+from gauss_cdc.commands.base import (
+    ExampleCommand,
+    configured,
+    logged,
+    with_hint,
+    with_listen,
+    with_log_every,
+)
+from gauss_cdc.config import Config, SparkSection, load
 from gauss_cdc.pack import pack
 from gauss_cdc.reports import ApplyReport, Reporter
 from gauss_cdc.watch import StepName, StopSignal, console
+
+_log = logging.getLogger("gauss_cdc.apply")
 
 
 @click.command(cls=ExampleCommand, example="gauss-cdc apply --config bank.toml --master 'local[*]'")
@@ -23,6 +33,7 @@ from gauss_cdc.watch import StepName, StopSignal, console
 @click.option("--checkpoint", help="Checkpoint folder; default: [spark] checkpoint.")
 @click.option("--packages", help="Maven coordinates of the connector, for other clusters.")
 @click.option("--replace", is_flag=True, help="Empty target tables that hold rows before a load.")
+@with_listen
 @with_log_every
 @logged
 def apply(
@@ -32,13 +43,14 @@ def apply(
     checkpoint: str | None,
     packages: str | None,
     replace: bool,
+    listen: str | None,
     log_every: timedelta,
 ) -> None:
     """Kafka -> target with Spark, in commit order, until stopped."""
     from gauss_cdc.apply import apply as run_apply  # noqa: PLC0415  not for `zip`, or `--help`
 
     stop, step = StopSignal(), StepName()
-    config = load(config_path)
+    config = load(config_path).listening(listen)
     changes: dict[str, Any] = {}
     if master:
         changes["master"] = master
@@ -52,9 +64,24 @@ def apply(
         raise click.UsageError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
     config = config.model_copy(update={"spark": config.spark.model_copy(update=changes)})
     logs.of_service()
-    report = ApplyReport(step.set)
+    report = _served(config, step) if config.serve.listen else ApplyReport(step.set)
     with Reporter(log_every.total_seconds(), report.write), with_hint():
         run_apply(config, stop.asked, report, replace=replace)
+
+
+def _served(config: Config, step: StepName) -> ApplyReport:
+    """Serve probes and metrics; return what counts for them."""
+    from gauss_cdc.serve.counts import ApplyCounts, Turns  # noqa: PLC0415  only where it is asked
+    from gauss_cdc.serve.programs import serve_apply  # noqa: PLC0415
+
+    serve, target = config.serve, config.target
+    stuck_after = serve.stuck_after
+    if target is not None:
+        stuck_after += target.interval  # a lake's loop sleeps between two steps
+    turns = Turns(stuck_after.total_seconds())
+    counts = ApplyCounts(step.set, turns, ready_lag=serve.ready_lag.total_seconds())
+    _log.info("probes and metrics on %s", serve_apply(config, counts))
+    return counts
 
 
 @click.command("zip", cls=ExampleCommand, example="gauss-cdc zip gauss-cdc.zip")

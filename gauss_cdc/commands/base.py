@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from gauss_cdc import logs
+from gauss_cdc.config_serve import address
 from producer.secret_words import holds_secret
 from producer.settings import duration
 from schemas.errors import LOAD_AGAIN, Explained
@@ -73,6 +74,23 @@ with_log_every = click.option(
     default="1m",
     show_default=True,
     help="Interval of progress lines; 0s: never.",
+)
+
+
+def _address(_context: click.Context, _parameter: click.Parameter, at: str | None) -> str | None:
+    if at is not None:
+        try:
+            address(at)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    return at
+
+
+with_listen = click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    callback=_address,
+    help="Address of probes and metrics; default: [serve] listen.",
 )
 
 

@@ -23,10 +23,14 @@ from gauss_cdc.commands.base import (
 from gauss_cdc.config import load
 from gauss_cdc.inspect.advice import captured, way_out
 from gauss_cdc.inspect.look import cut_line, standing_table, tail_lines
-from gauss_cdc.inspect.metrics import serve
 from gauss_cdc.inspect.places import Endpoints
+from gauss_cdc.inspect.watching import watch_standing
+from gauss_cdc.serve.server import serve
+from gauss_cdc.serve.standing import StandingMetrics
 from gauss_cdc.watch import StopSignal, console, say
 from schemas.positions import Lsn
+
+_HANGS = 2.0  # seconds after Ctrl-C for a look at a place that is silent
 
 
 @click.command(cls=ExampleCommand, example="gauss-cdc status --json")
@@ -34,17 +38,37 @@ from schemas.positions import Lsn
 @click.option("--json", "as_json", is_flag=True, help="Everything as JSON on stdout.")
 @click.option("--serve", "port", type=click.IntRange(0, 65535), help="Serve /metrics on this port.")
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address for --serve.")
-def status(config_path: Path, *, as_json: bool, port: int | None, bind: str) -> None:
+@click.option(
+    "--watch",
+    "every",
+    type=DurationType(),
+    is_flag=False,
+    flag_value="2s",
+    metavar="[DURATION]",
+    help="Look again and again, on a terminal, until Ctrl-C; every 2s unless said.",
+)
+def status(
+    config_path: Path, *, as_json: bool, port: int | None, bind: str, every: timedelta | None
+) -> None:
     """Show the positions of source, cuts and target: lag in commits, bytes and seconds.
 
     A server that cannot be reached is named, and the others are shown: the exit code is then that
     of its error (10 source, 30 Kafka, 40 registry, 60 target, or a nearer one).
     """
     config = load(config_path)
+    if every is not None:
+        if as_json or port is not None:
+            raise click.UsageError("--watch, --json and --serve exclude each other")
+        if not console.is_terminal:
+            raise click.UsageError("--watch draws on a terminal; for programs: status --json")
+        watch_standing(config, every.total_seconds(), StopSignal(limit=_HANGS))
+        return
     if port is not None:
         stop = StopSignal()
         logs.of_service()
-        console.print(f"metrics on http://{bind}:{serve(config, bind, port)}/metrics")
+        host = f"[{bind}]" if ":" in bind else bind
+        section = config.listening(f"{host}:{port}").serve
+        console.print(f"metrics on {serve(section, StandingMetrics(config), {})}/metrics")
         while not stop.asked(1):
             pass
         return

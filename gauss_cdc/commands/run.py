@@ -7,12 +7,20 @@ import logging
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from gauss_cdc import logs, wiring
-from gauss_cdc.commands.base import ExampleCommand, configured, logged, with_hint, with_log_every
-from gauss_cdc.config import load
+from gauss_cdc.commands.base import (
+    ExampleCommand,
+    configured,
+    logged,
+    with_hint,
+    with_listen,
+    with_log_every,
+)
+from gauss_cdc.config import Config, load
 from gauss_cdc.reports import Reporter, RunReport
 from gauss_cdc.watch import StepName, StopSignal, TableBars
 from producer import native
@@ -21,6 +29,9 @@ from producer.core.ports import RunObserver
 from producer.pipeline import run as run_producer
 from producer.sources.kinds import SOURCES
 from schemas.tables import TableId
+
+if TYPE_CHECKING:
+    from gauss_cdc.serve.counts import RunCounts
 
 _log = logging.getLogger("gauss_cdc.run")
 
@@ -40,15 +51,23 @@ _log = logging.getLogger("gauss_cdc.run")
     "and read the tables again that may differ, once. openGauss, GaussDB: after a forced "
     "switch-over continue by a new slot, and read every table again.",
 )
+@with_listen
 @with_log_every
 @logged
-def run(config_path: Path, *, accept_gap: bool, accept_switch: bool, log_every: timedelta) -> None:
+def run(
+    config_path: Path,
+    *,
+    accept_gap: bool,
+    accept_switch: bool,
+    listen: str | None,
+    log_every: timedelta,
+) -> None:
     """Source -> Kafka, until stopped. The first run also loads the existing rows.
 
     Exit code 0 after SIGTERM or Ctrl-C; 143 or 130 if they came before the stream began.
     """
     stop, step = StopSignal(), StepName()
-    config = load(config_path)
+    config = load(config_path).listening(listen)
     if accept_switch and accept_gap:
         raise click.UsageError("--accept-switch and --accept-gap exclude each other")
     options = wiring.producer_options(config, accept_gap=accept_gap, accept_switch=accept_switch)
@@ -59,8 +78,9 @@ def run(config_path: Path, *, accept_gap: bool, accept_switch: bool, log_every: 
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
     progress = Streamed()
-    ordered_by = SOURCES[options.kind].ordered_by(options)
-    report = RunReport(progress, by_csn=ordered_by == "csn")
+    by_csn = SOURCES[options.kind].ordered_by(options) == "csn"
+    counts = _served(config, progress, step, by_csn=by_csn) if config.serve.listen else None
+    report = counts or RunReport(progress, by_csn=by_csn)
     with (
         TableBars("loading", leave_when_done=True) as bars,
         Reporter(log_every.total_seconds(), report.write),
@@ -71,11 +91,28 @@ def run(config_path: Path, *, accept_gap: bool, accept_switch: bool, log_every: 
             bars.show(table, rows, expected)
 
         watch = RunObserver(
-            *(step.set, on_load, _log.info, stop.asked),
+            *(counts.on_step if counts else step.set, on_load, _log.info, stop.asked),
             on_retry=report.on_retry,
             on_warning=_log.warning,
+            on_bytes=counts.bytes.update if counts else None,
+            on_durable=counts.on_durable if counts else None,
         )
         with with_hint():
             has_streamed = run_producer(options, watch, progress)
     if not has_streamed:
         sys.exit(stop.exit_code)
+
+
+def _served(config: Config, progress: Streamed, step: StepName, *, by_csn: bool) -> RunCounts:
+    """Serve probes and metrics; return what counts for them."""
+    from gauss_cdc.serve.counts import RunCounts, Turns  # noqa: PLC0415  only where it is asked for
+    from gauss_cdc.serve.programs import serve_run  # noqa: PLC0415
+
+    serve = config.serve
+    counts = RunCounts(
+        *(progress, step.set, Turns(serve.stuck_after.total_seconds())),
+        by_csn=by_csn,
+        ready_lag=serve.ready_lag.total_seconds(),
+    )
+    _log.info("probes and metrics on %s", serve_run(config, counts))
+    return counts

@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config
+from gauss_cdc.config_serve import ServeSection
+from gauss_cdc.errors import ConfigError
 from producer.errors import CdcError
 from producer.options import Options
 from producer.sources.base import REPLICATION, CatalogSession
@@ -41,6 +43,8 @@ def protections(config: Config, silent: Collection[str] = ()) -> Iterator[Findin
             what = f"{error.what}: {error.where['setting']}"
             yield Finding(Level.ERROR, "connection Kafka, Spark", what, error.hint)
     yield registry(config.registry.url, config.registry.client())
+    if config.serve.listen:
+        yield served(config.serve)
 
 
 def _databases(config: Config, options: Options, silent: Collection[str]) -> Iterator[Finding]:
@@ -112,6 +116,18 @@ def registry(url: str, options: Mapping[str, Any] | None = None) -> Finding:
     way = "use an https:// URL, and ssl.ca.location for a private authority"
     is_safe = is_local or (is_tls and is_checked)
     return _finding("registry", ", ".join(facts), way, is_safe=is_safe)
+
+
+def served(section: ServeSection) -> Finding:
+    """How probes and metrics are protected; what [serve] may not be is refused before."""
+    try:
+        facts = ["not encrypted" if section.tls() is None else "TLS"]
+    except ConfigError as error:
+        return Finding(Level.ERROR, "serve", str(error))
+    facts += ["token"] if section.token.get_secret_value() else []
+    facts += ["client certificate"] if section.client_ca is not None else []
+    facts += ["no login"] if len(facts) == 1 else []
+    return Finding(Level.OK, "serve", f"{section.listen}: {', '.join(facts)}")
 
 
 def _finding(name: str, protection: str, way: str, *, is_safe: bool) -> Finding:

@@ -78,6 +78,9 @@ class Batch(Records, Protocol):
     def topics(self) -> tuple[str, ...]:
         """The topics of its records."""
 
+    def sizes(self) -> dict[str, int]:
+        """Bytes of values by topic."""
+
     def transactions(self) -> list[tuple[dict[Place, int], TransactionEnded | None]]:
         """Per transaction: its records here, in order of first use, and its end (not: None)."""
 
@@ -96,6 +99,16 @@ class Walked:
     def size(self) -> int:
         """Bytes of keys and values."""
         return self.records.size
+
+
+def sizes_of(rows: RowsAssembled | Walked) -> dict[str, int]:
+    """Bytes of values by topic."""
+    if isinstance(rows, Walked):
+        return rows.records.sizes()
+    found: dict[str, int] = {}
+    for topic, _, _, value, _ in rows.records:
+        found[topic] = found.get(topic, 0) + len(value or b"")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

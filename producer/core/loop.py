@@ -7,8 +7,9 @@ sockets and librdkafka, `tests/sim` on simulated ports that move one step at a t
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, assert_never
 
@@ -30,6 +31,7 @@ from producer.core.events import (
     PartDurable,
     PositionReached,
     Records,
+    RowsAssembled,
     SendRows,
     StopAsked,
     Stopped,
@@ -38,6 +40,7 @@ from producer.core.events import (
     TransactionEnded,
     Walked,
     WriteCuts,
+    sizes_of,
 )
 from producer.core.look import Look, Unchanged
 from producer.core.ports import (
@@ -84,6 +87,7 @@ class Progress:
     has_streamed: bool = False
     is_idle: bool = True  # all that was received is durable
     waits_for: str = ""  # what the stream is to come to, so that a table can be read
+    loads: Mapping[str, str] = field(default_factory=dict)  # schema.table -> phase; never changed
 
 
 class Loop:
@@ -140,6 +144,7 @@ class Loop:
         self._leaving_since: float | None = None
         self._stopped: Stopped | None = None
         self._in_flight: Sequence[Cut] = ()
+        self._made: deque[tuple[int, int]] = deque()  # (end_lsn, committed_at), not durable yet
 
     def run(self) -> None:
         """Run until asked to stop; leave no open transaction at the source or in Kafka."""
@@ -448,18 +453,29 @@ class Loop:
                 case Acknowledged() | PartDurable():
                     self._step(answer)
                 case CutsDurable(offsets):
-                    self._log.judge_own(self._in_flight, offsets)
-                    self._source.delivered(self._in_flight)
+                    cuts = self._in_flight
+                    self._log.judge_own(cuts, offsets)
+                    self._source.delivered(cuts)
                     self._observer.on_step("run: cut durable, not confirmed")
                     self._step(answer)
                     self._progress.seq = self._engine.seq
                     self._progress.resume = self._engine.resume
+                    self._tell_durable(cuts)
                 case CdcError():
                     raise answer
                 case _:
                     assert_never(answer)
         if delivery.is_busy:
             self._check_timeout()
+
+    def _tell_durable(self, cuts: Sequence[Cut]) -> None:
+        """Say what became durable to who counts it."""
+        if (on_durable := self._observer.on_durable) is None:
+            return
+        made, resume = [], self._engine.resume
+        while self._made and self._made[0][0] <= resume:
+            made.append(self._made.popleft()[1])
+        on_durable(cuts, made)
 
     # ------------------------------------------------------------ engine
     def _tick(self) -> None:
@@ -468,6 +484,7 @@ class Loop:
         progress.told_end = told_end = self._source.told_end
         progress.is_idle = self._engine.is_idle and not self._assembler.is_open
         progress.waits_for = self._rereads.waits_for
+        progress.loads = self._engine.loads
         self._step(Ticked(self._clock.now(), self._clock.wall_us(), told_end))
         self._tell_source()
 
@@ -482,6 +499,8 @@ class Loop:
             self._ended(happened.commits, happened)
         elif isinstance(happened, PositionReached):
             self._at = max(self._at, happened.position)
+        if self._observer.on_bytes is not None and isinstance(happened, RowsAssembled | Walked):
+            self._observer.on_bytes(sizes_of(happened))
         for command in self._engine.step(happened):
             self._execute(command)
 
@@ -491,6 +510,8 @@ class Loop:
         progress.rows += newest.rows
         progress.committed_at = newest.committed_at
         self._at = newest.end_lsn
+        if self._observer.on_durable is not None:
+            self._made.append((newest.end_lsn, newest.committed_at))
 
     def _execute(self, command: Command) -> None:
         delivery, observer = self._delivery, self._observer

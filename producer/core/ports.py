@@ -51,6 +51,11 @@ class RunObserver:
     stop_asked: Callable[[float], bool]  # waits up to so many seconds; True = leave
     on_retry: Callable[[str], None] | None = None  # an error that passes; None: as a note
     on_warning: Callable[[str], None] | None = None  # a note for an operator; None: as a note
+    # Bytes of values that were read, by topic. None: nobody counts.
+    on_bytes: Callable[[Mapping[str, int]], None] | None = None
+    # Records of cuts that are durable, and when the newest commits among them were made, one of
+    # each read: µs since 1970. None: nobody counts.
+    on_durable: Callable[[Sequence[Cut], Sequence[int]], None] | None = None
 
     def retrying(self, error: object, seconds: float) -> None:
         """Say which error it is, and when the next attempt begins."""

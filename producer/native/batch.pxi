@@ -4,7 +4,7 @@
 # Python records (`core.events.Record`) it is what Python would have made of the same messages.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
 
 from producer.core.events import TransactionEnded
@@ -173,6 +173,24 @@ cdef class Batch:
         cdef size_t at
         found = {self.places.names[self.counts[at].place][0]: None for at in range(self.count_count)}
         return tuple(found)
+
+    def sizes(self):
+        """Bytes of values by topic."""
+        cdef size_t at, count = len(self.places.names)
+        cdef uint64_t *sizes = <uint64_t *>calloc(max(count, <size_t>1), sizeof(uint64_t))
+        if sizes == NULL:
+            raise MemoryError
+        try:
+            for at in range(self.row_count):
+                sizes[self.rows[at].place] += self.rows[at].size
+            found = {}
+            for at in range(count):
+                if sizes[at]:
+                    topic = self.places.names[at][0]
+                    found[topic] = found.get(topic, 0) + sizes[at]
+            return found
+        finally:
+            free(sizes)
 
     def transactions(self):
         """Per transaction: its records here, in order of first use, and its end (not: None)."""

@@ -193,6 +193,7 @@ class SourceStanding:
     restart: int | None
     retained_bytes: int
     wal_status: str
+    safe_bytes: int | None = None  # may be written until the slot is given up; None: no limit
     ordered_by: OrderedBy = "lsn"  # what `confirmed` is, and the newest record's resume
 
 

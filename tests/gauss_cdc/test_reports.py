@@ -133,14 +133,14 @@ def test_apply_says_by_table_which_way_rows_went_since_the_last_line(said) -> No
 
 def test_apply_says_that_it_waits_at_the_head(said) -> None:
     report = ApplyReport()
-    report.on_pass(ended=False)
+    report.on_pass(None)
     report.write(60)
-    report.on_pass(ended=True)
+    report.on_pass(Ledger("bank", epoch=1))
     report.write(60)
     report.on_progress(applied(Commits(HEAD, (), ()), 600, 5))
     report.write(60)
     report.write(60)
-    report.on_pass(ended=False)
+    report.on_pass(None)
     report.write(60)
 
     assert [message for message, _ in fields(said)] == [

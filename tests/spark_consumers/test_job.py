@@ -402,7 +402,7 @@ def test_steps_and_progress_are_reported() -> None:
     feed, sink, _ = make(1)
     steps: list[str] = []
     seen: list[AppliedStep] = []
-    passes: list[bool] = []
+    passes: list[int | None] = []
 
     class Listening(Observer):
         def on_step(self, name: str) -> None:
@@ -411,14 +411,14 @@ def test_steps_and_progress_are_reported() -> None:
         def on_progress(self, progress: AppliedStep) -> None:
             seen.append(progress)
 
-        def on_pass(self, *, ended: bool) -> None:
-            passes.append(ended)
+        def on_pass(self, reached: Ledger | None) -> None:
+            passes.append(reached and reached.seq)
 
     applier = Applier(feed.read_cuts, feed.read_rows, sink, observer=Listening())
 
     applier.drain()
 
-    assert passes == [False, True]
+    assert passes == [None, 1]
     assert steps == ["read ledger", "read cuts"] + ["read rows", "step"] * 2 + ["read rows"]
     assert [(p.steps, p.commits, p.rows, p.ledger.seq) for p in seen] == [
         (1, 0, 0, 0),

@@ -161,6 +161,7 @@ class SlotState:
     invalidation_reason: str  # from 17 on; "conflict" also for 16's `conflicting`; "" = none
     failover: bool = False  # standbys synchronize it; from 17 on
     synced: bool = False  # this server is a standby, which synchronizes it; from 17 on
+    safe_bytes: int | None = None  # of log until the slot is lost; from 13 on; None: no limit
 
     @property
     def is_invalid(self) -> bool:
@@ -191,6 +192,7 @@ def slot_state(connection: Connection, name: str) -> SlotState | None:
         invalidation_reason=reason,
         failover=bool(said.get("failover")),
         synced=bool(said.get("synced")),
+        safe_bytes=said.get("safe_wal_size"),
     )
 
 

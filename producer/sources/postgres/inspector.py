@@ -101,6 +101,7 @@ class PostgresSourceInspector(SourceInspector):
             restart=state.restart,
             retained_bytes=end - state.restart if state.restart else 0,
             wal_status=state.wal_status,
+            safe_bytes=state.safe_bytes,
         )
 
     def server(self) -> ServerNow:

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from gauss_cdc.inspect.loads import loads_under_way, waiting_lines
 from gauss_cdc.inspect.look import standing_table
-from gauss_cdc.inspect.metrics import of_tables
 from gauss_cdc.inspect.places import CutsStanding, ReplicationStatus
+from gauss_cdc.serve.standing import Gauges, of_standing
 from producer.core.reread import EVERYTHING
 from producer.sources.requests import AskedAgain
 from schemas.control import Head, LoadPhase, TableLoad
@@ -83,8 +83,9 @@ def test_status_shows_it_to_people_to_programs_and_as_metrics() -> None:
 
     samples = {
         sample.name: (sample.labels["table"], sample.value)
-        for gauge in of_tables(standing, ["bank"], ["source"])
+        for gauge in of_standing(standing, Gauges("bank", "status --serve"))
         for sample in gauge.samples
+        if "table" in sample.labels
     }
     assert samples == {
         "gauss_cdc_load_rows": ("public.big", 32_000),

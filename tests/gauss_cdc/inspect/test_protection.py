@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from gauss_cdc.inspect.protection import kafka, registry
+from gauss_cdc.config_serve import ServeSection
+from gauss_cdc.inspect.protection import kafka, registry, served
 from producer.sources import dsn
 from schemas.findings import Level
+from tests.certificates import authority, written
 
 SECURITY = Path(__file__).parents[3] / "docs" / "security.md"
 
@@ -80,3 +82,18 @@ def test_the_documentation_names_every_setting_of_a_dsn() -> None:
     missing = [name for name in dsn._KNOWN if f"`{name}`" not in chapter]
 
     assert set(missing) <= {"password", "sslpassword"}  # secrets do not stand in a dsn
+
+
+def test_how_probes_and_metrics_are_protected(tmp_path: Path) -> None:
+    server = authority().issue("localhost", "localhost")
+    certificate = written(tmp_path / "server.crt", server.pem)
+    key = written(tmp_path / "server.key", server.key_pem())
+
+    plain = served(ServeSection(listen="127.0.0.1:9187"))
+    assert (plain.level, plain.what) == (Level.OK, "127.0.0.1:9187: not encrypted, no login")
+    files = {"certificate": certificate, "key": key, "token": "a-token-of-one-test"}
+    section = ServeSection.model_validate({"listen": "0.0.0.0:9187", **files})
+    assert served(section).what == "0.0.0.0:9187: TLS, token"
+    key.unlink()
+    gone = served(section)
+    assert (gone.level, "server.key: No such file" in gone.what) == (Level.ERROR, True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from producer.core.changes import Cells
 from producer.core.chunk import Chunk, PlainChunk
 from producer.core.copy_lines import CopyLines
-from producer.core.events import Record
+from producer.core.events import Record, RowsAssembled, sizes_of
 from producer.core.records.encode import (
     RowEncoder,
     TransactionConstants,
@@ -161,4 +161,5 @@ def test_records_are_counted_by_where_they_go() -> None:
 
     assert isinstance(batch, native().Batch)
     assert batch.transactions() == [({(TOPIC, 2): 2, (TOPIC, 0): 1}, None)]
+    assert batch.sizes() == sizes_of(RowsAssembled(list(batch), batch.size)) != {}
     assert list(made.finish()) == []

@@ -1,0 +1,1 @@
+"""Probes and metrics over HTTP: of `run`, `apply` and `status --serve`."""

@@ -1,0 +1,299 @@
+"""Every metric once: its kind, its words, its labels, who serves it, and when it is an alarm.
+
+The reference is made from this table.  Names stay: dashboards of others have them.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+PREFIX: Final = "gauss_cdc_"
+STATUS: Final = "status --serve"
+RUN: Final = "run"
+APPLY: Final = "apply"
+
+_FAMILIES: Final = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+_COMMON: Final = ("source",)  # labels of all: the prefix
+
+
+class Measured(NamedTuple):
+    """One metric; a value that is not known is left out."""
+
+    name: str  # after gauss_cdc_
+    kind: str
+    meaning: str
+    by: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    alarm: str = ""  # a condition of PromQL, with {} for the name
+    hold: str = ""  # for how long it must hold
+
+
+_ALL: Final = (
+    Measured("up", "gauge", "1 if every place answered", (STATUS,), alarm="{} == 0", hold="5m"),
+    Measured(
+        *("place_up", "gauge", "1 if the place answered: source, kafka, registry, target"),
+        *((STATUS, RUN), ("place",)),
+        alarm="{} == 0",
+        hold="5m",
+    ),
+    Measured(
+        *("build_info", "gauge", "1; the version is a label", (STATUS, RUN, APPLY)),
+        labels=("program", "version"),
+    ),
+    Measured(
+        *("ready", "gauge", "1 while `/readyz` is 200", (RUN, APPLY)),
+        alarm="{} == 0",
+        hold="15m",
+    ),
+    Measured("state", "gauge", "1; the word of `/readyz` is a label", (RUN, APPLY), ("state",)),
+    Measured(
+        *("loop_age_seconds", "gauge", "Time since the program's loop turned last", (RUN, APPLY)),
+        alarm="{} > 900",
+    ),
+    Measured(
+        "lag_commits",
+        "gauge",
+        "Source transactions in Kafka that the target does not hold",
+        (STATUS,),
+    ),
+    Measured(
+        "lag_bytes", "gauge", "Bytes of the source's log that are not in Kafka yet", (STATUS, RUN)
+    ),
+    Measured(
+        "lag_csns",
+        "gauge",
+        "CSNs that the source gave out and that are not in Kafka yet: in the order of CSNs, by a "
+        "coordinator's heartbeats (enable-heartbeat)",
+        (STATUS, RUN),
+    ),
+    Measured(
+        "lag_seconds",
+        "gauge",
+        "Age of the newest applied commit (of the load where there is none); 0 where nothing is "
+        "behind",
+        (STATUS, APPLY),
+        alarm="{} > 300",
+        hold="5m",
+    ),
+    Measured(
+        "capture_lag_seconds",
+        "gauge",
+        "Age of the newest commit that was read while it is not durable in Kafka, else 0",
+        (RUN,),
+        alarm="{} > 300",
+        hold="5m",
+    ),
+    Measured(
+        "commit_to_kafka_seconds",
+        "histogram",
+        "From a commit, by the source's clock, until its cut is durable in Kafka, by this "
+        "machine's; of what was read together, the newest",
+        (RUN,),
+    ),
+    Measured(
+        "commit_to_visible_seconds",
+        "histogram",
+        "From a commit, by the source's clock, until the target holds it, by this machine's; of "
+        "what was applied together, the newest",
+        (APPLY,),
+    ),
+    Measured(
+        "retained_wal_bytes",
+        "gauge",
+        "Bytes of log that the source keeps for our slot",
+        (STATUS, RUN),
+    ),
+    Measured(
+        "safe_wal_bytes",
+        "gauge",
+        "Bytes that may be written to the source's log until it gives our slot up "
+        "(max_slot_wal_keep_size); left out where nothing limits it",
+        (STATUS, RUN),
+    ),
+    Measured(
+        "wal_left_seconds",
+        "gauge",
+        "Time until then at the present rate; left out while they do not become fewer",
+        (STATUS, RUN),
+        alarm="{} < 14400",
+    ),
+    Measured(
+        "slot_active",
+        "gauge",
+        "1 while a client streams from the slot",
+        (STATUS, RUN),
+        alarm="{} == 0",
+        hold="15m",
+    ),
+    Measured(
+        "cuts_age_seconds",
+        "gauge",
+        "Age of the newest record of cuts; heartbeats keep it young",
+        (STATUS, RUN),
+        alarm="{} > 120",
+    ),
+    Measured(
+        "foreign_cuts",
+        "gauge",
+        "Records of cuts since its newest STATE that are not ours",
+        (STATUS,),
+        alarm="{} > 0",
+    ),
+    Measured(
+        "epoch",
+        "gauge",
+        "Epoch of the newest record of cuts; of `apply`, of the target",
+        (STATUS, RUN, APPLY),
+    ),
+    Measured("kafka_seq", "gauge", "Newest source transaction in Kafka", (STATUS, RUN)),
+    Measured(
+        "read_rows_total", "counter", "Rows of commits that were read since the start", (RUN,)
+    ),
+    Measured("read_commits_total", "counter", "Commits that were read since the start", (RUN,)),
+    Measured(
+        "retries_total",
+        "counter",
+        "Errors that passed by another attempt",
+        (RUN, APPLY),
+        alarm="increase({}[15m]) > 0",
+    ),
+    Measured(
+        "takeovers_total", "counter", "How often the stream was taken over since the start", (RUN,)
+    ),
+    Measured(
+        "tables",
+        "gauge",
+        "Tables by phase: PENDING, BEGIN, CHUNK, END of a load, GAP, LEFT; see `status`",
+        (RUN,),
+        labels=("state",),
+    ),
+    Measured(
+        "table_gap",
+        "gauge",
+        "1: rows or values of the table were not sent",
+        (RUN,),
+        ("table",),
+        alarm="{} == 1",
+        hold="1h",
+    ),
+    Measured(
+        "table_records_total",
+        "counter",
+        "Records of the table's commits in Kafka",
+        (RUN,),
+        ("table",),
+    ),
+    Measured(
+        "table_bytes_total",
+        "counter",
+        "Bytes of the values of these records, as they were read; what is sent again counts again",
+        (RUN,),
+        ("table",),
+    ),
+    Measured(
+        "load_rows",
+        "gauge",
+        "Rows in Kafka of a table that is being loaded",
+        (STATUS, RUN),
+        ("table",),
+    ),
+    Measured(
+        "load_left_seconds",
+        "gauge",
+        "Time until the end of that load, by the source's estimate",
+        (STATUS, RUN),
+        ("table",),
+    ),
+    Measured("target_seq", "gauge", "Newest source transaction at the target", (STATUS, APPLY)),
+    Measured(
+        "target_exact",
+        "gauge",
+        "1 while the target equals the source at one commit",
+        (STATUS, APPLY),
+    ),
+    Measured(
+        "inexact_tables",
+        "gauge",
+        "Tables of the target that are not exact",
+        (STATUS, APPLY),
+        alarm="{} > 0",
+        hold="1h",
+    ),
+    Measured(
+        "table_inexact", "gauge", "1: the table is not exact at the target", (APPLY,), ("table",)
+    ),
+    Measured("applied_rows_total", "counter", "Rows that were applied since the start", (APPLY,)),
+    Measured(
+        "applied_commits_total", "counter", "Commits that were applied since the start", (APPLY,)
+    ),
+    Measured(
+        "table_applied_total",
+        "counter",
+        "Records of the table that were applied, by who read them: driver, or Spark's tasks",
+        (APPLY,),
+        ("table", "way"),
+    ),
+    Measured(
+        "table_errors_total",
+        "counter",
+        "Errors that named the table",
+        (APPLY,),
+        ("table",),
+        alarm="increase({}[15m]) > 0",
+    ),
+    Measured(
+        "fence",
+        "gauge",
+        "Number of the applier that holds the target: each takeover adds one",
+        (APPLY,),
+    ),
+    Measured(
+        "retention_left_seconds",
+        "gauge",
+        "Time until Kafka deletes what the target lacks, by [kafka] retention and `lag_seconds`",
+        (STATUS, APPLY),
+        alarm="{} < 86400",
+    ),
+    Measured(
+        "other_tables",
+        "gauge",
+        "Tables that are summed as table `other` ([serve] tables)",
+        (RUN, APPLY),
+    ),
+    Measured(
+        "overwritten_rows",
+        "gauge",
+        "Rows of others at the target that `apply` overwrote in a table since its load",
+        (STATUS,),
+        ("table",),
+        alarm="increase({}[15m]) > 0",
+    ),
+    Measured(
+        "missing_rows",
+        "gauge",
+        "Rows that `apply` was to change or delete and did not find there",
+        (STATUS,),
+        ("table",),
+        alarm="increase({}[15m]) > 0",
+    ),
+)
+METRICS: Final = {one.name: one for one in _ALL}
+
+
+def family(name: str) -> Metric:
+    """Make a metric without values; its labels are `source`, and its own."""
+    one = METRICS[name]
+    kind = _FAMILIES[one.kind]
+    made: Metric = kind(f"{PREFIX}{name}", one.meaning, labels=[*_COMMON, *one.labels])
+    return made
