@@ -208,20 +208,20 @@ class History:
             epoch = start.prev.epoch
 
     def snapshot(self, tables: Sequence[TableId]) -> Standing:
-        """Return the place from which on there is a load of each table, with rows still in Kafka.
+        """Return a place behind which a load of each table begins whose rows are still in Kafka.
 
-        Of a table that is the newest epoch's own; where retention has removed it, the newest
-        re-read.
+        That is where the newest epoch's own loads begin; where retention has removed rows of one
+        of them, the first of the tables' newest re-reads.
         """
-        return min(map(self._snapshot, tables), key=lambda place: place.cut)
-
-    def _snapshot(self, table: TableId) -> Standing:
         try:
             place = self.loads()
-            if self._has_load(table, place):
+            if all(self._has_load(table, place) for table in tables):
                 return place
         except RangeExpired:
             pass
+        return min((self._again(table) for table in tables), key=lambda place: place.cut)
+
+    def _again(self, table: TableId) -> Standing:
         begin = self._newest_reread(table)
         if begin is None or not self._has_load(table, begin):
             raise RangeExpired(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schemas.control import Hole, Moved
+from schemas.control import Hole, LoadPhase, Moved
 from schemas.tables import Column, TableId
 from spark_consumers.errors import ApplyError, RangeExpired, TopicReplaced
 from spark_consumers.kafka.history import Found, History, Standing
@@ -395,11 +395,32 @@ def test_several_tables_are_found_together_each_with_what_is_said_of_it(
     assert rows(walk.take(3)) == 1 + 1 + 1
 
 
-def test_several_tables_begin_at_the_load_that_is_the_oldest(
+def test_several_tables_begin_where_each_has_a_load_whose_rows_are_there(
     source: Published, history: History
 ) -> None:
+    both = [A.id, B.id]
     load(source, 2)
     commit(source, 1)
     source.publish()
+    assert history.snapshot(both) == history.loads()
 
-    assert history.snapshot([A.id, B.id]) == history.loads()
+    source.broker.starts[TOPICS.table(A.id), 0] = 2  # what A was loaded with
+    with pytest.raises(RangeExpired, match=r"snapshot --table public\.a "):
+        history.snapshot(both)
+    load(source, 2, mode="AGAIN")
+    source.publish()
+    with pytest.raises(RangeExpired, match=r"snapshot --table public\.b "):
+        history.snapshot(both)
+    commit(source, 1)
+    source.feed.load(B, LoadPhase.BEGIN, mode="AGAIN")
+    source.feed.load(B, LoadPhase.CHUNK, ["1", "x"], mode="AGAIN")
+    source.feed.load(B, LoadPhase.END, mode="AGAIN")
+    source.publish()
+
+    found = history.walk(both, history.snapshot(both)).take_all(None)
+
+    assert history.snapshot(both) == history.snapshot([A.id])
+    assert [(note.table, note.why) for note in found.notes] == [
+        (one, "a load follows") for one in both
+    ]
+    assert rows(found) == 2 + (1 + 1) + 1
