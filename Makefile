@@ -39,7 +39,7 @@ UNIT  := $(wildcard tests/test_*.py tests/schemas tests/producer tests/spark_con
 ON_LIBRDKAFKA := tests/producer/kafka/test_native_writer.py tests/producer/kafka/test_delivery.py tests/spark_consumers/kafka/test_ranges.py
 INTEGRATION := $(wildcard tests/integration)
 E2E   := $(wildcard tests/e2e)
-CODE  := $(wildcard schemas producer spark_consumers gauss_cdc lab tests benchmarks docs)
+CODE  := $(wildcard schemas producer spark_consumers gauss_cdc pyspark_gauss_cdc.py lab tests benchmarks docs)
 
 BUILD := $(BIN)/python -W ignore -c 'from setuptools import setup; setup()' -q build_ext --inplace
 

@@ -15,6 +15,7 @@ from typing import Final
 from schemas.native import FILE, Outdated, check_built
 
 PACKAGES: Final = ("schemas", "producer", "spark_consumers", "gauss_cdc")
+MODULES: Final = ("pyspark_gauss_cdc.py",)
 _KINDS: Final = (".py", ".avsc", ".lock", ".typed")
 _PROGRAM: Final = '''\
 """Runs gauss-cdc under spark-submit."""
@@ -30,6 +31,8 @@ def pack(out: Path) -> Path:
     root = Path(__file__).parent.parent
     out.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for module in MODULES:
+            archive.write(root / module, module)
         for package in PACKAGES:
             for file in sorted((root / package).rglob("*")):
                 if file.suffix in _KINDS or (file.name == FILE and _is_current(file)):

@@ -8,6 +8,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+from gauss_cdc.pack import MODULES
 from tests.tree import LABORATORY, PRODUCT, ROOT
 
 SOURCES = {".pyx", ".pxi"}  # of the native modules
@@ -17,7 +18,7 @@ _LITTER = shutil.ignore_patterns("__pycache__", "*.so", "_native.c", "*.egg-info
 
 def copied(to: Path) -> Path:
     """A copy of the sources: a build leaves its litter beside them."""
-    for name in ("pyproject.toml", "LICENSE", "README.md", *PRODUCT, "lab"):
+    for name in ("pyproject.toml", "LICENSE", "README.md", *PRODUCT, *MODULES, "lab"):
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, to / name, ignore=_LITTER)
@@ -60,7 +61,7 @@ def without(names: set[str], suffixes: set[str]) -> set[str]:
 
 
 def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
-    wanted = sources(copied(tmp_path), *PRODUCT)
+    wanted = {*sources(copied(tmp_path), *PRODUCT), *MODULES}
 
     wheel = build(tmp_path)
 
@@ -83,7 +84,7 @@ def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
 
 
 def test_without_a_compiler_the_wheel_holds_all_but_the_native_modules(tmp_path: Path) -> None:
-    wanted = sources(copied(tmp_path), *PRODUCT)
+    wanted = {*sources(copied(tmp_path), *PRODUCT), *MODULES}
 
     wheel = build(tmp_path, "--wheel", "--no-isolation", CC="/bin/false")
 
