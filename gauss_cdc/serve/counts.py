@@ -148,7 +148,8 @@ class RunCounts(RunReport):
 
     def on_retry(self, line: str) -> None:
         super().on_retry(line)
-        self._step, self._streams = _RETRIES, False
+        self._step = _RETRIES
+        self._streams = self._is_standby = False
 
     def on_durable(self, cuts: Sequence[Cut], made: Iterable[int]) -> None:
         """Count records of cuts that became durable; `made`: times of commits in them, in µs."""
