@@ -17,6 +17,7 @@ from gauss_cdc.inspect.places import Endpoints, ReplicationStatus
 from gauss_cdc.watch import StopSignal, console
 
 _PATIENCE: Final = 0.1  # seconds for which a stop is not noticed
+_FIRST: Final = "looks at source, Kafka and target …"
 _LEAST: Final = 0.2  # seconds between two looks
 
 
@@ -29,7 +30,7 @@ def watch_standing(config: Config, every: float, stop: StopSignal) -> None:
     threading.Thread(
         target=_look, args=(config, every, stop, looks.put), name="look", daemon=True
     ).start()
-    with Live(console=console, auto_refresh=False) as live:
+    with Live(_FIRST, console=console, auto_refresh=False) as live:
         while not stop.asked(_PATIENCE):
             while not looks.empty():
                 found = looks.get()

@@ -10,6 +10,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from gauss_cdc.reports import ApplyReport, RunReport
@@ -25,6 +26,7 @@ BOUNDS: Final = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0),
 )
+_unescape: Final = lru_cache(10_000)(unescape)  # each scrape asks for the same
 OTHER: Final = "other"  # no table's name, which has a dot
 _READS: Final = "run: read"  # the step of a loop that takes what the source has
 _WAITS_ITS_TURN: Final = "start: lock"
@@ -86,7 +88,7 @@ class Shown:
 def by_table(records: Mapping[str, int], source: str) -> dict[str, float]:
     """Records by table, of records by topic; topics of our own have no dot."""
     names = {topic.removeprefix(f"{source}."): n for topic, n in records.items()}
-    return {unescape(name): n for name, n in names.items() if "." in name}
+    return {_unescape(name): n for name, n in names.items() if "." in name}
 
 
 class Turns:
@@ -146,7 +148,8 @@ class RunCounts(RunReport):
 
     def on_retry(self, line: str) -> None:
         super().on_retry(line)
-        self._step, self._streams = _RETRIES, False
+        self._step = _RETRIES
+        self._streams = self._is_standby = False
 
     def on_durable(self, cuts: Sequence[Cut], made: Iterable[int]) -> None:
         """Count records of cuts that became durable; `made`: times of commits in them, in µs."""

@@ -84,13 +84,13 @@ class Served:
 def place(
     services: LocalServices,
     topic_prefix: str,
-    new_database: Callable[[], str],
+    new_killable_database: Callable[[], str],
     tmp_path: Folder,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[tuple[str, str, Callable[[str], Served]]]:
     """Source, target, and what makes a program."""
     monkeypatch.setenv("GAUSS_CDC_SERVE_TOKEN", TOKEN)
-    source, target = new_database(), new_database()
+    source, target = new_killable_database(), new_killable_database()
     ask(source, TABLES)
     config = configured(tmp_path, services.addresses, topic_prefix, source, target)
     with config.open("a") as file:

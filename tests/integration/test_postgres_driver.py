@@ -409,9 +409,15 @@ def test_an_invalidated_slot_is_distinguished_from_others(
 ) -> None:
     connection = connect()
     connection.create_slot(name, "pgoutput")
-    server.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
     admin = server.admin()
     state = catalog.slot_state(admin, name)
+    assert state is not None
+    assert state.safe_bytes is None  # nothing limits what it keeps
+    server.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+    while state is not None and state.safe_bytes is None:
+        state = catalog.slot_state(admin, name)
+    assert state is not None
+    assert 0 < state.safe_bytes < 1 << 30
     while state is not None and not state.is_invalid:
         server.execute(
             "SELECT pg_logical_emit_message(false, 'x', 'x')",

@@ -100,6 +100,9 @@ def test_a_run_that_waits_for_the_lock_stands_by(run: RunCounts) -> None:
     run.on_step("start: lock")
     run.on_step("start: lock")
     assert run.ready() == "standby"
+    run.on_retry("the source does not answer; retrying in 1 s")
+    assert run.ready() == "retrying"
+    run.on_step("start: lock")
     run.on_step("start: look")
     assert run.ready() == "starting"
 

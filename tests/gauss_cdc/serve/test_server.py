@@ -1,5 +1,6 @@
 """Who may read what over HTTP: words for everybody, metrics for who has a token or certificate."""
 
+import socket
 import ssl
 from collections.abc import Iterable
 from contextlib import closing
@@ -122,6 +123,19 @@ def test_tls_with_a_client_s_certificate(
     stranger = client(root, tmp_path, root.issue("prometheus"))
     with pytest.raises(OSError):  # noqa: PT011  refused in the handshake, or behind it
         ask(url, "/metrics", context=stranger)
+
+
+def test_clients_that_never_begin_tls_keep_nobody_out(
+    root: Certificate, files: dict[str, object], tmp_path: Path
+) -> None:
+    url = served(token=TOKEN, **files)
+    port = urlsplit(url).port
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(12)]
+
+    assert ask(url, "/metrics", TOKEN, client(root, tmp_path))[0] == 200
+
+    for one in silent:
+        one.close()
 
 
 def test_what_others_could_read_is_not_served() -> None:
