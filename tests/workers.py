@@ -32,6 +32,7 @@ SESSION: Final = (
     "tests/e2e/test_in_a_program.py",
     "tests/e2e/test_spark_source.py",
     "tests/e2e/test_upsert.py",
+    "tests/e2e/test_lake_kills.py",
 )
 # Programs with a Java of their own, compilers, kills: half a minute of CPU and more each.
 LONG: Final = (

@@ -226,8 +226,7 @@ class Relations:
             return table, ShapeChange(None, table, "CREATE TABLE", holes)
         if followed(known) == followed(table) and not made_again(known, table):
             return table, None
-        change = difference(known, table)
-        return table, change if reading is not None else self._unread(change, relation.relation)
+        return table, self._unread(difference(known, table), reading, relation.relation)
 
     def withheld(self, relation: Relation) -> list[str]:
         """Return columns that the table has still, and the stream does not send: a column list.
@@ -257,14 +256,19 @@ class Relations:
                 return found
         return None
 
-    def _unread(self, change: ShapeChange, oid: int) -> ShapeChange:
-        """Note a gap where a table is there, was not read, and has got columns: with a default?"""
+    def _unread(self, change: ShapeChange, reading: TableSchema | None, oid: int) -> ShapeChange:
+        """Note a gap where a table is there, and has columns that were not read: with a default?
+
+        They may be gone by now, or the table was not read at all.
+        """
         before, after = change.before, change.after
         assert before is not None
         assert after is not None
-        added = {c.name for c in after.columns} - {c.name for c in before.columns}
-        is_there = self._name_table is not None and self._name_table(oid) is not None
-        if not added or change.lossy or not is_there:
+        there = (*before.columns, *(reading.columns if reading is not None else ()))
+        added = {c.name for c in after.columns} - {c.name for c in there}
+        if not added or change.lossy:
+            return change
+        if self._name_table is None or self._name_table(oid) is None:
             return change
         why = f"columns were added, and could not be read: {', '.join(sorted(added))}"
         return replace(change, holes=(Hole(str(after.id), "suspected", why),), lossy=why)

@@ -105,6 +105,24 @@ def test_a_table_is_read_though_it_is_renamed_meanwhile(renamed: int) -> None:
     assert table.columns[2].missing == (None if renamed == 1000 else "5")
 
 
+def test_a_column_that_is_gone_by_now_may_have_had_a_default() -> None:
+    """Older rows get NULL, and had a value for as long as it was there."""
+    known = replace(ACCOUNT, oid=16385)
+    stream = Relations(
+        {ID: known},
+        read_catalog=lambda _: known,
+        name_table=lambda _: ID,
+        wanted=lambda _: True,
+        new_tables_are_complete=True,
+    )
+
+    _, change = stream.resolve(said(KEY, OWNER, NOTE))
+
+    assert change is not None
+    assert [gap.kind for gap in change.holes] == ["suspected"]
+    assert change.lossy == "columns were added, and could not be read: note"
+
+
 def test_the_type_of_a_column_that_is_gone_by_now_has_a_name() -> None:
     known = Relations(
         {ID: ACCOUNT},
