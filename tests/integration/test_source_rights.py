@@ -203,6 +203,26 @@ def test_a_publication_without_any_of_the_tables_is_an_error(postgres_url: str, 
     assert levels == [[Level.ERROR], [Level.WARNING]]
 
 
+def test_check_names_a_key_that_its_partitions_do_not_have(postgres_url: str, role: str) -> None:
+    """As a dump of the root alone leaves it; the server takes equal rows then."""
+    with closing(catalog.connect(parse_dsn(postgres_url))) as admin:
+        run(admin, "CREATE TABLE public.p (id int NOT NULL) PARTITION BY RANGE (id)")
+        run(admin, "CREATE TABLE public.p_0 PARTITION OF public.p FOR VALUES FROM (0) TO (9)")
+        run(admin, "CREATE TABLE public.q (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+        run(admin, "ALTER TABLE ONLY public.p ADD CONSTRAINT p_key PRIMARY KEY (id)")
+        run(admin, "INSERT INTO public.p VALUES (1), (1)")
+        asked = options(postgres_url, "public.*")
+        found = list(check_source(asked, admin, fix=False))
+        run(admin, "TRUNCATE public.p")
+        run(admin, "ALTER TABLE public.p_0 ADD PRIMARY KEY (id)")
+        run(admin, "ALTER INDEX public.p_key ATTACH PARTITION public.p_0_pkey")
+        mended = list(check_source(asked, admin, fix=False))
+
+    said = [(f.subject, f.level) for f in found if "is not valid" in f.what]
+    assert said == [("table public.p", Level.ERROR)]
+    assert not [f for f in mended if "is not valid" in f.what]
+
+
 def test_check_asks_for_the_rights_that_run_asks_for(db: Any, role: str, postgres_url: str) -> None:
     found = list(check_source(options(postgres_url), db, fix=False))
 
