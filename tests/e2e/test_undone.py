@@ -192,6 +192,32 @@ def test_as_long_as_it_lasts_the_table_is_called_not_exact(path: Undone, publish
         assert path.wait() == {}, what
 
 
+@pytest.mark.parametrize("triggers", [False, True])
+def test_a_key_that_partitions_lack_is_no_key_until_it_is_valid(
+    path: Undone, triggers: bool
+) -> None:
+    """As `pg_dump -t` of a root leaves it; the server takes rows that are equal in it."""
+    if triggers:
+        install(path.source, "p")
+        path.catch_up()
+    execute(path.source, "ALTER TABLE r DROP CONSTRAINT r_pkey")
+    execute(path.source, "ALTER TABLE ONLY r ADD CONSTRAINT r_pkey PRIMARY KEY (id)")
+    execute(path.source, "INSERT INTO r VALUES (3, 5), (60, 1), (60, 2)")
+
+    marks = path.wait()
+    assert "r_pkey, which is not valid" in marks["public.r"]
+    assert "public.r" in path.wait()
+
+    execute(path.source, "TRUNCATE r")
+    for part in ("r1", "r2"):
+        execute(path.source, f"ALTER TABLE {part} ADD PRIMARY KEY (id)")
+        execute(path.source, f"ALTER INDEX r_pkey ATTACH PARTITION {part}_pkey")
+    execute(path.source, "INSERT INTO r SELECT n, n FROM generate_series(1, 9) n")
+
+    until(path.is_mended, "an equal target", time.sleep)
+    assert path.wait() == {}
+
+
 def test_a_rename_while_the_triggers_are_off_is_followed(path: Undone) -> None:
     install(path.source, "p")
     execute(path.source, "CREATE TABLE former (id int PRIMARY KEY); INSERT INTO former VALUES (1)")

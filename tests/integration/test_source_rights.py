@@ -211,6 +211,11 @@ def test_check_names_a_key_that_its_partitions_do_not_have(postgres_url: str, ro
         run(admin, "CREATE TABLE public.q (id int PRIMARY KEY) PARTITION BY RANGE (id)")
         run(admin, "ALTER TABLE ONLY public.p ADD CONSTRAINT p_key PRIMARY KEY (id)")
         run(admin, "INSERT INTO public.p VALUES (1), (1)")
+        run(
+            admin,
+            "CREATE PUBLICATION pub FOR TABLE public.p, public.q, public.t"
+            " WITH (publish_via_partition_root = true)",
+        )
         asked = options(postgres_url, "public.*")
         found = list(check_source(asked, admin, fix=False))
         run(admin, "TRUNCATE public.p")
@@ -218,8 +223,10 @@ def test_check_names_a_key_that_its_partitions_do_not_have(postgres_url: str, ro
         run(admin, "ALTER INDEX public.p_key ATTACH PARTITION public.p_0_pkey")
         mended = list(check_source(asked, admin, fix=False))
 
-    said = [(f.subject, f.level) for f in found if "is not valid" in f.what]
-    assert said == [("table public.p", Level.ERROR)]
+    (error,) = [f for f in found if "is not valid" in f.what]
+    assert (error.subject, error.level) == ("table public.p", Level.ERROR)
+    assert "pub has it with key public.p_key" in error.what
+    assert "lacks" not in "".join(f.what for f in found)
     assert not [f for f in mended if "is not valid" in f.what]
 
 

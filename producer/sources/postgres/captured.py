@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
@@ -112,13 +112,14 @@ class Captured:
     tables: tuple[TableId, ...]  # partitions where it publishes them as tables of their own
     by_leaf: tuple[TableId, ...]  # partitioned tables of which all partitions are among `tables`
     missing: tuple[TableId, ...]  # what matches [tables] and is not published
+    loose: Mapping[TableId, str] = field(default_factory=dict)  # published, by no valid key
 
 
 def captured(connection: Connection, options: Options) -> Captured:
     """Compare [tables] with the publication, as this connection's snapshot sees both."""
     publication = publications.publication(connection, options.publication)
     published = set(publication.whole) if publication else set()
-    partly = set(publication.filtered) if publication else set()  # see `publication_problems`
+    partly = {*publication.filtered, *publication.loose} if publication else set()
     matching = catalog.matching(connection, options.include, options.exclude)
     tables = [table for table in matching if table in published]
     wanted = catalog.expand(connection, options.include, options.exclude)
@@ -126,7 +127,12 @@ def captured(connection: Connection, options: Options) -> Captured:
     leaves = catalog.partitions(connection, rest)
     by_leaf = [root for root, leaf in leaves.items() if set(leaf) <= set(tables)]
     return Captured(
-        tuple(tables), tuple(by_leaf), tuple(table for table in rest if table not in by_leaf)
+        tuple(tables),
+        tuple(by_leaf),
+        tuple(table for table in rest if table not in by_leaf),
+        {table: publication.loose[table] for table in wanted if table in publication.loose}
+        if publication
+        else {},
     )
 
 
@@ -137,6 +143,8 @@ def captured_tables(
     found = captured(connection, options)
     for table in found.by_leaf:
         note(f"table {table} is captured by its partitions, as the publication has them")
+    for table, why in found.loose.items():
+        note(f"table {table} is not captured: publication {options.publication} {why}")
     for table in found.missing:
         note(
             f"table {table} matches [tables] but is not in publication "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from typing import Final, Literal
@@ -82,7 +82,6 @@ def _check_source(
     for table in catalog.table_schemas(connection, tables):
         yield from check_table(table, options.types)
         yield from check_key(table, options.key)
-    yield from _invalid_keys(connection, tables)
     yield from _not_logged(options, connection)
     yield from _triggers(options, connection, info.version)
     yield from requests.check(catalog.QueryingConnection(connection))
@@ -207,6 +206,14 @@ def _publication(
         yield Finding(Level.FIXED, "publication", f"{name} created for {len(tables)} tables")
         return
     has = captured(connection, options)
+    for table, why in has.loose.items():
+        yield Finding(
+            Level.ERROR,
+            f"table {table}",
+            f"is not captured: {name} {why}",
+            "give each partition this key, and ALTER INDEX … ATTACH PARTITION its index: then it "
+            "is loaded",
+        )
     missing = has.missing
     if missing and fix:
         try:
@@ -315,26 +322,6 @@ def check_key(table: TableSchema, key: Literal["table", "primary-key"]) -> Itera
             "has no primary key: its records have null keys",
             "consumers that upsert by key need one; else exclude the table",
         )
-
-
-def _invalid_keys(connection: Connection, tables: Container[TableId]) -> Iterator[Finding]:
-    """Keys of partitioned tables that are not enforced in each partition."""
-    with catalog.asking(connection) as cursor:
-        cursor.execute(
-            "SELECT n.nspname, c.relname, i.indexrelid::regclass::text FROM pg_index i"
-            " JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace"
-            " WHERE c.relkind = 'p' AND NOT i.indisvalid AND (i.indisprimary OR i.indisreplident)"
-        )
-        for schema, name, index in cursor.fetchall():
-            if (table := TableId(schema, name)) in tables:
-                yield Finding(
-                    Level.ERROR,
-                    f"table {table}",
-                    f"its key {index} is not valid: rows may be equal in it, and a target keeps "
-                    "one of them",
-                    f"give each partition the same key, ALTER INDEX {index} ATTACH PARTITION its "
-                    "index, and load again",
-                )
 
 
 def _not_logged(options: Options, connection: Connection) -> Iterator[Finding]:

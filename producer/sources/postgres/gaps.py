@@ -63,11 +63,7 @@ GAPS: Final = (
     Gap("TRUNCATE of a partition by range or list, of a root that is published", "", "suspected"),
     Gap("TRUNCATE of a partition by hash, or by an expression", "seen", "suspected"),
     Gap("the same under session_replication_role = replica", "suspected", "suspected"),
-    Gap(
-        "a row whose key another row of a partitioned table has, where that key is not valid",
-        "invisible",
-        "invisible",
-    ),
+    Gap("a partitioned table whose key is not valid: rows that are equal in it", "seen", "seen"),
     Gap("DDL while event triggers are off (ALTER SYSTEM, single-user mode)", "as inferred", ""),
 )
 

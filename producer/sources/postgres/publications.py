@@ -32,15 +32,16 @@ class Publication:
     oid: int
     version: str  # another one: it was altered, or made again
     filtered: Mapping[TableId, str] = field(default_factory=dict)  # what it leaves out, from 15 on
+    loose: Mapping[TableId, str] = field(default_factory=dict)  # rows may be equal in their key
     is_ours: bool = False  # `run` or `check --fix` made it, and says so in its comment
 
     @property
     def partly(self) -> Mapping[TableId, str]:
-        """Return the tables of which it leaves something out, and what it publishes."""
+        """Return the tables that a copy would not equal, and what it publishes of them."""
         if self.actions != {*_ACTIONS}:
             said = ", ".join(action for action in _ACTIONS if action in self.actions)
             return dict.fromkeys(self.tables, f"publishes only {said or 'nothing'}")
-        return self.filtered
+        return {**self.loose, **self.filtered}
 
     @property
     def whole(self) -> tuple[TableId, ...]:
@@ -64,6 +65,7 @@ def publication(connection: Connection, name: str) -> Publication | None:
         )
         tables = sorted(TableId(*table) for table in cursor.fetchall())
         filtered = _filtered(cursor, name) if connection.server_version >= _FILTERS else {}
+        loose = {t: why for t, why in _loose(cursor).items() if t in tables}
     said: Mapping[str, Any] = row[0]
     return Publication(
         name=name,
@@ -74,6 +76,7 @@ def publication(connection: Connection, name: str) -> Publication | None:
         oid=row[2],
         version=row[3],
         filtered=filtered,
+        loose=loose,
         is_ours=row[1],
     )
 
@@ -92,6 +95,21 @@ def _filtered(cursor: Any, name: str) -> dict[TableId, str]:
     return {
         TableId(*table): "has a column list for it" if has_list else "has a WHERE for it"
         for *table, has_list in cursor.fetchall()
+    }
+
+
+def _loose(cursor: Any) -> dict[TableId, str]:
+    """Return partitioned tables whose key some partition does not have, and how they are sent."""
+    cursor.execute(
+        """
+        SELECT n.nspname, c.relname, i.indexrelid::regclass::text FROM pg_index i
+        JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.relkind = 'p' AND NOT i.indisvalid AND (i.indisprimary OR i.indisreplident)
+        """
+    )
+    return {
+        TableId(*table): f"has it with key {index}, which is not valid: rows may be equal in it"
+        for *table, index in cursor.fetchall()
     }
 
 
