@@ -24,7 +24,6 @@ CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id);
 CREATE TABLE temporal (id int) -- not captured
 """
 ROW_A, ROW_B = "INSERT INTO a VALUES (100)", 'INSERT INTO "it\'s b" VALUES (100)'
-OF_DATABASE = "DO $do$ BEGIN EXECUTE format('{}', current_database()); END $do$"
 GRANT, TYPE = "GRANT SELECT ON a TO public", "CREATE TYPE pair AS (n int)"
 
 
@@ -85,10 +84,6 @@ class Watched:
         (["CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'", ROW_B], {B}),
         (["ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO public", ROW_B], {B}),
         (["GRANT USAGE ON SCHEMA public TO public", "UPDATE a SET v = 'w' WHERE id = 5"], {A}),
-        ([OF_DATABASE.format("GRANT CONNECT ON DATABASE %I TO public"), ROW_B], {B}),
-        ([OF_DATABASE.format("ALTER DATABASE %I SET work_mem = 1024"), ROW_B], {B}),
-        ([OF_DATABASE.format("COMMENT ON DATABASE %I IS $x$x$x$"), ROW_B], {B}),
-        (["ALTER ROLE postgres CONNECTION LIMIT -1", ROW_B], {B}),
         (["TRUNCATE a", "INSERT INTO a VALUES (1)"], {A}),
         (["CREATE TABLE parted_0 PARTITION OF parted FOR VALUES FROM (0) TO (9)"], set()),
         (["ANALYZE", ROW_B], set()),

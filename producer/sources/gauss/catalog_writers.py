@@ -33,7 +33,6 @@ _CATALOGS: Final = (
     *("pg_class", "pg_attribute", "pg_attrdef", "pg_constraint", "pg_partition"),
     *("pg_type", "pg_enum", "pg_proc", "pg_trigger", "pg_rewrite", "pg_namespace"),
     *("pg_depend", "pg_shdepend", "pg_description", "pg_default_acl", "pg_auth_members"),
-    *("pg_database", "pg_authid", "pg_db_role_setting", "pg_shdescription"),
 )
 _FROZEN: Final = 2  # the id of rows that are older than any
 _LOOKS: Final = 3  # until the stream has passed a transaction, where no position says so
