@@ -90,7 +90,8 @@ class Lake:
 
     def rows(self, spark: "SparkSession") -> list[list[tuple[int, str]]]:
         """The rows of the newest watermark, by table."""
-        tables = read_at(spark, self.path.prefix, kind="iceberg", dsn=self.url)
+        session = spark.newSession()  # another one may know the catalog of another lake
+        tables = read_at(session, self.path.prefix, kind="iceberg", dsn=self.url)
         return [
             [
                 tuple(row)
