@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -34,6 +35,14 @@ UNREADABLE: Final = (
 
 NO_REGISTRY: Final = "the answer is not a schema registry's"
 ITS_URL: Final = "is the URL right, and is it a proxy that answers?"
+
+
+def http_of(client: type) -> Any:
+    """Return the HTTP library that the version of a client's class is written for.
+
+    Its errors are raised by the client: httpx, or httpx2.
+    """
+    return sys.modules[client.__module__].httpx
 
 
 def is_avro(answer: object, language: str | None) -> bool:

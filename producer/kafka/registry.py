@@ -10,7 +10,6 @@ import io
 import json
 import re
 import ssl
-import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -25,7 +24,7 @@ from producer.core.records.framing import framed
 from producer.errors import RegistryDown, RegistryError, SchemaRefused
 from schemas.control import Commits, Cut, SchemaChange, change_from_avro, cut_from_avro, cut_to_avro
 from schemas.load import CUT, SCHEMA_CHANGE, avsc, canonical, check_bounded
-from schemas.registry_client import ITS_URL, NO_REGISTRY, UNREADABLE, is_avro, settings
+from schemas.registry_client import ITS_URL, NO_REGISTRY, UNREADABLE, http_of, is_avro, settings
 from schemas.topics import below
 
 _INCOMPATIBLE: Final = 409
@@ -40,10 +39,9 @@ _NO_LEVEL: Final = "GLOBAL"
 _FRAME: Final = 5  # bytes before a record: a zero, and its schema's id
 # What fastavro raises for foreign bytes or a foreign schema.
 _UNREADABLE: Final = (*UNREADABLE, SchemaParseException, SchemaResolutionError)
-# The HTTP library that the client's version is written for: httpx, or httpx2.
-httpx: Final[Any] = sys.modules[SchemaRegistryClient.__module__].httpx
 # What the client raises: refusals, the HTTP library's own errors, and what an answer raises that
 # is not a registry's.
+httpx: Final = http_of(SchemaRegistryClient)
 _NO_ANSWER: Final = (httpx.InvalidURL, *UNREADABLE)
 _ERRORS: Final = (SchemaRegistryError, OAuthTokenError, httpx.HTTPError, *_NO_ANSWER)
 

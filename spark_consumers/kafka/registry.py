@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import re
 import ssl
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from schemas.registry_client import ITS_URL, NO_REGISTRY, UNREADABLE, is_avro, settings
+from schemas.registry_client import ITS_URL, NO_REGISTRY, UNREADABLE, http_of, is_avro, settings
 from spark_consumers.errors import (
     ApplyError,
     RegistryDown,
@@ -79,8 +78,7 @@ def registry_at(url: str, options: Mapping[str, Any] | None = None) -> SchemaCac
         SchemaRegistryError,
     )
 
-    # The HTTP library that the client's version is written for: httpx, or httpx2.
-    httpx = sys.modules[SchemaRegistryClient.__module__].httpx
+    httpx = http_of(SchemaRegistryClient)
     shown = re.sub(r"//[^/@]*@", "//", url)  # for messages: without credentials
     try:
         client = SchemaRegistryClient(settings(url, options))

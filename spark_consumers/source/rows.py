@@ -95,8 +95,7 @@ def nested(batch: pa.RecordBatch, table: TableId, schema: pa.Schema) -> pa.Recor
         else pa.nulls(count, one.type)
         for one in list(schema)[: -len(OURS) - 1]
     ]
-    name = pa.array([str(table)], schema.field(_TABLE).type)
-    named = name.take(pa.array([0] * count, pa.int32()))
+    named = pa.repeat(pa.scalar(str(table), schema.field(_TABLE).type), count)
     return pa.RecordBatch.from_arrays([*arrays, named, *ours], schema=schema)
 
 
