@@ -18,25 +18,14 @@ from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.kinds import SINKS
 from tests.bucket import Bucket
+from tests.e2e.commands import configured
 from tests.e2e.path import Path, ask, pause, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TOML = """\
-[source]
-dsn = "{source}"
-slot = "{prefix}"
-publication = "{prefix}"
-[kafka]
-prefix = "{prefix}"
-[kafka.client]
-"bootstrap.servers" = "{kafka}"
-[registry]
-url = "{registry}"
-[target]
+MORE = """\
 kind = "iceberg"
-dsn = "{lake}"
 interval = "1s"
 [spark]
 master = "local[1]"
@@ -110,17 +99,11 @@ def lake(addresses: Addresses, path: Path, bucket: Bucket, tmp_path: Folder) -> 
         "spark.ui.enabled": "false",
         **{f"spark.hadoop.{name}": value for name, value in bucket.hadoop.items()},
     }
-    file = tmp_path / "gauss-cdc.toml"
-    file.write_text(
-        TOML.format(
-            source=path.source,
-            prefix=path.prefix,
-            kafka=addresses.kafka_bootstrap,
-            registry=addresses.registry_url,
-            lake=url,
-            options="\n".join(f'"{name}" = "{value}"' for name, value in options.items()),
+    file = configured(tmp_path, addresses, path.prefix, path.source, url)
+    with file.open("a") as more:  # it ends in [target]
+        more.write(
+            MORE.format(options="\n".join(f'"{name}" = "{v}"' for name, v in options.items()))
         )
-    )
     (tmp_path / "logs").mkdir()
     with closing(Program("apply", file, folder=tmp_path)) as program:
         yield Lake(path, url, program)
