@@ -98,6 +98,7 @@ class CutReplay:
     instance: str | None = None  # None: none yet
     state: State | None = None  # newest accepted START or STATE
     loads: dict[str, str] = field(default_factory=dict)  # schema.table -> phase, of this epoch
+    upto: dict[str, str] = field(default_factory=dict)  # schema.table -> how far its load is
     looked: Looked | None = None  # the source's catalog as it was compared with the stream last
     # seq -> (commit_start, xid)
     known: Mapping[int, tuple[int, int]] = field(default_factory=dict)
@@ -187,6 +188,9 @@ class CutReplay:
             case TableLoad():
                 self._counted(offset, head)
                 self.loads[str(cut.table)] = cut.phase.value
+                self.upto.pop(str(cut.table), None)
+                if cut.upto is not None:
+                    self.upto[str(cut.table)] = cut.upto
                 if cut.looked is not None and self.looked is not None:
                     self.looked = self.looked.with_table(cut.looked)
                 self._reach(cut.ranges)
@@ -215,7 +219,7 @@ class CutReplay:
 
     def _take_state(self, cut: State) -> None:
         self.state, self.looked = cut, cut.looked
-        self.loads = dict(cut.loads)
+        self.loads, self.upto = dict(cut.loads), dict(cut.upto)
 
     def _take_over(self, offset: int, cut: Start) -> Cut:
         head = cut.head

@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2  # the newest that is read
+PLAIN_VERSION: Final = 1  # what a record has that older releases read as well
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DEEPEST_TYPE: Final = 100  # a producer describes fewer; a reader recurses as deep
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -187,6 +188,7 @@ class State:
         default_factory=dict
     )  # schema.table -> PENDING | BEGIN | CHUNK | END | LEFT | GAP
     looked: Looked | None = field(default=None, kw_only=True)
+    upto: Mapping[str, str] = field(default_factory=dict, kw_only=True)  # of CHUNKs BESIDE commits
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,7 @@ class LoadPhase(StrEnum):
 
 EXACT: Final = "EXACT"  # of `TableLoad.mode`
 AGAIN: Final = "AGAIN"  # exact, too: readers may have rows of the table, and begin it anew
+BESIDE: Final = "BESIDE"  # as AGAIN, with commits between its records: rows are put over older ones
 PENDING: Final = "PENDING"  # of `State.loads`: to be loaded, and not begun
 LEFT: Final = "LEFT"  # left [tables]: what came since is nowhere, so it is loaded if it comes back
 GAP: Final = "GAP"  # rows or values of it were not sent: it is exact again when it was read again
@@ -242,6 +245,7 @@ class TableLoad:
     schema_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     lossy: str | None = None  # END: rows are missing, and why
     looked: Looked | None = None  # BEGIN: the table's part, at its place
+    upto: str | None = None  # CHUNK of BESIDE: the greatest key that is read, a JSON array of texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +320,14 @@ class SchemaChange:
     moved: Moved | None = None
 
 
+def is_beside(cut: Cut) -> bool:
+    """Say whether a record is of a load that has commits between its chunks.
+
+    Releases that would append its rows, and show the table before its END, refuse its version.
+    """
+    return isinstance(cut, TableLoad) and cut.mode == BESIDE
+
+
 def kind_of(cut: Cut) -> str:
     """Return the Avro symbol of a record's kind."""
     match cut:
@@ -336,7 +348,8 @@ def kind_of(cut: Cut) -> str:
 def cut_to_avro(cut: Cut) -> dict[str, Any]:
     """Turn a record of cuts into the dict that fastavro writes."""
     head = cut.head
-    out: dict[str, Any] = {"kind": kind_of(cut), **asdict(head), "version": FORMAT_VERSION}
+    version = FORMAT_VERSION if is_beside(cut) else PLAIN_VERSION
+    out: dict[str, Any] = {"kind": kind_of(cut), **asdict(head), "version": version}
     match cut:
         case State():  # and Start
             out |= {
@@ -346,6 +359,7 @@ def cut_to_avro(cut: Cut) -> dict[str, Any]:
                 "topics": {name: asdict(topic) for name, topic in cut.topics.items()},
                 "loads": dict(cut.loads),
                 "looked": cut.looked and asdict(cut.looked),
+                "reached": dict(cut.upto) or None,
             }
             if isinstance(cut, Start):
                 out |= {
@@ -370,6 +384,7 @@ def cut_to_avro(cut: Cut) -> dict[str, Any]:
                 "schema_ids": {topic: list(ids) for topic, ids in cut.schema_ids.items()},
                 "lossy": cut.lossy,
                 "looked": cut.looked and asdict(cut.looked),
+                "upto": cut.upto,
             }
         case Heartbeat():
             pass
@@ -405,6 +420,7 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
                 {name: Topic(**topic) for name, topic in raw["topics"].items()},
                 dict(raw["loads"] or {}),
                 looked=_looked(raw),
+                upto=dict(raw.get("reached") or {}),
             )
             if kind == "STATE":
                 return state
@@ -419,6 +435,7 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
                 raw["continues"],
                 raw["reason"],
                 looked=state.looked,
+                upto=state.upto,
             )
         case "COMMITS":
             entries = tuple(entry_from_avro(entry) for entry in raw["commits"])
@@ -435,6 +452,7 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
                 _ids(raw),
                 raw.get("lossy"),
                 _looked(raw),
+                raw.get("upto"),
             )
         case "HEARTBEAT":
             return Heartbeat(head)

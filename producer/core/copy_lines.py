@@ -37,6 +37,10 @@ class CopyLines(Sequence[Cells]):
             return CopyLines(self.lines[at], self._width, self._table)
         return self._cells(self.lines[at])
 
+    def some(self, places: Sequence[int]) -> CopyLines:
+        """Rows at some places."""
+        return CopyLines([self.lines[at] for at in places], self._width, self._table)
+
     def _cells(self, line: bytes) -> Cells:
         if not self._width:
             return []

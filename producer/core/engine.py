@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, TypeAlias, assert_never
 
@@ -58,6 +58,7 @@ from schemas.control import (
     Head,
     Heartbeat,
     Identity,
+    LoadPhase,
     Looked,
     State,
     Topic,
@@ -105,6 +106,7 @@ class WriterState:
     topics: Mapping[str, Topic]
     loads: Mapping[str, str]
     looked: Looked | None = None
+    upto: Mapping[str, str] = field(default_factory=dict)  # of loads that have commits between
 
 
 class Engine:
@@ -118,7 +120,7 @@ class Engine:
         self._n, self._seq, self._resume = head.n, head.last_seq, head.resume
         self._topics = dict(writer_state.topics)
         self._state_from = writer_state.state_from
-        self._loads = dict(writer_state.loads)
+        self._loads, self._upto = dict(writer_state.loads), writer_state.upto
         self._looked = writer_state.looked
         self._state_due = False
         self._records_since_state = 0
@@ -179,6 +181,11 @@ class Engine:
         """How far the load of each table is; another mapping after each change."""
         return self._loads
 
+    @property
+    def upto(self) -> Mapping[str, str]:
+        """How far loads have come that have commits between their chunks."""
+        return self._upto
+
     def mark_loads(self, loads: Mapping[str, str | None]) -> None:
         """Note loads that are to come, or (None) that came to nothing: a STATE will say it.
 
@@ -225,12 +232,14 @@ class Engine:
             topics=dict(self._topics),
             loads=dict(self._loads),
             looked=self._looked,
+            upto=self._upto,
         )
 
     def take_back(self, writer_state: WriterState) -> None:
         """Take the numbers as the newest durable record of a load has them."""
         self._records_since_state += writer_state.head.n - self._n
         self._n, self._loads = writer_state.head.n, dict(writer_state.loads)
+        self._upto = writer_state.upto
         self._resume = writer_state.head.resume
         self._written_at = self._now
 
@@ -462,6 +471,7 @@ class Engine:
             dict(self._topics),
             dict(self._loads),
             looked=self._looked,
+            upto={t: key for t, key in self._upto.items() if self._loads.get(t) == LoadPhase.CHUNK},
         )
 
     def _head(self, n: int, seq: int, resume: int) -> Head:

@@ -12,7 +12,8 @@ from typing import Final
 from producer.core.events import Fate
 from schemas.control import GAP, LEFT, PENDING, LoadPhase
 
-# A table in one of these is read from its beginning in any case.
+# A table in one of these is read from its beginning in any case, but for a CHUNK: a load that has
+# commits between goes on behind it.  So it becomes a BEGIN.
 _OPEN: Final = frozenset({PENDING, LEFT, LoadPhase.BEGIN, LoadPhase.CHUNK})
 
 
@@ -25,6 +26,7 @@ def followed(loads: Mapping[str, str], fates: Iterable[Fate]) -> dict[str, str]:
         if now == table and out.get(table) not in _OPEN:
             out[table] = GAP
         was = out.pop(table, None)
+        was = LoadPhase.BEGIN if was == LoadPhase.CHUNK else was
         if now is not None:
             out.pop(now, None)  # of an older table that had this name
             if was is not None:

@@ -7,13 +7,14 @@ of the first load count from 0, those of a re-read from far behind any commit's 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from producer.core.changes import Cells
 from producer.core.chunk import Chunk, Chunks, PlainChunk
 from producer.core.cuts_log import CutsLog
 from producer.core.engine import WriterState
 from producer.core.events import Acknowledgement, Place, Records
+from producer.core.key_ranges import Upto
 from producer.core.load_steps import LoadStep, with_offsets
 from producer.core.ports import (
     Behind,
@@ -30,7 +31,17 @@ from producer.core.records.encode import TransactionConstants
 from producer.core.router import Binding, table_key
 from producer.core.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
 from producer.errors import RowTooLarge
-from schemas.control import AGAIN, EXACT, Head, LoadPhase, Looked, Origin, SchemaChange, TableLoad
+from schemas.control import (
+    AGAIN,
+    BESIDE,
+    EXACT,
+    Head,
+    LoadPhase,
+    Looked,
+    Origin,
+    SchemaChange,
+    TableLoad,
+)
 from schemas.positions import CommitKey, of_reread
 from schemas.tables import TableId, TableSchema
 
@@ -52,6 +63,19 @@ def as_it_is(
         after=table,
         topic=topic,
     )
+
+
+@dataclass(slots=True)
+class _Table:
+    """A table whose rows are being written."""
+
+    table: TableSchema
+    binding: Binding
+    tx: TransactionConstants
+    chunk: Chunk
+    done: int = 0
+    expected: int = 0
+    lossy: str | None = None  # what is missing in the end
 
 
 class Loader:
@@ -94,7 +118,7 @@ class Loader:
         self._clock = clock
         self._at, self._csn = at, csn
         self._head = replace(writer_state.head, state_from=writer_state.state_from)
-        self._loads = dict(writer_state.loads)
+        self._loads, self._upto = dict(writer_state.loads), dict(writer_state.upto)
         self._writer_state = writer_state
         self._ordinal, self._mode = 0, EXACT
         self._steps: list[LoadStep] = []  # not written yet
@@ -132,7 +156,82 @@ class Loader:
     def _end(self) -> WriterState:
         self._write()
         self._behind.wait()
-        return replace(self._writer_state, head=self._head, loads=self._loads)
+        return replace(self._writer_state, head=self._head, loads=self._loads, upto=self._upto)
+
+    def begin(self, table: TableSchema, looked: Looked | None) -> WriterState:
+        """Begin a load that has commits between its records, at a place between two of them.
+
+        Reading the source goes on there, as in `again`.
+        """
+        to = self._beside(table)
+        self._begin(to, is_again=True, looked=looked)
+        return self._end()
+
+    def add(
+        self,
+        table: TableSchema,
+        rows: Sequence[Cells],
+        completed: Sequence[Cells],
+        upto: Upto,
+        *,
+        is_last: bool,
+        done: int,
+        expected: int,
+    ) -> tuple[WriterState, Upto]:
+        """Add a range to such a load, and end it with the last; `done` rows were there before.
+
+        `completed`: rows that have values of the stream.  Returns also how far the load is now,
+        and whether rows are missing.
+        """
+        to = self._beside(table)
+        to.done, to.expected, to.lossy = done, expected, upto.lossy
+        at = 0
+        while at < len(rows):
+            taken = to.chunk.take(rows, at, len(rows), self._ordinal)
+            self._ordinal, at = self._ordinal + taken - at, taken
+            if at < len(rows):
+                self._put(to, rows[at], to.tx)
+                at += 1
+        for cells in completed:
+            self._put(to, cells, to.tx)
+        upto = replace(upto, lossy=to.lossy)
+        if len(to.chunk) or not is_last:
+            self._flush(to, upto.text)
+        if is_last:
+            self._close(to)
+        return self._end(), upto
+
+    def _beside(self, table: TableSchema) -> _Table:
+        self._head = replace(self._head, resume=max(self._head.resume, self._at))
+        self._ordinal, self._mode = of_reread(self._head.n), BESIDE
+        return self._open(table, snapshot="incremental")
+
+    def _open(self, table: TableSchema, *, snapshot: str = "true") -> _Table:
+        tx = TransactionConstants(
+            xid=0,
+            csn=self._csn,
+            epoch=self._head.epoch,
+            seq=self._head.last_seq,
+            committed_at_us=self._clock.wall_us(),
+            now_us=self._clock.wall_us(),
+            commit_lsn=self._at,
+            snapshot=snapshot,
+        )
+        binding = self._publisher.publish(table)
+        return _Table(table, binding, tx, self._chunk(binding, tx))
+
+    def _begin(self, to: _Table, *, is_again: bool, looked: Looked | None) -> None:
+        self._observer.on_step("load: BEGIN")
+        table = to.table
+        change = as_it_is(
+            self._head, self._at, self._ordinal, table, to.binding.topic, csn=self._csn
+        )
+        value = self._publisher.encode_change(change)
+        shape = self._plain_chunk(self._options.topics.ddl)
+        shape.put(0, table_key(table.id), value, self._ordinal)
+        self._ordinal += 1
+        emptied = self._emptied(to.binding, to.tx) if is_again else ()
+        self._step(table.id, LoadPhase.BEGIN, shape.finish(), unnamed=emptied, looked=looked)
 
     def _table(
         self,
@@ -144,104 +243,88 @@ class Loader:
         is_again: bool = False,
         looked: Looked | None = None,
     ) -> None:
-        observer = self._observer
-        observer.on_step("load: BEGIN")
-        binding = self._publisher.publish(table)
-        change = as_it_is(self._head, self._at, self._ordinal, table, binding.topic, csn=self._csn)
-        ddl = self._options.topics.ddl
-        value = self._publisher.encode_change(change)
-        shape = self._plain_chunk(ddl)
-        shape.put(0, table_key(table.id), value, self._ordinal)
-        self._ordinal += 1
-        tx = TransactionConstants(
-            xid=0,
-            csn=self._csn,
-            epoch=self._head.epoch,
-            seq=self._head.last_seq,
-            committed_at_us=self._clock.wall_us(),
-            now_us=self._clock.wall_us(),
-            commit_lsn=self._at,
-            snapshot="true",
-        )
-        emptied = self._emptied(binding, tx) if is_again else ()
-        self._step(table.id, LoadPhase.BEGIN, shape.finish(), unnamed=emptied, looked=looked)
-        expected = reading.estimated_rows(table.id)
-        first = replace(tx, snapshot="first" if is_first else "first_in_data_collection")
-        last = replace(tx, snapshot="last" if is_last else "last_in_data_collection")
+        to = self._open(table)
+        self._begin(to, is_again=is_again, looked=looked)
+        to.expected = reading.estimated_rows(table.id)
+        first = replace(to.tx, snapshot="first" if is_first else "first_in_data_collection")
+        last = replace(to.tx, snapshot="last" if is_last else "last_in_data_collection")
         tuning = self._options.tuning
-        chunk = self._chunk(binding, tx)
-        done = 0
-        lsn = self._at
         place = first
-        lossy: str | None = None  # what is missing in the end
         newest: Cells | None = None  # is held back until it is known whether it is the last one
-
-        def put(cells: Cells, place: TransactionConstants) -> None:
-            nonlocal lossy
-            try:
-                value = binding.encoder.encode("r", "", None, cells, place, lsn, self._ordinal)
-                if len(value) > self._options.max_row_bytes:
-                    raise RowTooLarge(
-                        "a row is larger than kafka.max-row-bytes",
-                        table=table.id,
-                        bytes=len(value),
-                        limit=self._options.max_row_bytes,
-                        hint=HINT,
-                    )
-                key = binding.key if binding.key_of is None else binding.key_of(cells)
-                at = binding.partition
-                if binding.partition_of is not None:
-                    at = binding.partition_of(cells)
-            except UNFIT as error:
-                self._put_aside(error, table, cells)
-                lossy = WHY
-                return
-            chunk.put(at, key, value, self._ordinal)
-            self._ordinal += 1
 
         def take(rows: Sequence[Cells]) -> None:
             nonlocal place, newest
             at, last_one = 0, len(rows) - 1
             while at <= last_one:
                 if newest is not None:
-                    put(newest, place)
-                    place = tx
-                if place is tx:
-                    taken = chunk.take(rows, at, last_one, self._ordinal)
+                    self._put(to, newest, place)
+                    place = to.tx
+                if place is to.tx:
+                    taken = to.chunk.take(rows, at, last_one, self._ordinal)
                     self._ordinal += taken - at
                     at = taken
                 newest = rows[at]
                 at += 1
-            if len(chunk) >= tuning.chunk_rows or self._size + chunk.size >= tuning.chunk_bytes:
-                flush()
-                if observer.stop_asked(0):
+            size = self._size + to.chunk.size
+            if len(to.chunk) >= tuning.chunk_rows or size >= tuning.chunk_bytes:
+                self._flush(to)
+                if self._observer.stop_asked(0):
                     raise ShutdownRequested
-
-        def flush() -> None:
-            nonlocal done
-            observer.on_step("load: CHUNK")
-            self._size += chunk.size
-            records = chunk.finish()
-            self._rows += len(records)
-            # A native chunk has one place: its records are not made for Python to be counted.
-            at_one = {(binding.topic, binding.partition): len(records)}
-            self._step(
-                table.id,
-                LoadPhase.CHUNK,
-                records,
-                places=at_one if binding.partition_of is None else None,
-                ids={binding.topic: (binding.schema_id,)},
-            )
-            done += len(records)
-            observer.on_load(table.id, done, expected)
 
         reading.copy_rows(table.id, table.columns, take)
         if newest is not None:
-            put(newest, first if place is first and is_first and not is_last else last)
-            flush()
-        observer.on_step("load: END")
-        self._step(table.id, LoadPhase.END, lossy=lossy)
-        observer.on_load(table.id, done, done)
+            self._put(to, newest, first if place is first and is_first and not is_last else last)
+            self._flush(to)
+        self._close(to)
+
+    def _put(self, to: _Table, cells: Cells, place: TransactionConstants) -> None:
+        """Add a row; one that cannot be delivered is put aside."""
+        binding = to.binding
+        try:
+            value = binding.encoder.encode("r", "", None, cells, place, self._at, self._ordinal)
+            if len(value) > self._options.max_row_bytes:
+                raise RowTooLarge(
+                    "a row is larger than kafka.max-row-bytes",
+                    table=to.table.id,
+                    bytes=len(value),
+                    limit=self._options.max_row_bytes,
+                    hint=HINT,
+                )
+            key = binding.key if binding.key_of is None else binding.key_of(cells)
+            at = binding.partition
+            if binding.partition_of is not None:
+                at = binding.partition_of(cells)
+        except UNFIT as error:
+            self._put_aside(error, to.table, cells)
+            to.lossy = WHY
+            return
+        to.chunk.put(at, key, value, self._ordinal)
+        self._ordinal += 1
+
+    def _flush(self, to: _Table, upto: str | None = None) -> None:
+        """Make a step of the rows so far; `upto`: how far a load with commits between has come."""
+        self._observer.on_step("load: CHUNK")
+        binding = to.binding
+        self._size += to.chunk.size
+        records = to.chunk.finish()
+        self._rows += len(records)
+        # A native chunk has one place: its records are not made for Python to be counted.
+        at_one = {(binding.topic, binding.partition): len(records)}
+        self._step(
+            to.table.id,
+            LoadPhase.CHUNK,
+            records,
+            places=at_one if binding.partition_of is None else None,
+            ids={binding.topic: (binding.schema_id,)},
+            upto=upto,
+        )
+        to.done += len(records)
+        self._observer.on_load(to.table.id, to.done, to.expected)
+
+    def _close(self, to: _Table) -> None:
+        self._observer.on_step("load: END")
+        self._step(to.table.id, LoadPhase.END, lossy=to.lossy)
+        self._observer.on_load(to.table.id, to.done, to.done)
 
     def _emptied(self, binding: Binding, tx: TransactionConstants) -> Records:
         """Tell plain readers that the table begins anew: one `t` for each of its partitions.
@@ -299,6 +382,7 @@ class Loader:
         ids: Mapping[str, tuple[int, ...]] | None = None,
         lossy: str | None = None,
         looked: Looked | None = None,
+        upto: str | None = None,
     ) -> None:
         """Number a step; it is written with those around it."""
         self._loads[str(table)] = phase.value
@@ -314,7 +398,11 @@ class Loader:
             schema_ids=ids or {},
             lossy=lossy,
             looked=looked,
+            upto=upto,
         )
+        self._upto.pop(str(table), None)
+        if upto is not None:
+            self._upto[str(table)] = upto
         self._steps.append(LoadStep(cut, records, places, unnamed))
         self._head = head
         if self._is_enough():

@@ -187,9 +187,10 @@ class Loop:
             self._end_read(self._received)
 
     def _receive(self, wait: float) -> None:
-        self._received = self._source.wire.receive(wait, self._delivery.filenos())
+        wake = (*self._delivery.filenos(), *self._rereads.filenos())
+        self._received = self._source.wire.receive(wait, wake)
         self._pending = self._source.messages(
-            self._received.messages, one_by_one=self._rereads.has_point
+            self._received.messages, one_by_one=self._rereads.is_under_way
         )
         if self._received.reply_requested:
             self._tell_source(force=True)
@@ -208,6 +209,8 @@ class Loop:
             if self._rereads.stops(message):
                 self._pending = chain([(lsn, message)], pending)
                 return
+            if (lost := self._rereads.watch(message)) is not None:
+                yield lsn, lost
             at = message.at if isinstance(message, Stretch) else 0
             yield lsn, message
             stretches += isinstance(message, Stretch) and message.at > at
@@ -288,15 +291,17 @@ class Loop:
             self._follow_gaps()
             self._loads_seen = engine.loads
             if self._source.rereads:
-                rereads.follow(engine.loads, self._relations.known)
+                rereads.follow(engine.loads, engine.upto, self._relations.known)
         if (complete := rereads.needless()) is not None:
             engine.mark_loads({str(complete): None})
-        if not rereads.has_point:
+        if not rereads.is_under_way:
             if self._pending is None and (gone := rereads.make_point(self._relations.known)):
                 engine.mark_loads({str(gone): None})
             self._step_all([])  # the point's table may have a topic since
             return False
-        rereads.reach(self._at)
+        is_between = not self._assembler.is_open and self._lost_between is None
+        rereads.reach(self._at, self._relations.known, is_between=is_between)
+        self._step_all([])
         if not rereads.is_standing:
             rereads.be_patient()
         elif engine.is_settled:
@@ -310,6 +315,9 @@ class Loop:
     def _read_at_point(self) -> None:
         """Read the table, or pass one that is gone: all before the point is durable."""
         rereads, engine = self._rereads, self._engine
+        if not rereads.has_point:
+            self._place()
+            return
         if (passed := rereads.pass_gone(engine.lend())) is not None:
             writer_state, gone = passed
             engine.take_back(writer_state)
@@ -323,6 +331,19 @@ class Loop:
         self._source.adopt(table)
         self._catalog.read_again(table.id, looked)
         self._note_looked()
+
+    def _place(self) -> None:
+        """Write the next piece of a load that the stream does not wait for."""
+        engine, known = self._engine, self._relations.known
+        placed = self._rereads.place(engine.lend(), self._at, known)
+        if placed is None:
+            return
+        engine.take_back(placed.writer_state)
+        if placed.shape is not None:
+            self._assembler.adopt(placed.shape)
+            self._source.adopt(placed.shape)
+            self._catalog.read_again(placed.shape.id, placed.looked)
+            self._note_looked()
 
     def _follow_gaps(self) -> None:
         """Forget gaps that were mended; say those that an earlier run left."""
@@ -382,7 +403,10 @@ class Loop:
             relations.known,
             reports_ddl=relations.reports_ddl,
             told=relations.take_told(),
-            is_marked=lambda table: self._engine.loads.get(str(table)) in {GAP, *OPEN},
+            is_marked=lambda table: (
+                table != self._rereads.table_beside
+                and self._engine.loads.get(str(table)) in {GAP, *OPEN}
+            ),
         )
         for finding in found:
             self._observer.on_note(f"the catalog shows what the stream did not: {finding}")
@@ -491,6 +515,8 @@ class Loop:
     def _step(self, happened: Happened) -> None:
         if isinstance(happened, TransactionEnded):
             self._ended(1, happened)
+            if happened.holes:
+                self._rereads.lose({gap.table for gap in happened.holes})
             mended = {fate.table for fate in happened.fates if fate.table == fate.now}
             for gap in happened.holes:
                 for table in sorted(mended) if gap.table == "*" else (gap.table,):

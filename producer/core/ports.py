@@ -21,6 +21,7 @@ from producer.core.events import (
     PartDurable,
     Records,
 )
+from producer.core.key_ranges import Key, RangeRead
 from producer.core.look import Before, Look, Unchanged
 from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import TransactionWriter
@@ -157,6 +158,30 @@ class Point(Protocol):
         """Let go of the snapshot."""
 
 
+class KeyRanges(Protocol):
+    """Reads ranges of one table's key, each under a snapshot of its own, beside the stream."""
+
+    @property
+    def estimated_rows(self) -> int:
+        """A guess for a progress bar; 0 = unknown."""
+
+    @property
+    def fileno(self) -> int:
+        """A file that is readable when an answer has come."""
+
+    def ask(self, after: Key | None) -> None:
+        """Begin to read the range behind a key, () from the first one on; None: the shape alone.
+
+        The table is protected from DDL before the snapshot is taken.  One answer is outstanding.
+        """
+
+    def take(self) -> RangeRead | CdcError | None:
+        """Return the answer; None: it has not come."""
+
+    def close(self) -> None:
+        """Let go of the source; what is being read is given up."""
+
+
 class Source(takeover.Source, Protocol):
     """A source as takeover, load and loop use it."""
 
@@ -205,6 +230,12 @@ class Source(takeover.Source, Protocol):
 
         `if_gone` makes one also then: its reading has no shape of the table.
         It lies behind all that the stream has sent.  Raises CdcError: not now.
+        """
+
+    def ranges(self, table: TableId) -> tuple[TableSchema, KeyRanges] | None:
+        """Open what reads a table in ranges of its key; None: it is read at a point.
+
+        Raises CdcError: not now.
         """
 
     def adopt(self, table: TableSchema) -> None:
@@ -431,6 +462,9 @@ class Tuning:
     slice_seconds: float = 0.2
     chunk_rows: int = 16_000  # of a first load; apply stages more than 20,000 by executors
     chunk_bytes: int = 16 << 20  # of values; so much waits in memory, and as much is being written
+    range_rows: int = 8_000  # of a load that the stream does not wait for
+    range_bytes: int = 8 << 20  # of these, about
+    beside_bytes: int = 8 << 20  # a smaller table is read at a point, which takes a moment
     load_steps: int = 150  # records of TABLE in one Kafka transaction: of 50 small tables
     look_share: int = 50  # a slow look at the catalog is taken less often: 2 % of the time
     rest_seconds: float = 10.0  # of a table that was read to mend a gap, until the next one is

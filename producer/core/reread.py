@@ -21,21 +21,25 @@ as not exact at targets, until BEGIN empties it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
-from producer.core.changes import Begin, Logical, Message, Relation
+from producer.core.beside import Beside, Piece
+from producer.core.changes import Begin, Logical, Lost, Message, Relation
 from producer.core.engine import WriterState
+from producer.core.key_ranges import Upto
 from producer.core.look import Before
 from producer.core.ports import Blocking, Clock, Point, Source
 from producer.core.window import UNSEEN, QuietWindow
-from producer.errors import CdcError, SourceBusy
+from producer.errors import CdcError, SourceBusy, TableChanging
 from schemas.control import GAP, LEFT, PENDING, LoadPhase
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 
 _RETRY_SECONDS: Final = 30.0  # until a table that could not be read is tried again
+CHUNK: Final = LoadPhase.CHUNK
 OPEN: Final = frozenset({PENDING, LoadPhase.BEGIN, LoadPhase.CHUNK})
 # A table that gets gaps again and again: it rests after it was read, each time twice as long.
 _LONGEST_REST: Final = 600.0
@@ -48,7 +52,27 @@ _TOLD_SHARE: Final = 10  # it is said after a tenth of the time that is waited
 
 EVERYTHING: Final = TableId("", "")  # asked for: no table is to be read until it is taken back
 
-Read = Callable[[WriterState, Point, TableSchema], WriterState]
+_MOST_BEGUN: Final = 3  # times that a load beside the stream begins; then a point is taken
+
+
+class Writing(Protocol):
+    """Writes what is read."""
+
+    def again(self, state: WriterState, point: Point, table: TableSchema) -> WriterState:
+        """Read a table at a point, and write it."""
+
+    def beside(
+        self, state: WriterState, at: int, table: TableSchema, load: Beside, piece: Piece
+    ) -> tuple[WriterState, Upto]:
+        """Write the next piece of a load, at a place between two commits."""
+
+
+class Placed(NamedTuple):
+    """What came of a piece."""
+
+    writer_state: WriterState
+    shape: TableSchema | None  # in force from here on: it is the load's BEGIN
+    looked: Before | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +145,7 @@ class Rereads:
         look_seconds: float,
         rest_seconds: float,
         mark_seconds: float,
-        read: Read,
+        writing: Writing,
         publish: Callable[[TableSchema], object],
         look_up: Callable[[int], Relation],
         blocking: Blocking,
@@ -144,7 +168,7 @@ class Rereads:
         self._captured, self._look_seconds, self._look_due = captured, look_seconds, 0.0
         self._repairs, self._rest_seconds = repairs, rest_seconds
         self._hidden, self._was_hidden = hidden, set(hidden)
-        self._source, self._read, self._publish = source, read, publish
+        self._source, self._writing, self._publish = source, writing, publish
         self._look_up = look_up
         self._blocking, self._clock, self._note, self._warn = blocking, clock, note, warn
         self._table: TableId | None = None  # of the point
@@ -155,6 +179,11 @@ class Rereads:
         self._not_before: dict[TableId, float] = {}
         self._rests: dict[TableId, _Rest] = {}
         self._is_standing = False
+        self._beside: Beside | None = None  # instead of a point
+        self._begun: Counter[TableId] = Counter()  # how often, since the last END
+        self._anew: set[TableId] = set()  # begin again, whatever was written
+        self._upto: Mapping[str, str] = {}
+        self._is_repair = False
         self._mark_seconds = self._patience = mark_seconds
         self._since: float  # of the point
         self._is_told: bool
@@ -162,17 +191,37 @@ class Rereads:
     @property
     def waits_for(self) -> str:
         """What the stream is to come to, and for how long it has not; "": nothing is read."""
+        if (beside := self._beside) is not None and beside.waits_for_others:
+            return f"{self._table}: transactions that ran before, for {self._waited():.0f} s"
         point = self._point
         if point is None or self._is_standing:
             return ""
         mark = point.awaited if isinstance(point, QuietWindow) else ""
         place = mark or f"the position {Lsn(point.at)}"
-        return f"{self._table}: {place}, for {self._clock.now() - self._since:.0f} s"
+        return f"{self._table}: {place}, for {self._waited():.0f} s"
+
+    def _waited(self) -> float:
+        return self._clock.now() - self._since
 
     @property
     def has_point(self) -> bool:
         """Say whether the stream nears a point, or stands there."""
         return self._point is not None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Say whether a table is being read: each message of the stream is looked at."""
+        return self._point is not None or self._beside is not None
+
+    @property
+    def table_beside(self) -> TableId | None:
+        """The table that is read while the stream goes on, once it has begun."""
+        beside = self._beside
+        return beside.table if beside is not None and beside.is_begun else None
+
+    def filenos(self) -> tuple[int, ...]:
+        """Files of which one is readable when a part of a table was read."""
+        return () if self._beside is None else (self._beside.fileno,)
 
     @property
     def looked(self) -> Before | None:
@@ -196,8 +245,11 @@ class Rereads:
         self._hidden.discard(table)
         self._was_hidden.discard(table)
 
-    def follow(self, loads: Mapping[str, str], known: Iterable[TableId]) -> None:
-        """Take the loads as they are noted by now."""
+    def follow(
+        self, loads: Mapping[str, str], upto: Mapping[str, str], known: Iterable[TableId]
+    ) -> None:
+        """Take the loads as they are noted by now, and how far they have come."""
+        self._upto = {t: upto[t] for t, phase in loads.items() if phase == CHUNK and t in upto}
         self._names |= {str(table): table for table in known}
         wanted = {GAP, *OPEN} if self._repairs else OPEN
         now = {self._named(name): phase for name, phase in loads.items() if phase in wanted}
@@ -206,6 +258,8 @@ class Rereads:
                 self._begin_gap(table)
         self._open = now
         self._line_up()
+        if self._beside is not None and self._beside.table not in self._waiting:
+            self.let_go()  # it has another name, or is gone
 
     def _named(self, name: str) -> TableId:
         return self._names.get(name) or TableId(*name.split(".", 1))
@@ -259,17 +313,18 @@ class Rereads:
             return None
         self._table, self._number = table, self._asked.get(table)
         self._since, self._is_told = now, False
+        self._is_repair = self._open.get(table) == GAP
         try:
+            if self._opens_beside(table, known):
+                return None
             is_hidden = table in self._hidden
             self._point = self._blocking(self._source.point, table, if_gone=is_hidden)
             if self._point is not None:
                 self._shape = self._blocking(self._shape_of, table, known)
         except CdcError as error:
-            self.let_go()
-            self._not_before[table] = self._clock.now() + _RETRY_SECONDS
+            self._put_off(table, error)
             if isinstance(error, SourceBusy):  # for any table, and each try stops the stream
                 self._due = self._not_before[table]
-            self._note(f"{table} is read again later: {error}")
             return None
         if self._shape is not None or table in self._hidden:
             return None
@@ -281,6 +336,45 @@ class Rereads:
         self._not_before[table] = now + 10 * self._look_seconds
         return None
 
+    def _opens_beside(self, table: TableId, known: Mapping[TableId, TableSchema]) -> bool:
+        """Begin to read a table while the stream goes on, or go on with it, if that is its way."""
+        if self._begun[table] >= _MOST_BEGUN:
+            return False
+        if (found := self._blocking(self._source.ranges, table)) is None:
+            return False
+        shape, ranges = found
+        text = self._upto.get(str(table)) if table in known.keys() - self._anew else None
+        upto = Upto(request=self._number) if text is None else Upto.of(text)
+        self._number = upto.request
+        self._beside = Beside(
+            shape,
+            ranges,
+            upto=upto,
+            is_begun=text is not None,
+            look_up=self._look_up,
+            now=self._clock.now,
+        )
+        self._beside.is_paused = self._is_paused
+        if text is not None:
+            self._note(f"{table}: its load goes on where it was left")
+        return True
+
+    def lose(self, tables: Collection[str]) -> None:
+        """Begin the load under way again: the source did not send all rows of its table."""
+        if self._beside is not None and (str(self._beside.table) in tables or "*" in tables):
+            self._begin_again("the stream lacks rows of it")
+
+    def _begin_again(self, why: str) -> None:
+        assert self._beside is not None
+        table, is_begun = self._beside.table, self._beside.is_begun
+        self.let_go()
+        if not is_begun:
+            return
+        self._anew.add(table)
+        self._begun[table] += 1
+        how = "again" if self._begun[table] < _MOST_BEGUN else "again, while the stream waits"
+        self._note(f"{table}: its load begins {how}: {why}")
+
     def _look(self) -> None:
         """Take requests, and notice those that were taken back."""
         self._look_due = self._clock.now() + self._look_seconds
@@ -290,6 +384,8 @@ class Rereads:
             self._is_paused = is_paused
             what = "are paused: tables wait" if is_paused else "go on"
             self._note(f"re-reads {what}, as `gauss-cdc snapshot` was told")
+            if self._beside is not None:
+                self._beside.is_paused = is_paused
         for table in [table for table in asked if not self._captured(table)]:
             self._note(f"{table} is not captured, and is not read again")
             self._blocking(self._source.answer, table, asked.pop(table))
@@ -312,15 +408,20 @@ class Rereads:
     def _shape_of(self, table: TableId, known: Mapping[TableId, TableSchema]) -> TableSchema | None:
         assert self._point is not None
         for shape in self._point.reading.shapes([table]):
-            for other in known.values():
-                if shape.oid and shape.oid == other.oid and shape.id != other.id:
-                    raise CdcError("it is being renamed", was=other.id)
-            self._publish(shape)
+            self._take_shape(shape, known)
             return shape
         return None
 
+    def _take_shape(self, shape: TableSchema, known: Mapping[TableId, TableSchema]) -> None:
+        for other in known.values():
+            if shape.oid and shape.oid == other.oid and shape.id != other.id:
+                raise CdcError("it is being renamed", was=other.id)
+        self._publish(shape)
+
     def stops(self, message: Message) -> bool:
         """Say whether the stream must stop before a message, and stand at the point."""
+        if self._beside is not None:
+            return isinstance(message, Begin) and self._stops_beside(self._beside, message)
         point = self._point
         if point is None:
             return False
@@ -340,10 +441,42 @@ class Rereads:
             self._stand()
         return self._is_standing
 
-    def reach(self, position: int) -> None:
-        """All that was committed before `position` was taken, and nothing is open."""
+    def _stops_beside(self, beside: Beside, begin: Begin) -> bool:
+        if self._is_standing or beside.stands_at(int(begin.commit_lsn)):
+            self._is_standing = True
+        else:
+            beside.pass_by(begin)
+        return self._is_standing
+
+    def watch(self, message: Message) -> Lost | None:
+        """Take a message that does not stop the stream; return the gap that it makes."""
+        return None if self._beside is None else self._beside.watch(message)
+
+    def reach(
+        self, position: int, known: Mapping[TableId, TableSchema], *, is_between: bool
+    ) -> None:
+        """All that was committed before `position` was taken; `is_between`: nothing is open."""
         if self._point is not None and position >= self._point.at:
             self._stand()
+        if (beside := self._beside) is None:
+            return
+        try:
+            if (shape := beside.take()) is not None:
+                self._blocking(self._take_shape, shape, known)
+        except CdcError as error:
+            self._put_off(beside.table, error)
+            return
+        if not is_between or self._is_standing:
+            return
+        if beside.stands_at(position):
+            self._is_standing = True
+        else:
+            beside.rest()
+
+    def _put_off(self, table: TableId, error: CdcError) -> None:
+        self.let_go()
+        self._not_before[table] = self._clock.now() + _RETRY_SECONDS
+        self._note(f"{table} is read again later: {error}")
 
     def be_patient(self) -> None:
         """Say once what does not come; give up a window whose marks do not.
@@ -396,12 +529,40 @@ class Rereads:
         assert self._point is not None
         assert self._shape is not None
         shape, began = self._shape, self._clock.now()
-        is_repair = self._open.get(shape.id) == GAP
-        writer_state = self._blocking(self._read, writer_state, self._point, shape)
-        if is_repair:
+        writer_state = self._blocking(self._writing.again, writer_state, self._point, shape)
+        if self._is_repair:
             self._rest(shape.id, self._clock.now() - began)
         self._done(shape.id, self._number)
         return writer_state, shape
+
+    def place(
+        self, writer_state: WriterState, position: int, known: Mapping[TableId, TableSchema]
+    ) -> Placed | None:
+        """Write the next piece of a load at a place between two commits; None: it begins again."""
+        beside, self._is_standing = self._beside, False
+        assert beside is not None
+        table = beside.table
+        try:
+            piece = beside.next(known.get(table))
+        except TableChanging as error:
+            if beside.is_begun:
+                self._begin_again(error.what)
+            else:
+                self._put_off(table, error)
+            return None
+        shape = piece.shape or known[table]
+        at = max(position, piece.high)
+        state, upto = self._blocking(self._writing.beside, writer_state, at, shape, beside, piece)
+        beside.written(piece, upto)
+        if piece.shape is not None:
+            self._anew.discard(table)
+            self.show(table)
+        elif piece.is_last:
+            del self._begun[table]
+            if self._is_repair:
+                self._rest(table, 0.0)
+            self._done(table, self._number)
+        return Placed(state, piece.shape, piece.looked)
 
     def _rest(self, table: TableId, took: float) -> None:
         before = self._rests.get(table)
@@ -412,6 +573,8 @@ class Rereads:
     def let_go(self) -> None:
         """Give the point up, if there is one: the stream goes on."""
         point, self._point, self._shape, self._is_standing = self._point, None, None, False
-        self._table = None
+        beside, self._beside, self._table = self._beside, None, None
         if point is not None:
             point.close()
+        if beside is not None:
+            beside.close()

@@ -281,6 +281,7 @@ def _start(source: Source, log: Log, request: TakeoverRequest, replay: CutReplay
         topics,
         dict(replay.loads),
         looked=replay.looked,
+        upto=dict(replay.upto),
     )
     was = replay.state.identity.timeline
     at = source.switch_point(was)
@@ -302,6 +303,7 @@ def _continued(start: Start, replay: CutReplay, gaps: Iterable[str], reason: str
         start,
         head=replace(start.head, epoch=replay.epoch + 1, last_seq=0),
         loads=loads,
+        upto={},
         prev=Prev(replay.epoch, replay.seq, replay.n),
         continues=True,
         reason=reason,
@@ -523,4 +525,5 @@ def _writer_state(start: Start, offset: int) -> WriterState:
         start.topics,
         start.loads,
         start.looked,
+        start.upto,
     )

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from producer.core.assemble import Assembler, AssemblerPorts
+from producer.core.beside import Beside, Piece
 from producer.core.catalog_watch import CatalogWatch
 from producer.core.chunk import PlainChunk
 from producer.core.cuts_log import CutsLog
 from producer.core.ddl_log import known_tables, taken_back
 from producer.core.engine import Engine, WriterState
 from producer.core.events import Records, TopicsChanged
+from producer.core.key_ranges import Upto
 from producer.core.load import Loader, as_it_is, keep
 from producer.core.loop import Loop, Progress
 from producer.core.ports import (
@@ -214,10 +216,28 @@ class Turn:
             native=self.native,
         )
 
-    def _again(self, state: WriterState, point: Point, table: TableSchema) -> WriterState:
+    def again(self, state: WriterState, point: Point, table: TableSchema) -> WriterState:
         """Read one table again, at a place of the stream."""
         looked = None if point.looked is None else point.looked.looked()
         return self._loader(state, point.at).again(point.reading, table, looked)
+
+    def beside(
+        self, state: WriterState, at: int, table: TableSchema, load: Beside, piece: Piece
+    ) -> tuple[WriterState, Upto]:
+        """Write the next piece of a load, at a place between two commits."""
+        loader = self._loader(state, at)
+        if piece.shape is not None:
+            looked = None if piece.looked is None else piece.looked.looked()
+            return loader.begin(table, looked), load.upto
+        return loader.add(
+            table,
+            piece.rows,
+            piece.completed,
+            piece.upto,
+            is_last=piece.is_last,
+            done=load.done,
+            expected=load.expected,
+        )
 
     def _renamed(
         self,
@@ -354,7 +374,7 @@ class Turn:
                 look_seconds=options.look_seconds,
                 rest_seconds=options.tuning.rest_seconds,
                 mark_seconds=options.tuning.mark_seconds,
-                read=self._again,
+                writing=self,
                 publish=publisher.publish,
                 look_up=relations.look_up,
                 blocking=self.blocking,

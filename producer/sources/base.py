@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from producer.core import ports
 from producer.core.look import Before, Look, Unchanged
+from producer.core.ports import KeyRanges
 from producer.core.shape_change import ShapeChange
 from producer.core.takeover import MadeSlot
 from producer.errors import SlotMissing, Unsupported
@@ -128,6 +129,10 @@ class PlainSource:
     def publish(self, table: TableId) -> str:
         del table
         return ""
+
+    def ranges(self, table: TableId) -> tuple[TableSchema, KeyRanges] | None:
+        del table
+        return None
 
     def requests(self) -> Mapping[TableId, int]:
         return {}

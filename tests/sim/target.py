@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from schemas.control import LoadPhase, SchemaChange, TableLoad
+from schemas.control import LoadPhase, SchemaChange, TableLoad, is_beside
 from schemas.tables import UNCHANGED, TableId
 from spark_consumers.compact import Collapsed, by_columns, collapse
 from spark_consumers.errors import (
@@ -340,6 +340,10 @@ class SimTransaction:
                 return keeps
             case LoadPhase.CHUNK:
                 changes = self.rows.changes.get(cut.table, ())
+                if is_beside(cut):
+                    marks = {str(cut.table): ""}
+                    _apply_changes(self.database.written(), {cut.table: changes}, marks)
+                    return False
                 there = self.database.written()[cut.table]
                 there.rows.extend(_row(c.columns, c.after or []) for c in changes)
             case LoadPhase.END:

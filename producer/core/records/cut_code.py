@@ -14,11 +14,11 @@ from typing import Any, Final
 import fastavro
 
 from producer.core.records.avro import long, text
-from schemas.control import FORMAT_VERSION, CommitEntry, Commits, PackedEntries, entry_from_avro
+from schemas.control import PLAIN_VERSION, CommitEntry, Commits, PackedEntries, entry_from_avro
 from schemas.load import CUT, avsc
 
 _KIND: Final = b"\x02"  # COMMITS, the second of the enumeration
-_VERSION: Final = long(FORMAT_VERSION)
+_VERSION: Final = long(PLAIN_VERSION)
 _OF_STATES: Final = b"\x00" * 8  # identity, content, cluster_id, topics, prev … loads: null
 _OF_TABLES: Final = b"\x00" * 5  # table, phase, mode, rows, as_of: null
 _NO_LISTS: Final = b"\x00\x00"  # no DDL, no gaps
@@ -58,6 +58,7 @@ def encode_commits(cut: Commits) -> bytes:
             parts.append(b"\x00")
     parts.append(b"\x00\x00\x00")  # the end of schema_ids; lossy, looked: null
     parts.append(b"\x00" if head.source_end is None else b"\x02" + long(head.source_end))
+    parts.append(b"\x00\x00")  # upto, reached: null
     return b"".join(parts)
 
 

@@ -49,6 +49,7 @@ from producer.sources.postgres.captured import (
 )
 from producer.sources.postgres.connection import ReplicationConnection, reach
 from producer.sources.postgres.history import StandbyConnection
+from producer.sources.postgres.key_ranges import KeyRanges, open_ranges
 from producer.sources.postgres.point import LONGEST, SHORTEST, PostgresPoint, make_point
 from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.readers import SnapshotReading
@@ -455,6 +456,12 @@ class PostgresSource(PlainSource):
         except SourceBusy:
             self._patience = min(2 * patience, LONGEST)
             raise
+
+    def ranges(self, table: TableId) -> tuple[TableSchema, KeyRanges] | None:
+        """Open what reads a table beside the stream; a standby cannot say where its log ends."""
+        if not self._primary.is_read:
+            return None
+        return open_ranges(self._options, self.connection, table, self._server)
 
     def publish(self, table: TableId) -> str:
         """Put a new table into the publication; return what somebody else must do, or ""."""

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, count
 from typing import Any, Protocol, TypeAlias
 
-from schemas.control import LoadPhase, SchemaChange, TableLoad
+from schemas.control import LoadPhase, SchemaChange, TableLoad, is_beside
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId, TableSchema
 from spark_consumers.errors import MissingTable, NotExpressible, Superseded
@@ -321,8 +321,12 @@ class LakeTransaction:
                 if cut.table in self._staged.tables:
                     rows = self._staged.between(cut.table, FIRST, LAST)
                     if rows is not None:
-                        work = Add(rows, self._staged.count(cut.table))
-                        self._write(cut.table, work, key=self._named[str(cut.table)].key)
+                        key, count = self._named[str(cut.table)].key, self._staged.count(cut.table)
+                        work: Work = Add(rows, count)
+                        if is_beside(cut):  # over what the commits between brought
+                            kinds = self._staged.kinds(cut.table, key)
+                            work = Apply(rows, key, is_exact=False, count=count, kinds=kinds)
+                        self._write(cut.table, work, key=key)
             case LoadPhase.END:
                 pass
         return False

@@ -19,7 +19,7 @@ from typing import Any, Final
 import psycopg2
 from psycopg2 import sql
 
-from schemas.control import LoadPhase, SchemaChange, TableLoad
+from schemas.control import LoadPhase, SchemaChange, TableLoad, is_beside
 from schemas.ownership import guard
 from schemas.tables import TableId
 from spark_consumers.dialects import DIALECTS, EXTRAS, INSIDE
@@ -513,8 +513,12 @@ class _Step:
         match cut.phase:
             case LoadPhase.CHUNK:
                 catalog.need(cursor, [cut.table])
-                self.loads.add(cursor, cut.table, cut.rows, place=place)
-                load_rows(cursor, catalog, cut.table, self.rows.changes.get(cut.table, ()))
+                rows = self.rows.changes.get(cut.table, ())
+                if is_beside(cut):  # over what the commits between brought
+                    apply_changes(cursor, catalog, {cut.table: rows}, inexact={str(cut.table)})
+                else:
+                    self.loads.add(cursor, cut.table, cut.rows, place=place)
+                    load_rows(cursor, catalog, cut.table, rows)
             case LoadPhase.END:
                 self.loads.end(cursor, cut.table, place=place)
                 if place != cut.table:
@@ -537,7 +541,7 @@ class _Step:
         if not (is_new and columns):  # else it is empty
             keeps = self._clear(cut.table, columns, keeps=keeps)
         self.waiting.discard(str(cut.table))  # none may empty it any more
-        self.loads.begin(cursor, cut.table)
+        self.loads.begin(cursor, cut.table, counts=not is_beside(cut))
         return keeps and not is_new
 
     def _look_at_all(self) -> None:

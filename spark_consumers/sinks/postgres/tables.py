@@ -96,9 +96,11 @@ class OpenLoads:
         self._source, self._replace = source, replace
         self._counted: set[TableId] = set()
 
-    def begin(self, cursor: Any, table: TableId) -> None:
-        """The table was emptied."""
+    def begin(self, cursor: Any, table: TableId, *, counts: bool) -> None:
+        """The table was emptied; `counts`: nothing but the load will write into it."""
         self._loaded_at_end(cursor, table)
+        if not counts:
+            return
         cursor.execute("INSERT INTO gauss_cdc.loads VALUES (%s, %s, %s, 0)", (self._source, *table))
 
     def add(self, cursor: Any, table: TableId, rows: int, *, place: TableId) -> None:

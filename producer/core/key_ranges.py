@@ -1,0 +1,89 @@
+"""Ranges of a table's key, each as a snapshot of its own shows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias, cast
+
+from producer.core.changes import Cells
+from producer.core.look import Before
+from schemas.tables import TableSchema
+
+Key: TypeAlias = tuple[bytes, ...]  # cells of the key's columns, in the key's order
+
+_XID_BITS: Final = 32  # of a transaction's id in the stream; a snapshot counts on behind them
+
+
+@dataclass(frozen=True, slots=True)
+class Upto:
+    """How far a load has come that has commits between its records; a text of `run`'s own."""
+
+    key: Key = ()  # the greatest that was read; (): none was
+    lossy: str | None = None  # rows are missing, and why
+    request: int | None = None  # that it answers
+
+    @property
+    def text(self) -> str:
+        """As it stands in a record of cuts."""
+        key = [cell.decode() for cell in self.key]
+        return json.dumps({"key": key, "lossy": self.lossy, "request": self.request})
+
+    @classmethod
+    def of(cls, text: str) -> Upto:
+        """Read what `text` wrote.
+
+        >>> Upto.of(Upto((b"7", b"x"), None, 3).text)
+        Upto(key=(b'7', b'x'), lossy=None, request=3)
+        """
+        raw = json.loads(text)
+        return cls(tuple(cell.encode() for cell in raw["key"]), raw["lossy"], raw["request"])
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Which transactions a snapshot shows: those below `end` that were not `running`.
+
+    Source: PostgreSQL manual, "Transaction ID and Snapshot Information Functions".
+    """
+
+    end: int
+    running: frozenset[int] = frozenset()
+
+    def has(self, xid: int) -> bool:
+        """Say whether it shows a transaction of which the stream gave 32 bits of its id.
+
+        >>> Shown(12, frozenset([10])).has(10), Shown(12, frozenset([10])).has(11)
+        (False, True)
+        >>> Shown((1 << 32) + 5).has((1 << 32) - 1), Shown((1 << 32) + 5).has(7)
+        (True, False)
+        """
+        whole = 1 << _XID_BITS
+        full = self.end - self.end % whole + xid
+        if full - self.end >= whole // 2:
+            full -= whole
+        return full < self.end and full not in self.running
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRead:
+    """What a range was when it was read; without rows, the table's shape alone."""
+
+    shape: TableSchema | None  # None: it is not captured any more
+    shown: Shown
+    high: int  # where the log ended behind the snapshot: it shows nothing that is written later
+    looked: Before | None = None  # the table in the catalog
+    rows: Sequence[Cells] = ()
+    last: Key | None = None  # the greatest key of the range; None: it is open upwards
+
+
+def key_places(table: TableSchema) -> tuple[int, ...]:
+    """Return which columns are the key, in its order."""
+    names = table.names()
+    return tuple(names.index(name) for name in table.key)
+
+
+def key_of(row: Cells, places: Sequence[int]) -> Key:
+    """Return the key of a row."""
+    return tuple(cast("bytes", row[at]) for at in places)

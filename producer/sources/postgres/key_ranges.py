@@ -1,0 +1,330 @@
+"""Reads a table in ranges of its key, beside the stream: `ports.KeyRanges`.
+
+Each range is read by a thread, in a transaction of its own: lock, snapshot, the place where the log
+ends, rows.  The lock comes first: a snapshot does not protect from DDL, and LOCK takes none.  Two
+sessions: one has the lock and the snapshot, and copies; the other asks the catalog, of which the
+lock holds the table's part still.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Final
+
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
+from producer.core.catalog_rows import as_sent
+from producer.core.copy_lines import CopyLines
+from producer.core.key_ranges import Key, RangeRead, Shown, key_of, key_places
+from producer.errors import CdcError, ConnectionLost, TableChanging
+from producer.options import Options
+from producer.sources.postgres import catalog, catalog_look
+from producer.sources.postgres.captured import captured
+from producer.sources.postgres.connection import ReplicationConnection
+from schemas.encodings import WITHOUT
+from schemas.positions import Lsn
+from schemas.quoting import literal, names
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
+
+_MOST: Final = 4  # times the bytes of a range: it ends there, whatever was asked for
+_LOCK_SECONDS: Final = 5
+
+# Types by oid whose equal values have one text, with what stands behind `::` in a literal.  A
+# stream's key and a snapshot's are compared as texts.
+_ONE_TEXT: Final = {
+    16: "bool",
+    17: "bytea",
+    20: "int8",
+    21: "int2",
+    23: "int4",
+    1082: "date",
+    1114: "timestamp",
+    1184: "timestamptz",
+    2950: "uuid",
+}
+# These too, with a fixed number of digits behind the point, and with a collation that tells texts
+# apart which differ.
+_NUMERIC: Final = 1700
+_TEXTS: Final = {25: "text", 1042: "bpchar", 1043: "varchar"}
+
+_TABLE: Final = """
+SELECT c.oid, pg_table_size(c.oid), greatest(c.reltuples, 0)::bigint,
+       c.relkind = 'r' AND c.relpersistence = 'p'
+       AND NOT EXISTS (SELECT FROM pg_inherits i WHERE c.oid IN (i.inhparent)),
+       NOT EXISTS (SELECT FROM pg_attribute a JOIN pg_collation l ON l.oid = a.attcollation
+                   WHERE a.attrelid = c.oid AND a.attname = ANY (%s) AND NOT l.collisdeterministic)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s
+"""
+_PLACE: Final = (
+    "SELECT txid_current_snapshot()::text, pg_current_wal_insert_lsn()::text,"
+    " pg_walfile_name(pg_current_wal_insert_lsn())"
+)
+_IS_FLUSHED: Final = "SELECT pg_current_wal_flush_lsn() >= {}"
+_IN_ORDER: Final = {
+    "enable_seqscan": "off",
+    "enable_sort": "off",
+    "enable_bitmapscan": "off",
+    "max_parallel_workers_per_gather": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "lock_timeout": f"{_LOCK_SECONDS}s",
+}
+
+
+def why_not(connection: Connection, table: TableSchema, least_bytes: int) -> str:
+    """Say why a table is not read in ranges of its key; "": it is."""
+    if not table.key:
+        return "it has no primary key"
+    if table.replica_identity not in {ReplicaIdentity.DEFAULT, ReplicaIdentity.FULL}:
+        return "its replica identity is an index"
+    columns = {column.name: column for column in table.columns}
+    key = [columns[name] for name in table.key if name in columns]
+    if len(key) < len(table.key):
+        return "its key has a generated column"
+    for column in key:
+        if _literal_type(column) is None:
+            return f"equal values of {column.type_name} may have different texts"
+    with catalog.asking(connection) as cursor:
+        cursor.execute(_TABLE, (list(table.key), *table.id))
+        if (row := cursor.fetchone()) is None:
+            return "it is not there"
+        _, size, _, is_plain, tells_apart = row
+        cursor.execute("SELECT current_setting('server_encoding')")
+        (encoding,) = cursor.fetchone()
+    if not is_plain:
+        return "it has partitions, or tables that inherit from it"
+    if not tells_apart:
+        return "its key's collation takes different texts for equal"
+    if encoding == WITHOUT and any(column.type_oid in _TEXTS for column in key):
+        return "the database has no encoding"
+    return f"it is small ({size >> 20} MB)" if size < least_bytes else ""
+
+
+def _literal_type(column: Column) -> str | None:
+    oid = column.type_oid
+    if oid == _NUMERIC:
+        return "numeric" if column.type_mod >= 0 else None
+    return _ONE_TEXT.get(oid) or _TEXTS.get(oid)
+
+
+def open_ranges(
+    options: Options, connection: Connection, table: TableId, server: tuple[str, int]
+) -> tuple[TableSchema, KeyRanges] | None:
+    """Open what reads a table in ranges; None: it is read at a point, or is not captured.
+
+    `server`: system id and timeline of the one that streams.
+    """
+    if table not in captured(connection, options).tables:
+        return None
+    shape = as_sent(catalog.table_schemas(connection, [table])[0])
+    if why_not(connection, shape, options.tuning.beside_bytes):
+        return None
+    with catalog.asking(connection) as cursor:
+        cursor.execute(_TABLE, (list(shape.key), *table))
+        _, size, rows, *_ = cursor.fetchone()
+    return shape, KeyRanges(options, shape, server, rows=rows, size=size)
+
+
+class KeyRanges:
+    """`ports.KeyRanges`: what is asked is done by a thread."""
+
+    def __init__(
+        self, options: Options, shape: TableSchema, server: tuple[str, int], *, rows: int, size: int
+    ) -> None:
+        self.estimated_rows = rows
+        self._wakes, self._woken = os.pipe()
+        self._asked: SimpleQueue[Key | None] = SimpleQueue()
+        self._answer: RangeRead | CdcError | None = None
+        self._is_closed = False
+        self._reader = _Reader(options, shape, server, row_bytes=max(1, size // max(1, rows)))
+        self._thread = threading.Thread(target=self._run, name="load ranges", daemon=True)
+        self._thread.start()
+
+    @property
+    def fileno(self) -> int:
+        return self._wakes
+
+    def ask(self, after: Key | None) -> None:
+        self._asked.put(after)
+
+    def take(self) -> RangeRead | CdcError | None:
+        if (answer := self._answer) is not None:
+            self._answer = None
+            os.read(self._wakes, 1)
+        return answer
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._asked.put(None)
+        self._reader.interrupt()
+        self._thread.join()
+        os.close(self._wakes)
+        os.close(self._woken)
+
+    def _run(self) -> None:
+        while True:
+            after = self._asked.get()
+            if self._is_closed:
+                break
+            try:
+                answer: RangeRead | CdcError = self._reader.read(after)
+            except CdcError as error:
+                answer = error
+                self._reader.close()
+            self._answer = answer
+            os.write(self._woken, b"x")
+        self._reader.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    shown: Shown
+    high: int
+
+    @classmethod
+    def of(cls, snapshot: str, high: str) -> _Place:
+        _, end, running = snapshot.split(":")
+        ids = frozenset(map(int, filter(None, running.split(","))))
+        return cls(Shown(int(end), ids), int(Lsn.parse(high)))
+
+
+class _Reader:
+    """The sessions; used by one thread, but for `interrupt`."""
+
+    def __init__(
+        self, options: Options, shape: TableSchema, server: tuple[str, int], *, row_bytes: int
+    ) -> None:
+        self._options, self._shape, self._server = options, shape, server
+        self._row_bytes = row_bytes
+        self._session: ReplicationConnection | None = None
+        self._catalog: Connection | None = None
+
+    def interrupt(self) -> None:
+        """Have a wait for the server end."""
+        if (session := self._session) is not None:
+            session.interrupt()
+        if (asks := self._catalog) is not None:
+            asks.cancel()
+
+    def close(self) -> None:
+        """End the sessions; the next reading opens others."""
+        session, self._session = self._session, None
+        asks, self._catalog = self._catalog, None
+        if session is not None:
+            session.close()
+        if asks is not None:
+            asks.close()
+
+    def read(self, after: Key | None) -> RangeRead:
+        """Read a range, or the shape."""
+        if self._catalog is None:
+            self._catalog = catalog.connect(self._options.source)
+            self._check_server(self._catalog)
+        return self._look(self._catalog) if after is None else self._read(after, self._catalog)
+
+    def _check_server(self, asks: Connection) -> None:
+        """An address may lead to another server by now, which was promoted or restored [H40]."""
+        with catalog.asking(asks) as cursor:
+            cursor.execute("SELECT system_identifier::text FROM pg_control_system()")
+            (system_id,) = cursor.fetchone()
+        if system_id != self._server[0]:
+            raise ConnectionLost("another server has this address by now", system_id=system_id)
+
+    def _check_timeline(self, file: str) -> None:
+        if (timeline := int(file[:8], 16)) != self._server[1]:
+            raise ConnectionLost("another server has this address by now", timeline=timeline)
+
+    def _look(self, asks: Connection) -> RangeRead:
+        """Read the shape, and the catalog under one snapshot."""
+        table = self._shape.id
+        asks.autocommit = False
+        try:
+            with catalog.asking(asks, table=table) as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                cursor.execute("SET LOCAL lock_timeout = %s", [f"{_LOCK_SECONDS}s"])
+                cursor.execute(f"LOCK TABLE {_name(table)} IN ACCESS SHARE MODE")
+                cursor.execute(_PLACE)
+                snapshot, high, file = cursor.fetchone()
+            self._check_timeline(file)
+            is_captured = table in captured(asks, self._options).tables
+            found = catalog.found_schemas(asks, [table]).get(table) if is_captured else None
+            looked = catalog_look.baseline(asks, self._options, [table])
+            place = _Place.of(snapshot, high)
+        finally:
+            asks.rollback()
+            asks.autocommit = True
+        self._see_to_flush(asks, place.high)
+        return RangeRead(found and as_sent(found), place.shown, place.high, looked)
+
+    def _read(self, after: Key, asks: Connection) -> RangeRead:
+        table = self._shape.id
+        if self._session is None:
+            self._session = ReplicationConnection.open(self._options.source, replication=False)
+        session = self._session
+        settings = "; ".join(f"SET LOCAL {k} = {literal(v)}" for k, v in _IN_ORDER.items())
+        session.query(
+            f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {settings};"
+            f" LOCK TABLE {_name(table)} IN ACCESS SHARE MODE"
+        )
+        ((snapshot, high, file),) = session.query(_PLACE)
+        assert snapshot is not None
+        assert high is not None
+        assert file is not None
+        self._check_timeline(file)
+        found = catalog.found_schemas(asks, [table]).get(table)
+        if found is None:
+            raise TableChanging("the table is gone", table=table)
+        place, shape = _Place.of(snapshot, high), as_sent(found)
+        tuning = self._options.tuning
+        limit = max(1, min(tuning.range_rows, tuning.range_bytes // self._row_bytes))
+        lines, size = list[bytes](), 0
+        is_whole = True
+        for some in session.copy_lines(_statement(shape, self._shape.key, after, limit)):
+            lines += some
+            size += sum(map(len, some))
+            if size > _MOST * tuning.range_bytes:
+                is_whole = False
+                break
+        if is_whole:
+            session.query("COMMIT")
+        else:
+            self._session = None
+            session.close()
+        if lines:
+            self._row_bytes = max(1, size // len(lines))
+        self._see_to_flush(asks, place.high)
+        rows = CopyLines(lines, len(shape.columns), table)
+        is_last = is_whole and len(lines) < limit
+        last = None if is_last else key_of(rows[-1], key_places(shape))
+        return RangeRead(shape, place.shown, place.high, rows=rows, last=last)
+
+    @staticmethod
+    def _see_to_flush(asks: Connection, high: int) -> None:
+        """Have the log written up to a place: an idle server does so by itself, seconds later."""
+        with catalog.asking(asks) as cursor:
+            cursor.execute(_IS_FLUSHED.format(literal(str(Lsn(high)))))
+            if not cursor.fetchone()[0]:
+                cursor.execute("SELECT txid_current()")
+
+
+def _name(table: TableId) -> str:
+    return f"{names([table.schema])}.{names([table.name])}"
+
+
+def _statement(shape: TableSchema, key: Sequence[str], after: Key, limit: int) -> str:
+    """Write the COPY of the rows behind a key, in its order."""
+    where, columns = "", {column.name: column for column in shape.columns}
+    if after:
+        cells = [
+            f"{literal(cell.decode())}::{_literal_type(columns[name])}"
+            for name, cell in zip(key, after, strict=True)
+        ]
+        where = f"WHERE ({names(key)}) > ({', '.join(cells)}) "
+    return (
+        f"COPY (SELECT {names(c.name for c in shape.columns)} FROM ONLY {_name(shape.id)}"  # noqa: S608
+        f" {where}ORDER BY {names(key)} LIMIT {limit}) TO STDOUT"
+    )

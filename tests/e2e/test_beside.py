@@ -1,0 +1,207 @@
+"""Tables that are read in ranges of their key while the stream goes on: no table waits."""
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Self
+
+import psycopg2
+import pytest
+
+from producer.core.ports import Tuning
+from producer.sources import requests
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres.catalog import QueryingConnection, connect
+from schemas.tables import TableId
+from tests.e2e.path import PATIENCE, Path, ask, content, pause, until
+
+ROWS = 3000
+RANGES = Tuning(range_rows=100, beside_bytes=0)
+TABLE = TableId("public", "t")
+
+
+class Owner(threading.Thread):
+    """Changes a table in every way that a row has, until it is told to end."""
+
+    def __init__(self, url: str, seed: int, *, moves: bool = False) -> None:
+        super().__init__(daemon=True)
+        self._url, self._rng, self._moves = url, random.Random(seed), moves
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join(PATIENCE)
+
+    def run(self) -> None:
+        rng = self._rng
+        with closing(psycopg2.connect(self._url)) as connection, connection.cursor() as cursor:
+            n = 0
+            while not self._ended.wait(0.005):
+                for _ in range(rng.randint(1, 4)):
+                    n += 1
+                    key, other = rng.randrange(ROWS), rng.randrange(ROWS)
+                    match rng.randrange(6):
+                        case 0:
+                            cursor.execute(
+                                "INSERT INTO t VALUES (%s, %s, repeat(%s, 300))"
+                                " ON CONFLICT DO NOTHING",
+                                (key, f"i{n}", f"long {n} "),
+                            )
+                        case 1:
+                            cursor.execute("DELETE FROM t WHERE id = %s", (key,))
+                        case 2:  # with its long value, which is not sent unless it is another
+                            long = "" if self._moves else ", long = repeat('moved', 300)"
+                            cursor.execute(
+                                f"UPDATE t SET id = %s{long} WHERE id = %s"
+                                " AND NOT EXISTS (SELECT FROM t WHERE id = %s)",
+                                (other, key, other),
+                            )
+                        case 3:
+                            cursor.execute(
+                                "UPDATE t SET long = repeat(%s, 300) WHERE id = %s",
+                                (f"other {n} ", key),
+                            )
+                        case _:
+                            cursor.execute("UPDATE t SET v = %s WHERE id = %s", (f"u{n}", key))
+                connection.commit()
+
+
+def make(url: str) -> None:
+    ask(url, "CREATE TABLE t (id int PRIMARY KEY, v text, long text)")
+    ask(url, "ALTER TABLE t ALTER COLUMN long SET STORAGE EXTERNAL")
+    ask(
+        url,
+        "INSERT INTO t SELECT n, 'v' || n, repeat('long ' || n, 300)"
+        f" FROM generate_series(0, {ROWS - 1}) n",
+    )
+
+
+def request(path: Path) -> None:
+    with closing(connect(parse_dsn(path.source))) as connection:
+        requests.ask(QueryingConnection(connection), path.options.slot, [TABLE])
+
+
+def is_answered(path: Path) -> bool:
+    path.applier.drain()
+    with closing(connect(parse_dsn(path.source))) as connection:
+        return not requests.requests(QueryingConnection(connection), path.options.slot)
+
+
+def assert_equal(path: Path) -> None:
+    ledger = path.catch_up()
+    assert content(path.target, "t") == content(path.source, "t")
+    assert ledger.inexact == {}
+
+
+class Ranges:
+    """What was written of the table: rows so far, and the newest commit before them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.written: list[tuple[int, int]] = []
+        self.on_range = lambda _: None
+
+    def __call__(self, _table: TableId, done: int, _expected: int) -> None:
+        self.written.append((done, self._path.progress.seq))
+        self.on_range(len(self.written))
+
+
+@pytest.fixture
+def path(addresses, topic_prefix, new_database) -> Iterator[Path]:
+    """The table is loaded, and wrong at the target."""
+    source, target = new_database(), new_database()
+    make(source)
+    with Path(addresses, topic_prefix, source, target, tuning=RANGES, repair="auto") as path:
+        path.on_load = path.ranges = Ranges(path)
+        path.start()
+        path.catch_up()
+        path.ranges.written.clear()
+        ask(target, "DELETE FROM t WHERE id % 2 = 0; INSERT INTO t VALUES (-1, 'a stranger', '')")
+        yield path
+
+
+def read_again(path: Path) -> None:
+    request(path)
+    until(lambda: is_answered(path), "the table is read", pause)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_table_is_read_while_it_changes(path, seed) -> None:
+    ranges = path.ranges
+    with Owner(path.source, seed):
+        read_again(path)
+    assert_equal(path)
+
+    assert len(ranges.written) > ROWS / 100 / 2
+    assert len({seq for _, seq in ranges.written}) > 5, "no commit came between two ranges"
+
+
+def test_rows_that_move_without_all_of_their_values_begin_it_again(path) -> None:
+    with Owner(path.source, 4, moves=True):
+        read_again(path)
+    assert_equal(path)
+
+    again = [note for note in path.notes if "its load begins again" in note]
+    assert again[-1] == (
+        "public.t: its load begins again, while the stream waits: the stream lacks rows of it"
+    )
+    assert len(again) == 3
+
+
+def test_it_goes_on_behind_the_last_range_that_is_written(path) -> None:
+    ranges, enough = path.ranges, threading.Event()
+    ranges.on_range = lambda count: enough.set() if count == 10 else None
+    with Owner(path.source, 5):
+        request(path)
+        until(enough.is_set, "ten ranges", pause)
+        path.stop()
+        path.start()
+        until(lambda: is_answered(path), "the table is read", pause)
+    assert_equal(path)
+
+    assert "public.t: its load goes on where it was left" in path.notes
+    assert len(ranges.written) < 1.5 * ROWS / 100
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "TRUNCATE t",
+        "ALTER TABLE t ADD COLUMN more int DEFAULT 7",
+        "ALTER TABLE t RENAME TO other; ALTER TABLE other RENAME TO t",
+        "ALTER TABLE t DROP COLUMN v; ALTER TABLE t ADD COLUMN v text",
+        "VACUUM FULL t",
+        "BEGIN; DELETE FROM t; INSERT INTO t SELECT n, 'new', '' FROM generate_series(1, 999) n",
+    ],
+)
+def test_a_statement_in_its_midst(path, statement) -> None:
+    ranges, enough = path.ranges, threading.Event()
+    ranges.on_range = lambda count: enough.set() if count == 7 else None
+    with Owner(path.source, 6):
+        request(path)
+        until(enough.is_set, "some ranges", pause)
+        with closing(psycopg2.connect(path.source)) as connection, connection.cursor() as cursor:
+            connection.autocommit = True
+            for one in statement.split(";"):
+                cursor.execute(one)
+            cursor.execute("COMMIT")
+        until(lambda: is_answered(path), "the table is read", pause)
+    assert_equal(path)
+
+
+def test_a_table_is_added(path) -> None:
+    ask(path.source, "CREATE TABLE u (LIKE t INCLUDING ALL); INSERT INTO u SELECT * FROM t")
+    until(lambda: _is_loaded(path, "u"), "the new table", pause)
+    path.catch_up()
+    assert content(path.target, "u") == content(path.source, "u")
+
+
+def _is_loaded(path: Path, table: str) -> bool:
+    ledger = path.applier.drain()
+    is_there = ask(path.target, "SELECT to_regclass(%s) IS NOT NULL", table)[0][0]
+    return bool(is_there) and not ledger.inexact
