@@ -55,6 +55,12 @@ class TablesSection(Section):
 class LoadSection(Section):
     """[load]: how tables are read, for the first time or again."""
 
+    mode: Literal["snapshot", "chunks"] = "snapshot"
+    """How a first load reads. `snapshot`: every table as of one commit, the fastest; the stream
+    begins behind it, so the source keeps its log for so long, and an interrupted one begins its
+    table again. `chunks`: the stream begins at once. Each table is read beside it, and goes on
+    where it was after a restart. Later loads always read so where they can."""
+
     workers: Annotated[int, Field(ge=1, le=64)] = 1
     """PostgreSQL: sessions that read at once, besides one that holds the snapshot. They read ahead
     of the one writer, at most some 4 MiB of rows each. On two cores a second one brings nothing:

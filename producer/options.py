@@ -62,6 +62,7 @@ class Options:
     look_seconds: float = 3.0  # between two looks at the source's catalog
     status_seconds: float = 2.0
     kafka_silence_seconds: float = 30.0  # then the source is released
+    loads_beside: bool = False  # a first load reads each table while the stream goes on
     load_workers: int = 1  # sessions that read a load, PostgreSQL only
     tuning: Tuning = field(default_factory=Tuning)
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"  # schemas, for the registry

@@ -13,8 +13,8 @@ A snapshot counts only if it shows all that was delivered before low: a commit m
 and delivered, before it is visible.  Which ones were delivered before this load began is not known,
 so the first snapshot waits for whatever was running then.
 
-An UPDATE that moves a row to another key without all of its values makes a row that a target may
-not have whole.  That is a gap, which stands with its commit, and the load begins again.
+A row that an UPDATE moves to another key without all of its values may be none of a range, and not
+whole at a target: `Rereads` makes a gap of it, also while no range is read.
 """
 
 from __future__ import annotations
@@ -48,9 +48,6 @@ from schemas.tables import UNCHANGED, TableSchema
 _AHEAD: Final = 3  # ranges that are read and not written, at most
 _MOST_NOTED: Final = 200_000  # keys; a range with more is read again
 _PAUSE: Final = 0.05  # seconds until a snapshot that did not show enough is taken again
-_MOVED: Final = (
-    "a row came to another key without all of its values, while the table was being loaded"
-)
 
 
 @dataclass(slots=True)
@@ -129,15 +126,15 @@ class Beside:
         if begin.xid:
             self._unseen.add(begin.xid)
 
-    def watch(self, message: Message) -> Lost | None:
-        """Note what the stream says of the table; return the gap that it makes."""
+    def watch(self, message: Message) -> None:
+        """Note what the stream says of the table."""
         match message:
             case Insert(relation, new):
                 if self._is_mine(relation):
                     self._note(self._key_of(new), None)
             case Update(relation, _, old, new):
                 if self._is_mine(relation):
-                    return self._follow(old, new)
+                    self._follow(old, new)
             case Delete(relation, _, old):
                 if self._is_mine(relation):
                     self._note(self._key_of(old), None)
@@ -155,7 +152,6 @@ class Beside:
                     self.drop()
             case Undecoded() | Stretch():
                 self.drop()
-        return None
 
     def drop(self) -> None:
         """Throw away what is read and not written."""
@@ -182,19 +178,14 @@ class Beside:
     def _key_of(self, cells: Cells) -> Key:
         return key_of(cells, self._key)
 
-    def _follow(self, old: Cells | None, new: Cells) -> Lost | None:
+    def _follow(self, old: Cells | None, new: Cells) -> None:
         key = self._key_of(new)
         was = key if old is None else self._key_of(old)
-        is_whole = UNCHANGED not in new
         if was == key:
-            self._note(key, None if is_whole else new)
-            return None
+            self._note(key, None if UNCHANGED not in new else new)
+            return
         self._note(was, None)
         self._note(key, None)
-        if is_whole or not self.is_begun:
-            return None
-        self.drop()
-        return Lost(*self.table, "seen", _MOVED)
 
     def _note(self, key: Key, row: Cells | None) -> None:
         for one in self._flying:

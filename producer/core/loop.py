@@ -190,7 +190,7 @@ class Loop:
         wake = (*self._delivery.filenos(), *self._rereads.filenos())
         self._received = self._source.wire.receive(wait, wake)
         self._pending = self._source.messages(
-            self._received.messages, one_by_one=self._rereads.is_under_way
+            self._received.messages, one_by_one=self._rereads.looks_at_all
         )
         if self._received.reply_requested:
             self._tell_source(force=True)

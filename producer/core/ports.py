@@ -232,6 +232,10 @@ class Source(takeover.Source, Protocol):
         It lies behind all that the stream has sent.  Raises CdcError: not now.
         """
 
+    @property
+    def reads_ranges(self) -> bool:
+        """Say whether `ranges` may open anything."""
+
     def ranges(self, table: TableId) -> tuple[TableSchema, KeyRanges] | None:
         """Open what reads a table in ranges of its key; None: it is read at a point.
 
@@ -484,6 +488,8 @@ class RunOptions(Protocol):
     def limits(self) -> Limits: ...
     @property
     def tuning(self) -> Tuning: ...
+    @property
+    def loads_beside(self) -> bool: ...
     @property
     def max_row_bytes(self) -> int: ...
     @property

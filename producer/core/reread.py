@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
 
 from producer.core.beside import Beside, Piece
-from producer.core.changes import Begin, Logical, Lost, Message, Relation
+from producer.core.changes import Begin, Logical, Lost, Message, Relation, Update
 from producer.core.engine import WriterState
 from producer.core.key_ranges import Upto
 from producer.core.look import Before
@@ -36,7 +36,7 @@ from producer.core.window import UNSEEN, QuietWindow
 from producer.errors import CdcError, SourceBusy, TableChanging
 from schemas.control import GAP, LEFT, PENDING, LoadPhase
 from schemas.positions import Lsn
-from schemas.tables import TableId, TableSchema
+from schemas.tables import UNCHANGED, TableId, TableSchema
 
 _RETRY_SECONDS: Final = 30.0  # until a table that could not be read is tried again
 CHUNK: Final = LoadPhase.CHUNK
@@ -52,6 +52,9 @@ _TOLD_SHARE: Final = 10  # it is said after a tenth of the time that is waited
 
 EVERYTHING: Final = TableId("", "")  # asked for: no table is to be read until it is taken back
 
+_MOVED: Final = (
+    "a row came to another key without all of its values, while the table was being loaded"
+)
 _MOST_BEGUN: Final = 3  # times that a load beside the stream begins; then a point is taken
 
 
@@ -183,6 +186,7 @@ class Rereads:
         self._begun: Counter[TableId] = Counter()  # how often, since the last END
         self._anew: set[TableId] = set()  # begin again, whatever was written
         self._upto: Mapping[str, str] = {}
+        self._known: Mapping[TableId, TableSchema] = {}
         self._is_repair = False
         self._mark_seconds = self._patience = mark_seconds
         self._since: float  # of the point
@@ -210,8 +214,13 @@ class Rereads:
 
     @property
     def is_under_way(self) -> bool:
-        """Say whether a table is being read: each message of the stream is looked at."""
+        """Say whether a table is being read."""
         return self._point is not None or self._beside is not None
+
+    @property
+    def looks_at_all(self) -> bool:
+        """Say whether each message of the stream is looked at."""
+        return self.is_under_way or bool(self._upto)
 
     @property
     def table_beside(self) -> TableId | None:
@@ -246,9 +255,13 @@ class Rereads:
         self._was_hidden.discard(table)
 
     def follow(
-        self, loads: Mapping[str, str], upto: Mapping[str, str], known: Iterable[TableId]
+        self,
+        loads: Mapping[str, str],
+        upto: Mapping[str, str],
+        known: Mapping[TableId, TableSchema],
     ) -> None:
         """Take the loads as they are noted by now, and how far they have come."""
+        self._known = known
         self._upto = {t: upto[t] for t, phase in loads.items() if phase == CHUNK and t in upto}
         self._names |= {str(table): table for table in known}
         wanted = {GAP, *OPEN} if self._repairs else OPEN
@@ -338,7 +351,7 @@ class Rereads:
 
     def _opens_beside(self, table: TableId, known: Mapping[TableId, TableSchema]) -> bool:
         """Begin to read a table while the stream goes on, or go on with it, if that is its way."""
-        if self._begun[table] >= _MOST_BEGUN:
+        if self._begun[table] >= _MOST_BEGUN or not self._source.reads_ranges:
             return False
         if (found := self._blocking(self._source.ranges, table)) is None:
             return False
@@ -449,8 +462,26 @@ class Rereads:
         return self._is_standing
 
     def watch(self, message: Message) -> Lost | None:
-        """Take a message that does not stop the stream; return the gap that it makes."""
-        return None if self._beside is None else self._beside.watch(message)
+        """Take a message that does not stop the stream; return the gap that it makes.
+
+        A target may lack the row that an UPDATE moves, and gets no other values than it brings.
+        """
+        if self._beside is not None:
+            self._beside.watch(message)
+        match message:
+            case Update(relation, _, old, new) if old is not None and UNCHANGED in new:
+                found = self._look_up(relation)
+                table = TableId(found.schema, found.table)
+                shape = self._known.get(table) if self._is_read_beside(table) else None
+                key = () if shape is None else shape.key
+                cells = zip(found.columns, old, new, strict=True)
+                if any(was != now for column, was, now in cells if column.name in key):
+                    return Lost(*table, "seen", _MOVED)
+        return None
+
+    def _is_read_beside(self, table: TableId) -> bool:
+        """Say whether a load of it is open that has commits between, also if nobody reads now."""
+        return str(table) in self._upto or table == self.table_beside
 
     def reach(
         self, position: int, known: Mapping[TableId, TableSchema], *, is_between: bool

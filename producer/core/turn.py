@@ -142,7 +142,8 @@ class Turn:
                 self.blocking(self._take_back, head, strays, known, writer_state.topics)
             return writer_state, known
         known = {}
-        if self.source.tables and result.made.snapshot:  # else each one is read beside the stream
+        is_at_once = bool(result.made.snapshot) and not self.options.loads_beside
+        if self.source.tables and is_at_once:  # else each one is read beside the stream
             loader = self._loader(writer_state, result.made.consistent_point)
             with self.source.reading(result.made) as reading:
                 writer_state, known = loader.first(reading, self.source.tables)

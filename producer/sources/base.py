@@ -130,6 +130,10 @@ class PlainSource:
         del table
         return ""
 
+    @property
+    def reads_ranges(self) -> bool:
+        return False
+
     def ranges(self, table: TableId) -> tuple[TableSchema, KeyRanges] | None:
         del table
         return None

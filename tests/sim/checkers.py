@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from producer.core.changes import Delete, Logical, Truncate, Undecoded
+from producer.core.changes import Delete, Logical, Truncate, Undecoded, Update
 from producer.core.look import CatalogVersion
 from producer.core.loop import Progress
 from producer.core.unfit import WHY
@@ -32,6 +32,7 @@ from schemas.control import (
     Start,
     State,
     TableLoad,
+    is_beside,
 )
 from schemas.tables import UNCHANGED
 from spark_consumers.ledger import LACKS_ROW, NOT_LOADED, is_unloaded, shown
@@ -78,6 +79,8 @@ class Epoch:
     told: list[dict[str, tuple[str, ...]]] = field(default_factory=list)  # shapes as of each seq
     # (n, table, point, columns): it was read again, and shows all commits before the point
     again: list[tuple[int, str, int, tuple[str, ...]]] = field(default_factory=list)
+    # (n, table, place) of ENDs of loads that have commits between their records
+    beside: list[tuple[int, str, int]] = field(default_factory=list)
     begun: dict[str, int] = field(default_factory=dict)  # n of the first BEGIN
     ends: dict[str, int] = field(default_factory=dict)  # n of the newest END
 
@@ -487,8 +490,10 @@ class Oracle:
         ddl = [at for at, value in sorted(found.items()) if isinstance(value, SchemaChange)]
         if [place.ordinal for place in entry.ddl] != ddl:
             self.fail("ranges", f"{what}: ddl at {ddl}, the cut says {entry.ddl}")
+        told = {hole.table for hole in entry.holes}
+        holes |= told & self._moved(wanted)
         self.epochs[self.epoch].holes |= holes
-        if {hole.table for hole in entry.holes} != holes:
+        if told != holes:
             self.fail("holes", f"{what}: holes {holes}, the cut says {entry.holes}")
         self._noted(entry, what)
         hidden = self.epochs[self.epoch].hidden
@@ -497,6 +502,15 @@ class Oracle:
                 "quarantine", f"{what}: its messages are not in quarantine", ok=kept == {True}
             )
         self.looks["holes"] += 1
+
+    def _moved(self, wanted: SourceTransaction) -> set[str]:
+        """Tables that are loaded while a row of theirs comes to another key in part."""
+        return {
+            f"public.{NAMES[change.relation]}"
+            for change, _ in wanted.changes
+            if isinstance(change, Update) and change.old_kind == "K" and UNCHANGED in change.new
+            if NAMES[change.relation] in self.epochs[self.epoch].loading
+        }
 
     def _noted(self, entry: CommitEntry, what: str) -> None:
         """A gap stands in one Kafka transaction with the note that its table is to be read."""
@@ -575,9 +589,13 @@ class Oracle:
             self._exchanged.setdefault(name, set()).add(cut.head.n)
             epoch.loads[name] = LoadPhase.END
             epoch.holes.discard(str(cut.table))
+            if is_beside(cut):
+                epoch.beside.append((cut.head.n, name, cut.as_of))
             there = epoch.state_at(cut.as_of)[name].content()
             fit = [row for row in there if all(len(value) < LARGE for _, value in row)]
-            if sorted(rows) != fit:
+            if sorted(rows) != fit and not is_beside(
+                cut
+            ):  # of one with commits between: the target
                 self.fail("load", f"{cut.table}: loaded {sorted(rows)}, the source had {there}")
             if fit != there:
                 epoch.holes.add(str(cut.table))
@@ -606,6 +624,11 @@ class Oracle:
         epoch.hidden.discard(name)
         epoch.loading.add(name)
         columns = tuple(c.name for c in epoch.state_at(cut.as_of)[name].columns)
+        if is_beside(cut) and len(values) == 1:  # as it was a moment ago
+            (value,) = values
+            states = [epoch.state_at(at) for at in range(cut.as_of + 1)]
+            shapes = [tuple(c.name for c in s[name].columns) for s in states if name in s]
+            columns = value.after.names() if value.after.names() in shapes else columns
         if [value.after.names() for value in values] != [columns]:
             self.fail("load", f"offset {offset}: {name} begins as {values}, not {columns}")
         epoch.shapes[name] = columns
@@ -669,11 +692,16 @@ class Oracle:
         for n, name, point, columns in epoch.again:
             if n <= ledger.n and (point > reached or not ledger.seq):
                 state[name], told[name] = epoch.state_at(point)[name], columns
+        ends: dict[str, int] = {}  # of loads with commits between: they read until then
+        for n, name, point in epoch.beside:
+            if n <= ledger.n and (point > reached or not ledger.seq):
+                state[name] = epoch.state_at(point)[name]
+                ends[name] = epoch.before(point)
         contents = {id_.name: table for id_, table in database.tables.items()}
         for name, table in state.items():
             unseen = name in epoch.hidden or ledger.n < epoch.begun.get(name, 0)
             index = newest.index + 1 if newest is not None else epoch.before(reached)
-            if self._is_hidden_change(name, index, ledger.n):
+            if self._is_hidden_change(name, ends.get(name, index), ledger.n):
                 continue
             if unseen or f"public.{name}" in ledger.inexact:
                 continue

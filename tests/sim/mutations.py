@@ -23,8 +23,9 @@ from unittest import mock
 
 import pytest
 
-from producer.core import cuts_log, ddl_log, load, promotion, takeover, turn
+from producer.core import cuts_log, ddl_log, fates, load, promotion, takeover, turn
 from producer.core.assemble import Assembler
+from producer.core.beside import Beside
 from producer.core.bindings import Bindings
 from producer.core.catalog_watch import CatalogWatch
 from producer.core.cuts_log import CutsLog
@@ -317,7 +318,7 @@ _NATIVE: list[Mutation] = [
                                   "self._ended(1, happened)")),
              {"use": "all", "transactions": 25, "steps": 700}),
     Mutation("native-passes", "it takes no transaction behind a point",
-             edit(Loop, "_receive", ("one_by_one=self._rereads.has_point", "one_by_one=False")),
+             edit(Loop, "_receive", ("one_by_one=self._rereads.looks_at_all", "one_by_one=False")),
              {"use": "all", "asks": 6, "transactions": 25, "steps": 700}, first_seed=33),
     Mutation("window-not-watched", "a window in which the table was changed is no point [H14]",
              edit(QuietWindow, "watch", ("self.is_quiet = not", "self.is_quiet = True or")),
@@ -444,6 +445,7 @@ _ALTERED: Final = {
     "steps": 700,
     "producer_crashes": 6,
 }
+_BESIDE: Faulty = {"ranges": True, "asks": 5, "transactions": 25, "steps": 700}
 MUTATIONS: list[Mutation] = [
     # ------------------------------------------------------------ producer: run
     Mutation("idle-confirm", "an idle position is confirmed in a durable HEARTBEAT only [H1]",
@@ -695,7 +697,7 @@ MUTATIONS: list[Mutation] = [
              together(edit(Loop, "_read_again", ("elif engine.is_settled:", "elif True:")),
                       edit(Engine, "lend", ("assert self.is_settled", "pass"))), {"asks": 3}),
     Mutation("point-reached-open", "a position counts when nothing is open before it",
-             edit(Loop, "_read_again", ("rereads.reach(self._at)", "rereads.reach(1 << 60)")),
+             edit(Loop, "_read_again", ("rereads.reach(self._at,", "rereads.reach(1 << 60,")),
              {"asks": 3},
              first_seed=4),
     Mutation("not-hidden", "a table is not delivered before its load begins",
@@ -722,6 +724,46 @@ MUTATIONS: list[Mutation] = [
     Mutation("request-forgotten", "a request stays until the table was read behind it",
              edit(Rereads, "_done", ("table, answered)", "table, 1 << 60)")),
              {"asks": 9, "transactions": 25, "steps": 700}, first_seed=36),
+    Mutation("beside-unseen", "a snapshot shows all that was delivered before it was taken",
+             edit(Beside, "_counts", ("and seen == delivered", "")), _BESIDE),
+    Mutation("beside-running", "also what was delivered before the load began",
+             edit(Beside, "_counts", ("return not self._running and", "return")), _BESIDE),
+    Mutation("beside-inserted", "a row that the stream brought is left out of a range",
+             edit(Beside, "watch", ("self._note(self._key_of(new), None)", "pass")), _BESIDE),
+    Mutation("beside-deleted", "so is one that it removed",
+             edit(Beside, "watch", ("self._note(self._key_of(old), None)", "pass")), _BESIDE),
+    Mutation("beside-moved-away", "and one that has another key by now",
+             edit(Beside, "_follow", ("self._note(was, None)", "pass")), _BESIDE),
+    Mutation("beside-completed", "one that was updated in part is completed",
+             edit(Beside, "_settled", ("completed.append(_over(row, sent))", "pass")), _BESIDE),
+    Mutation("beside-partly", "and is not whole",
+             edit(Beside, "_follow", ("None if is_whole else new", "None")), _BESIDE),
+    Mutation("beside-moved", "a row that moves without all of its values is a gap",
+             edit(Rereads, "watch", ("return Lost(", "return None and Lost(")), _BESIDE),
+    Mutation("beside-moved-unread", "also while no range is read",
+             edit(Rereads, "_is_read_beside", ("str(table) in self._upto or", "")),
+             {**_BESIDE, "producer_crashes": 9}),
+    Mutation("beside-early", "a range stands behind all that it shows",
+             edit(Beside, "stands_at", ("first.read.high <= position", "True")), _BESIDE),
+    Mutation("beside-truncated", "what was read before a TRUNCATE is thrown away",
+             edit(Beside, "watch", ("if any(map(self._is_mine, relations)):", "if False:")),
+             _BESIDE),
+    Mutation("beside-shape", "rows have the shape that is in force where they stand",
+             edit(Beside, "next", ("read.shape != known", "False")), _BESIDE),
+    Mutation("beside-holed", "a gap of the table begins its load again",
+             edit(Loop, "_step", ("self._rereads.lose(", "set(")), _BESIDE),
+    Mutation("beside-holed-noted", "also after a crash",
+             edit(fates, "followed", ("LoadPhase.BEGIN if was == LoadPhase.CHUNK else was", "was")),
+             {**_BESIDE, "producer_crashes": 9}),
+    Mutation("beside-doubted", "what the catalog shows of it meanwhile is a gap",
+             edit(Loop, "_watch_catalog", ("table != self._rereads.table_beside", "True")),
+             {**_BESIDE, "rewrites": 9}),
+    Mutation("beside-resumed", "after a crash the source goes on at the newest range [H37]",
+             edit(load.Loader, "_beside", ("resume=max(self._head.resume, self._at)",
+                                           "resume=self._head.resume")),
+             {**_BESIDE, "adds": 1, "producer_crashes": 9}),
+    Mutation("beside-over", "a target puts the rows of a range over those that it has",
+             edit(SimTransaction, "load", ("if is_beside(cut):", "if False:")), _BESIDE),
     Mutation("step-names-nothing", "each step of a load names its own records",
              edit(load, "with_offsets",
                   ("ranges=ranges", "ranges=()"))),
@@ -730,7 +772,7 @@ MUTATIONS: list[Mutation] = [
                                           "for cut in with_offsets(steps, acknowledged)[::-1]")),
              first_seed=1),
     Mutation("no-truncate", "plain readers are told that a table begins anew [H31]",
-             edit(load.Loader, "_table", ("if is_again else ()", "if False else ()")),
+             edit(load.Loader, "_begin", ("if is_again else ()", "if False else ()")),
              {"asks": 3, "mode": "exact", "expiries": 0}),
     Mutation("one-position", "rows of loads have positions of their own",
              edit(load.Loader, "again", ("of_reread(self._head.n)", "of_reread(0)")),

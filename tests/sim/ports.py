@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from producer.core.catalog_facts import Facts, Leaf
-from producer.core.changes import Message
+from producer.core.changes import Delete, Insert, Message, Update
 from producer.core.copy_lines import CopyLines
 from producer.core.events import TopicsChanged
 from producer.core.history import OneHistory
+from producer.core.key_ranges import Key, RangeRead, Shown
 from producer.core.look import Before, Cause, Look, Seen, Unchanged
 from producer.core.ports import Point, Stored
 from producer.core.records.encode import key_columns
@@ -25,7 +26,14 @@ from producer.core.records.row_plan import KeyPlan
 from producer.core.router import Binding, partition_of, table_key
 from producer.core.takeover import MadeSlot, Slot
 from producer.core.window import MarkTokens, QuietWindow
-from producer.errors import ConnectionLost, SlotMissing, SourceBusy, SourceSwitched
+from producer.errors import (
+    CdcError,
+    ConnectionLost,
+    SlotMissing,
+    SourceBusy,
+    SourceSwitched,
+    TableChanging,
+)
 from producer.native import Choice
 from producer.sources.gauss.csn_order import OneBehind
 from producer.sources.postgres import pgoutput
@@ -41,7 +49,7 @@ from tests.sim import registry
 from tests.sim.broker import Broker
 from tests.sim.gauss import Reading
 from tests.sim.registry import Decoded
-from tests.sim.source import NAMES, Connection, table_id
+from tests.sim.source import KEYED, NAMES, Connection, Table, table_id
 from tests.sim.world import Actor, World
 
 if TYPE_CHECKING:
@@ -197,6 +205,20 @@ class SimSource:
         looked = self._looked([table.name]) if is_compared else None
         return SimPoint(source.wal_end, reading, lambda: source.held.discard(table.name), looked)
 
+    @property
+    def reads_ranges(self) -> bool:
+        return self._source.reads_ranges and self._source.decoding is None
+
+    def ranges(self, table: TableId) -> tuple[TableSchema, SimRanges] | None:
+        """Open what reads a table beside the stream."""
+        source, name = self._source, table.name
+        if name not in KEYED:
+            return None
+        self._visit("opens ranges")
+        if name not in source.tables.keys() & source.published - source.hushed:
+            return None
+        return source.tables[name].schema(name), SimRanges(self, self._wire, name)
+
     def requests(self) -> dict[TableId, int]:
         """What somebody asks for, and the newest number of a request for it."""
         self._visit("looks for requests")
@@ -256,6 +278,10 @@ class SimSource:
         """The catalog as the slot's snapshot shows it."""
         del made
         return self._first
+
+    def looked_at(self, names: list[str], shown: int) -> Before:
+        """The catalog under a snapshot that shows so many commits."""
+        return replace(self._looked(names), horizon=700 * self._source.timeline + shown)
 
     def _looked(self, names: list[str]) -> Before:
         numbers = {name: number for number, name in NAMES.items()}
@@ -394,6 +420,72 @@ class SimSource:
     @contextmanager
     def reading(self, made: MadeSlot) -> Iterator[SimReading]:
         yield SimReading(self._source.snapshots[made.snapshot][1])
+
+
+class SimRanges:
+    """Ranges of a table's key, under snapshots that do not show the newest commits."""
+
+    estimated_rows, fileno = 0, -1
+
+    def __init__(self, opened: SimSource, connection: Connection, name: str) -> None:
+        self._opened, self._connection, self._name = opened, connection, name
+        self._timeline, self._made = connection.source.timeline, connection.source.removed[name]
+        self._asked: tuple[Key | None] | None = None
+
+    def ask(self, after: Key | None) -> None:
+        assert self._asked is None
+        self._asked = (after,)
+        self._connection.source.held.discard(self._name)
+
+    def take(self) -> RangeRead | CdcError | None:
+        """Read at some moment after it was asked for."""
+        source = self._connection.source
+        if self._asked is None or source.world.chance(0.4):
+            return None
+        (after,), self._asked = self._asked, None
+        name, table = self._name, source.tables.get(self._name)
+        breaks = source.world.chance(0.1) and source.reader_drops > 0
+        source.reader_drops -= breaks
+        if source.timeline != self._timeline or breaks:
+            return ConnectionLost("the reader's session broke")
+        if table is None or source.removed[name] != self._made:
+            return TableChanging("the table is gone, or another one")
+        first = self._shown(table)
+        hidden = frozenset(t.xid for t in source.wal[first:])
+        end = max((t.xid for t in source.wal), default=0) + 1
+        shown, shape = Shown(end, hidden - {0}), table.schema(name)
+        if after is None:
+            is_whole = name in source.published - source.hushed
+            looked = self._opened.looked_at([name], first)
+            source.held.add(name)  # here nothing tells a table from one that is made again
+            return RangeRead(shape if is_whole else None, shown, source.wal_end, looked)
+        rows = sorted(source.states[first][name].rows, key=lambda row: row["id"])
+        rows = [row for row in rows if not after or row["id"].encode() > after[0]]
+        count = source.world.rng.randint(1, 3)
+        lines = ["\t".join(row.get(c.name, r"\N") for c in table.columns) for row in rows[:count]]
+        last = (rows[count - 1]["id"].encode(),) if len(rows) >= count else None
+        some = CopyLines([line.encode() for line in lines], len(table.columns), table_id(name))
+        return RangeRead(shape, shown, source.wal_end, rows=some, last=last)
+
+    def _shown(self, table: Table) -> int:
+        """How many commits a snapshot shows: behind the lock no table changes unseen."""
+        source, name = self._connection.source, self._name
+        first = len(source.wal)
+        for _ in range(source.world.rng.randrange(4)):
+            if not first or not source.wal[first - 1].changes:
+                break
+            changes = [change for change, _ in source.wal[first - 1].changes]
+            there = source.states[first - 1].get(name)
+            if there is None or there.columns != table.columns:
+                break
+            if not all(isinstance(change, Insert | Update | Delete) for change in changes):
+                break
+            first -= 1
+        source.shown = max(first, source.shown)  # what is visible stays so
+        return source.shown
+
+    def close(self) -> None:
+        self._connection.source.held.discard(self._name)
 
 
 class SimReading(NamedTuple):

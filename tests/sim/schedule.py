@@ -78,6 +78,7 @@ class Faults:
     silences: int = 0  # times for which the broker does not answer
     strange: bool = False  # messages come that nobody can decode
     unfit: bool = False  # some rows are larger than a topic takes
+    ranges: bool = False  # tables are read beside the stream, not at points
     style: str = PGOUTPUT  # how the source is decoded
     lake: bool = False  # the target has versions of tables, and no transactions
     talks: bool = False  # logical messages are written
@@ -168,6 +169,7 @@ class Simulation:
         if seed % 5 < 2:
             strange["style"] = [*STYLES][seed // 5 % len(STYLES)]
         strange["freezes"] = 3 if seed % 6 == 5 else 0
+        strange["ranges"] = seed % 2 == 0
         strange["hides"] = seed % 3 == 1
         strange |= {"adds": int(seed % 5 == 2), "asks": seed % 3, "joins": int(seed % 5 == 3)}
         strange["setbacks"] = 2 * int(seed % 6 == 4)
@@ -181,6 +183,7 @@ class Simulation:
         self.source.strange = self.faults.strange
         self.source.is_standby = self.faults.standby
         self.source.unfit = self.faults.unfit
+        self.source.reads_ranges = self.faults.ranges
         self.source.drops = self.faults.drops
         self.source.drop_weight = 0.2 if self.faults.rush else 0.03
         if self.faults.style != PGOUTPUT:

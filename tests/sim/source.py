@@ -172,6 +172,9 @@ class Source:
         self.giants = False  # most transactions are large
         self.strange = False  # messages come that nobody can decode; they say nothing
         self.unfit = False  # some rows are larger than a topic takes
+        self.reads_ranges = False  # tables are read beside the stream
+        self.reader_drops = 2  # sessions of theirs that may still break
+        self.shown = 0  # of the commits in the log, to snapshots of ranges
         self.talks = False  # logical messages are written
         self.decoding: Decoding | None = None  # of GaussDB; None: pgoutput
         self.lossy = lossy  # ADD COLUMN may be NOT NULL with an unknown default
@@ -205,6 +208,7 @@ class Source:
         self.hushed: set[str] = set()  # tables of which the publication leaves everything out
         self.silent: list[Silent] = []
         self.entries: Counter[str] = Counter()  # times that the publication was altered
+        self.removed: Counter[str] = Counter()  # times that a table of the name was dropped
         self.files: Counter[str] = Counter()  # times that all rows were written elsewhere
         self.written: dict[str, tuple[int, bool]] = {}  # xid, and whether it was a TRUNCATE
         self.held: set[str] = set()  # tables that are protected from DDL
@@ -232,6 +236,7 @@ class Source:
     def remove(self, name: str) -> None:
         """Drop a table, which pgoutput does not tell."""
         self.commit_nothing()
+        self.removed[name] += 1
         del self.tables[name]
         self.states[-1] = copy.deepcopy(self.tables)
 
@@ -438,6 +443,7 @@ class Source:
         self.owner = self.lock = None
         self.asked = {n: (name, min(end, self.wal_end)) for n, (name, end) in self.asked.items()}
         self.visible = min(self.visible, count) if self.lags else count
+        self.shown = min(self.shown, count)
         if self.slot is None or not keeps_slot or self.slot["made"] > self.end:
             self.slot = None
             return
@@ -462,6 +468,7 @@ class Source:
             self.wal_end = max(since, self.wal[-1].record_end if self.wal else 0)
             self.tables = copy.deepcopy(self.states[-1])
             self.visible = min(self.visible, len(self.wal))
+            self.shown = min(self.shown, count)
         if self.slot is not None:
             by_csn = self.decoding is not None and self.decoding.by_csn
             ends = [t.csn if by_csn else t.record_end for t in self.wal[: len(self.wal) - lag]]
@@ -501,7 +508,8 @@ class Source:
         rng = self.world.rng
         table = self.tables[name]
         number = next(n for n, t in NAMES.items() if t == name)
-        op = rng.choices(["c", "u", "k", "d"], [5, 4, 1 if name in KEYED else 0, 2])[0]
+        moves = 4 if self.reads_ranges else 1
+        op = rng.choices(["c", "u", "k", "d"], [5, 4, moves if name in KEYED else 0, 2])[0]
         if op == "c" or not table.rows:
             row = self._insert(name)
             if self.unfit and self.world.chance(0.1):

@@ -72,6 +72,7 @@ _RELEASE_SECONDS: Final = 3.0
 class GaussSource:
     """A source of kind "opengauss" or "gaussdb"."""
 
+    reads_ranges = False
     ids_are_oids = False  # decoders number the tables in the stream
     tells_switches = False  # nor their own timelines
 

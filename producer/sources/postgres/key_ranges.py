@@ -82,9 +82,7 @@ def why_not(connection: Connection, table: TableSchema, least_bytes: int) -> str
     if table.replica_identity not in {ReplicaIdentity.DEFAULT, ReplicaIdentity.FULL}:
         return "its replica identity is an index"
     columns = {column.name: column for column in table.columns}
-    key = [columns[name] for name in table.key if name in columns]
-    if len(key) < len(table.key):
-        return "its key has a generated column"
+    key = [columns[name] for name in table.key]
     for column in key:
         if _literal_type(column) is None:
             return f"equal values of {column.type_name} may have different texts"

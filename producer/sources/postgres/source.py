@@ -457,10 +457,13 @@ class PostgresSource(PlainSource):
             self._patience = min(2 * patience, LONGEST)
             raise
 
+    @property
+    def reads_ranges(self) -> bool:
+        """Say whether tables are read beside the stream: a standby does not tell its log's end."""
+        return self._primary.is_read
+
     def ranges(self, table: TableId) -> tuple[TableSchema, KeyRanges] | None:
-        """Open what reads a table beside the stream; a standby cannot say where its log ends."""
-        if not self._primary.is_read:
-            return None
+        """Open what reads a table beside the stream; None: it is read at a point."""
         return open_ranges(self._options, self.connection, table, self._server)
 
     def publish(self, table: TableId) -> str:

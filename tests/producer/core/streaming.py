@@ -131,6 +131,7 @@ class Options(NamedTuple):
     status_seconds: float = 10.0
     kafka_silence_seconds: float = 20.0
     accept_gap: bool = False
+    loads_beside: bool = False
 
 
 @dataclass
@@ -160,6 +161,7 @@ class Source:
     told_end: int = 0
     reports_ddl: bool = False
     rereads: bool = True
+    reads_ranges: bool = False
     tells_switches: bool = True
     tables: list[TableId] = field(default_factory=list)
     script: deque[Received | Callable[[], object]] = field(default_factory=deque)

@@ -15,19 +15,24 @@ def test_a_table_that_was_made_by_the_stream_is_noted_too() -> None:
 
 
 def test_a_load_that_is_open_reads_the_table_anyway() -> None:
-    for phase in ("PENDING", "BEGIN", "CHUNK", "LEFT"):
+    for phase in ("PENDING", "BEGIN", "LEFT"):
         assert followed({"a.b": phase}, [Fate("a.b", "a.b")]) == {"a.b": phase}
 
 
+def test_a_load_with_a_gap_does_not_go_on_where_it_was() -> None:
+    assert followed({"a.b": "CHUNK"}, [Fate("a.b", "a.b")]) == {"a.b": "BEGIN"}
+    assert followed({"a.b": "CHUNK"}, [Fate("a.b", "a.c")]) == {"a.c": "BEGIN"}
+
+
 def test_a_load_goes_with_its_table() -> None:
-    loads = {"public.a": "CHUNK", "public.b": "END"}
+    loads = {"public.a": "BEGIN", "public.b": "END"}
 
     assert followed(loads, [Fate("public.a", "public.c")]) == {
-        "public.c": "CHUNK",
+        "public.c": "BEGIN",
         "public.b": "END",
     }
-    assert followed(loads, [Fate("public.a", "public.b")]) == {"public.b": "CHUNK"}
-    assert followed(loads, [Fate("public.d", "public.b")]) == {"public.a": "CHUNK"}
+    assert followed(loads, [Fate("public.a", "public.b")]) == {"public.b": "BEGIN"}
+    assert followed(loads, [Fate("public.d", "public.b")]) == {"public.a": "BEGIN"}
 
 
 def test_a_dropped_table_has_none_and_one_made_again_has_its_own() -> None:

@@ -1,0 +1,203 @@
+"""Ranges of a key, read from a real server: whichever type the key has, each row once."""
+
+import select
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from producer.core.catalog_rows import as_sent
+from producer.core.key_ranges import Key, RangeRead
+from producer.core.ports import Tuning
+from producer.errors import CdcError
+from producer.options import Options
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres.catalog import connect, table_schemas
+from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.postgres.key_ranges import KeyRanges, open_ranges, why_not
+from schemas.tables import TableId
+from tests.services_fixtures import execute
+
+TABLE = TableId("public", "t")
+ALIKE = "CREATE COLLATION alike (provider = icu, locale = 'und-u-ks-level1', deterministic = false)"
+KEYS = {
+    "int": "SELECT (n - 50) * 7919 FROM generate_series(1, 100) n",
+    "bigint": "SELECT (n - 50) * 10::bigint ^ 15 FROM generate_series(1, 100) n",
+    "boolean": "SELECT n > 0 FROM generate_series(0, 1) n",
+    "uuid": "SELECT md5(n::text)::uuid FROM generate_series(1, 100) n",
+    "date": "SELECT date '0040-01-01 BC' + n * 400 FROM generate_series(1, 100) n"
+    " UNION ALL VALUES (date 'infinity'), ('-infinity')",
+    "timestamptz": "SELECT timestamptz '2000-01-01 00:00:00.000001+02' + n * interval '7 hours'"
+    " FROM generate_series(1, 100) n",
+    "text": "SELECT substr(md5(n::text), mod(n, 9) + 1, mod(n, 20)) || n FROM generate_series(1, 90) n"
+    r" UNION ALL VALUES (''), (' '), ('\'), (E'a\tb'), (E'a\nb'), ('it''s'), ('é'), ('%%s')"
+    r" UNION ALL VALUES ('\N')",
+    "varchar(9)": "SELECT n FROM generate_series(1, 100) n",
+    "char(5)": "SELECT n FROM generate_series(1, 100) n",
+    "bytea": "SELECT decode(md5(n::text), 'hex') FROM generate_series(1, 100) n",
+    "numeric(12,3)": "SELECT n * 1.5 - 70 FROM generate_series(1, 100) n",
+}
+
+
+@pytest.fixture
+def url(new_database) -> str:
+    url = new_database()
+    execute(url, "CREATE PUBLICATION p FOR ALL TABLES")
+    return url
+
+
+@pytest.fixture
+def options(url) -> Options:
+    source = parse_dsn(url)
+    return replace(
+        Options(source=source, slot="s", publication="p", prefix="p", client={}, registry_url=""),
+        tuning=Tuning(range_rows=7, beside_bytes=0),
+    )
+
+
+def opened(options: Options) -> KeyRanges:
+    with (
+        closing(connect(options.source)) as connection,
+        ReplicationConnection.open(options.source) as wire,
+    ):
+        said = wire.identify()
+        found = open_ranges(options, connection, TABLE, (said.system_id, said.timeline))
+        assert found is not None
+        return found[1]
+
+
+def make(url: str, *statements: str) -> None:
+    for statement in statements:
+        execute(url, statement)
+
+
+def read(ranges: KeyRanges, after: Key | None) -> RangeRead:
+    ranges.ask(after)
+    select.select([ranges.fileno], [], [], 60)
+    answer = ranges.take()
+    if isinstance(answer, CdcError):
+        raise answer
+    assert answer is not None
+    return answer
+
+
+def every(ranges: KeyRanges) -> Iterator[RangeRead]:
+    after: Key | None = ()
+    while after is not None:
+        found = read(ranges, after)
+        yield found
+        after = found.last
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_each_row_comes_once_and_in_the_order_of_the_key(url, options, key) -> None:
+    make(
+        url,
+        f"CREATE TABLE t (v text, k {key} PRIMARY KEY)",
+        f"INSERT INTO t SELECT 'v', * FROM ({KEYS[key]}) k",
+    )
+    with closing(opened(options)) as ranges:
+        found = [row for some in every(ranges) for row in some.rows]
+    with closing(connect(options.source)) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT 'v', k::text FROM public.t ORDER BY t.k")
+        wanted = [[v.encode(), k.encode()] for v, k in cursor.fetchall()]
+        if key == "char(5)":
+            wanted = [[v, k.ljust(5)] for v, k in wanted]
+        if key == "boolean":
+            wanted = [[v, k[:1]] for v, k in wanted]
+
+    assert found == wanted
+
+
+def test_a_key_of_several_columns(url, options) -> None:
+    make(
+        url,
+        'CREATE TABLE t (b text, "A" int, v int, PRIMARY KEY ("A", b))',
+        "INSERT INTO t SELECT m, n, n * m FROM generate_series(1, 9) n, generate_series(1, 9) m",
+    )
+    with closing(opened(options)) as ranges:
+        found = list(every(ranges))
+
+    assert [len(some.rows) for some in found] == [7] * 11 + [4]
+    assert found[0].last == (b"1", b"7")
+    assert len({tuple(row) for some in found for row in some.rows}) == 81
+
+
+def test_a_range_ends_where_its_rows_become_large(url, options) -> None:
+    make(
+        url,
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "ALTER TABLE t ALTER v SET STORAGE EXTERNAL",
+        "INSERT INTO t SELECT n, CASE WHEN n > 5 THEN repeat('x', 100000) END"
+        " FROM generate_series(1, 50) n",
+        "ANALYZE t",
+    )
+    small = replace(options, tuning=Tuning(range_rows=50, range_bytes=200_000, beside_bytes=0))
+    with closing(opened(small)) as ranges:
+        found = list(every(ranges))
+
+    assert sum(len(some.rows) for some in found) == 50
+    assert max(len(some.rows) for some in found) < 20
+
+
+def test_the_place_is_flushed_also_where_nobody_commits(url, options) -> None:
+    make(url, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    with (
+        closing(connect(options.source)) as other,
+        closing(opened(options)) as ranges,
+        other.cursor() as cursor,
+    ):
+        other.autocommit = False
+        cursor.execute("INSERT INTO public.t VALUES (2)")  # not flushed
+        cursor.execute("SELECT txid_current()")
+        ((open_one,),) = cursor.fetchall()
+        found = read(ranges, ())
+        flushed = "SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint"
+        for _ in range(600):
+            cursor.execute(flushed)
+            if cursor.fetchone()[0] >= found.high:
+                break
+            select.select([], [], [], 0.1)
+        else:
+            pytest.fail("it is not flushed")
+        other.rollback()
+
+    assert list(found.rows) == [[b"1"]]
+    assert not found.shown.has(open_one)
+
+
+def test_a_table_that_is_gone_is_named_and_one_that_is_made_again_is_told(url, options) -> None:
+    execute(url, "CREATE TABLE t (id int PRIMARY KEY)")
+    with closing(opened(options)) as ranges:
+        before = read(ranges, ())
+        execute(url, "DROP TABLE t")
+        with pytest.raises(CdcError, match="does not exist"):
+            read(ranges, ())
+        execute(url, "CREATE TABLE t (id int PRIMARY KEY)")
+        again = read(ranges, ())
+
+    assert before.shape == again.shape is not None
+    assert before.shape.oid != again.shape.oid
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ("id int", "it has no primary key"),
+        ("id numeric PRIMARY KEY", "equal values of numeric may have different texts"),
+        ("id float8 PRIMARY KEY", "equal values of double precision may have different texts"),
+        ("id jsonb PRIMARY KEY", "equal values of jsonb may have different texts"),
+        ("id int GENERATED ALWAYS AS (7) STORED PRIMARY KEY", "it has no primary key"),
+        (
+            "id text COLLATE alike PRIMARY KEY",
+            "its key's collation takes different texts for equal",
+        ),
+        ("id int PRIMARY KEY", "it is small (0 MB)"),
+    ],
+)
+def test_why_a_table_is_not_read_so(url, options, columns, why) -> None:
+    make(url, ALIKE, f"CREATE TABLE t ({columns})")
+    with closing(connect(options.source)) as connection:
+        (shape,) = table_schemas(connection, [TABLE])
+        assert why_not(connection, as_sent(shape), 1 << 20) == why
