@@ -440,7 +440,7 @@ class SimRanges:
     def take(self) -> RangeRead | CdcError | None:
         """Read at some moment after it was asked for."""
         source = self._connection.source
-        if self._asked is None or source.world.chance(0.4):
+        if self._asked is None or source.world.chance(0.85):
             return None
         (after,), self._asked = self._asked, None
         name, table = self._name, source.tables.get(self._name)
@@ -471,7 +471,7 @@ class SimRanges:
         """How many commits a snapshot shows: behind the lock no table changes unseen."""
         source, name = self._connection.source, self._name
         first = len(source.wal)
-        for _ in range(source.world.rng.randrange(4)):
+        for _ in range(source.world.rng.randrange(8)):
             if not first or not source.wal[first - 1].changes:
                 break
             changes = [change for change, _ in source.wal[first - 1].changes]

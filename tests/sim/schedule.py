@@ -169,7 +169,7 @@ class Simulation:
         if seed % 5 < 2:
             strange["style"] = [*STYLES][seed // 5 % len(STYLES)]
         strange["freezes"] = 3 if seed % 6 == 5 else 0
-        strange["ranges"] = seed % 2 == 0
+        strange["ranges"] = seed % 3 == 1
         strange["hides"] = seed % 3 == 1
         strange |= {"adds": int(seed % 5 == 2), "asks": seed % 3, "joins": int(seed % 5 == 3)}
         strange["setbacks"] = 2 * int(seed % 6 == 4)
