@@ -66,6 +66,9 @@ def commands() -> str:
     return _table(("command", "does"), walk(cli, ""))
 
 
+_SECRETS: Final = {"password", "ssl-password", "credentials", "token"}
+
+
 def settings() -> str:
     """Every key of the configuration file."""
 
@@ -77,13 +80,16 @@ def settings() -> str:
             for name in dict.fromkeys(name for model in models for name in model.model_fields):
                 setting = settings[name]
                 key = setting.alias or name
+                shown = f"`[{section}] {key}`"
+                if key.endswith("-file") and key.removesuffix("-file") in _SECRETS:
+                    continue  # it stands beside its secret
                 if setting.is_required():
                     default = "required"
-                elif key in ("password", "ssl-password", "credentials", "token"):
-                    default = "environment"
+                elif key in _SECRETS:
+                    shown, default = f"{shown}, `{key}-file`", "environment"
                 else:
                     default = f"`{_plain(setting.get_default(call_default_factory=True))}`"
-                yield f"`[{section}] {key}`", default, " ".join(meanings.get(name, "").split())
+                yield shown, default, " ".join(meanings.get(name, "").split())
 
     return _table(("key", "default", "meaning"), rows())
 
