@@ -285,6 +285,7 @@ def main() -> None:
                     f"{name.upper()}: main thread of `run` by module",
                     ["module", "µs a row", "µs a transaction"],
                     by_module(profile, done, commits),
+                    is_written=False,  # for who works on `run`; it changes with each module
                 )
     for title, maker in makers.items():
         report.note(f"`{title}`: rows were made by {maker}.")

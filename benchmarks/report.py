@@ -57,9 +57,12 @@ class Report:
     tables: list[tuple[str, list[str], list[list[str]]]] = field(default_factory=list)
     plots: list[Bars | Lines] = field(default_factory=list)
 
-    def table(self, title: str, head: list[str], rows: list[list[str]]) -> None:
-        """Add a table, and print it."""
-        self.tables.append((title, head, rows))
+    def table(
+        self, title: str, head: list[str], rows: list[list[str]], *, is_written: bool = True
+    ) -> None:
+        """Print a table, and add it to what a document gets."""
+        if is_written:
+            self.tables.append((title, head, rows))
         printed = Printed(title=title, title_justify="left")
         for at, name in enumerate(head):
             printed.add_column(name, justify="right" if at else "left")

@@ -72,8 +72,8 @@ class TypesSection(Section):
     """`bytea`: bytes, or text."""
 
     time_precision: Literal["adaptive", "adaptive-time-microseconds", "connect"] = "adaptive"
-    """Dates and times by the column's precision, every `time` in microseconds, or Kafka Connect's
-    types, which end at milliseconds."""
+    """By the column's precision, every `time` in microseconds, or Kafka Connect's types, which end
+    at milliseconds."""
 
     hstore_handling: Literal["json", "map"] = "json"
     """`hstore`: JSON text, or an Avro map."""
@@ -104,8 +104,8 @@ class DdlSection(Section):
     `apply = "all"`, which needs it."""
 
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"
-    """A new schema that the registry refuses: stop before its first row; register it all the same
-    as the subject's next version; or leave the table out (inexact at the target) and continue."""
+    """A new schema that the registry refuses: stop before its first row; register it all the same;
+    or leave the table out (inexact at the target)."""
 
 
 class KafkaSection(Section):
@@ -170,7 +170,7 @@ class KafkaSection(Section):
 
     allow_plaintext_login: bool = False
     """Log in by PLAIN or OAUTHBEARER without TLS to brokers that are not this machine: whoever
-    reads the network has the login then. For containers of one host, for instance."""
+    reads the network has the login then."""
 
     def client_settings(self) -> dict[str, str | int | float | bool]:
         """Librdkafka's settings, the secret among them."""
@@ -200,8 +200,8 @@ class RegistrySection(Section):
     """Its base URL. Credentials: GAUSS_CDC_REGISTRY_CREDENTIALS as `user:password`."""
 
     options: Options = Field(default_factory=dict)
-    """Further settings of Confluent's client, for instance `ssl.ca.location`. A secret is written
-    as `{ env = "VARIABLE" }` or `{ file = "PATH" }`."""
+    """Further settings of Confluent's client, for instance `ssl.ca.location`. Secrets as in
+    `[kafka] client`."""
 
     credentials: SecretStr = SecretStr("")
     """Read from GAUSS_CDC_REGISTRY_CREDENTIALS; never printed."""
@@ -265,7 +265,7 @@ class TargetSection(Section):
 
     load: Literal["shadow", "in-place"] = "shadow"
     """A table that is loaded again: `shadow` puts its rows beside those that readers see, and
-    exchanges them when all are there; `in-place` empties it first, and needs no room for both."""
+    exchanges them at the end; `in-place` empties it first, and needs no room for both."""
 
     strict: bool = False
     """One source transaction = one target transaction. Default: grouped, always whole ones."""
@@ -293,19 +293,18 @@ class SparkSection(Section):
     """Checkpoint folder of the streaming query. The target's ledger decides, not the checkpoint."""
 
     backlog: Literal["auto", "driver"] = "auto"
-    """Who reads what waits, loads and large commits included: `auto`, Spark's tasks once Spark has
-    started; or the `driver`, where executors are not to be used. All that goes into a lake is the
-    executors'."""
+    """Who reads what waits: `auto`, Spark's tasks once Spark has started; or the `driver`. All that
+    goes into a lake is the executors'."""
 
     executor_secrets: Literal["sent", "own"] = "sent"
-    """How executors of a cluster get the password of Kafka: `sent` by Spark, as a file of its own;
-    or their `own`, in GAUSS_CDC_KAFKA_PASSWORD, which wins over a sent one. In local mode they read
-    a file of `apply`."""
+    """How executors of a cluster get the password of Kafka: `sent` by Spark, as a file; or their
+    `own`, in GAUSS_CDC_KAFKA_PASSWORD, which wins over a sent one. In local mode they read a file
+    of `apply`."""
 
     options: Options = Field(default_factory=dict)
-    """Further Spark settings, for instance `spark.jars`; those of `spark-submit` win. A name that
-    begins with `kafka.` is one of Kafka's Java client, in the place of what `[kafka.client]` is
-    translated to. A secret is written as `{ env = "VARIABLE" }` or `{ file = "PATH" }`."""
+    """Further Spark settings; those of `spark-submit` win. A name that begins with `kafka.` is one
+    of Kafka's Java client, in place of what `[kafka.client]` is translated to. Secrets as in
+    `[kafka] client`."""
 
     @field_validator("master")
     @classmethod

@@ -39,8 +39,8 @@ class ServeSection(Section):
     """[serve]: probes and metrics of `run`, `apply` and `status --serve`."""
 
     listen: str = ""
-    """`host:port` on which `run` and `apply` answer `/healthz`, `/readyz` and `/metrics`; left out:
-    nowhere. On one machine each needs a port of its own: `--listen` wins."""
+    """`host:port` on which `run` and `apply` answer probes and metrics; left out: nowhere. On one
+    machine each needs a port of its own: `--listen` wins."""
 
     token: SecretStr = SecretStr("")
     """Who sends it as `Authorization: Bearer` may read `/metrics`. Read from
@@ -64,8 +64,8 @@ class ServeSection(Section):
     """`/readyz` is 503 while `run` or `apply` is further behind than this."""
 
     stuck_after: Duration = timedelta(hours=4)
-    """`/healthz` is 503 when the program's loop has not turned for so long. Choose it longer than
-    the longest single statement at source and target: until its end the loop waits."""
+    """`/healthz` is 503 when the program's loop has not turned for so long: longer than the longest
+    single statement at source and target."""
 
     tables: Annotated[int, Field(ge=0)] = 200
     """Tables that have metrics of their own; the later ones are summed, as table `other`."""

@@ -43,8 +43,8 @@ class TablesSection(Section):
 
     unfit_row: Literal["stop", "quarantine"] = "stop"
     """A row larger than `kafka.max-row-bytes`, or with a value that cannot be written. `quarantine`
-    keeps what it can of the row in `<prefix>.quarantine` and continues; its table is marked as not
-    exact. With `stop`, any role that may insert such a row stops everything."""
+    keeps what it can in `<prefix>.quarantine` and continues; the table is marked as not exact. With
+    `stop`, any role that may insert such a row stops everything."""
 
     @field_validator("include", "exclude")
     @classmethod
@@ -62,10 +62,9 @@ class LoadSection(Section):
     where it was after a restart. Later loads always read so where they can."""
 
     workers: Annotated[int, Field(ge=1, le=64)] = 1
-    """PostgreSQL: sessions that read at once, besides one that holds the snapshot. They read ahead
-    of the one writer, at most some 4 MiB of rows each. On two cores a second one brings nothing:
-    the limit there is what Kafka's client costs, not the source."""
+    """PostgreSQL: sessions that read at once, besides one that holds the snapshot, ahead of the one
+    writer by some 4 MiB each. On two cores a second one brings nothing."""
 
     chunk_rows: Annotated[int, Field(ge=1)] = 16_000
-    """Rows of a chunk. Each is one Kafka transaction, and what `apply` can take at a time. One of
-    16 MiB is closed in any case."""
+    """Rows of a chunk: one Kafka transaction, and what `apply` can take at a time. 16 MiB close one
+    in any case."""

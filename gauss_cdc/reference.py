@@ -30,6 +30,7 @@ from producer.sources.postgres.gaps import GAPS
 from schemas.tables import Column, UserType
 from schemas.types import BY_OID, AvroType, SqlType, TypeOptions, extensions, type_of
 from spark_consumers import errors as consumer_errors
+from spark_consumers.security import TABLE as SETTINGS
 
 ROOT: Final = Path(__file__).parent.parent
 _BLOCK: Final = re.compile(r"(<!-- begin: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -42,6 +43,14 @@ def _row(*cells: object) -> str:
 def _table(head: tuple[str, ...], rows: Iterator[tuple[object, ...]]) -> str:
     lines = [_row(*head), "|" + " --- |" * len(head)]
     return "\n".join([*lines, *(_row(*row) for row in rows)]) + "\n"
+
+
+def _grouped(rows: Iterator[tuple[str, ...]], between: str = ", ") -> Iterator[tuple[str, ...]]:
+    """Rows that differ in their first cell only, as one row with all of these."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for first, *others in rows:
+        found.setdefault(tuple(others), []).append(first)
+    return ((between.join(firsts), *others) for others, firsts in found.items())
 
 
 def commands() -> str:
@@ -57,6 +66,9 @@ def commands() -> str:
     return _table(("command", "does"), walk(cli, ""))
 
 
+_SECRETS: Final = {"password", "ssl-password", "credentials", "token"}
+
+
 def settings() -> str:
     """Every key of the configuration file."""
 
@@ -68,13 +80,16 @@ def settings() -> str:
             for name in dict.fromkeys(name for model in models for name in model.model_fields):
                 setting = settings[name]
                 key = setting.alias or name
+                shown = f"`[{section}] {key}`"
+                if key.endswith("-file") and key.removesuffix("-file") in _SECRETS:
+                    continue  # it stands beside its secret
                 if setting.is_required():
                     default = "required"
-                elif key in ("password", "ssl-password", "credentials", "token"):
-                    default = "environment"
+                elif key in _SECRETS:
+                    shown, default = f"{shown}, `{key}-file`", "environment"
                 else:
                     default = f"`{_plain(setting.get_default(call_default_factory=True))}`"
-                yield f"`[{section}] {key}`", default, " ".join(meanings.get(name, "").split())
+                yield shown, default, " ".join(meanings.get(name, "").split())
 
     return _table(("key", "default", "meaning"), rows())
 
@@ -149,7 +164,10 @@ def pgoutput() -> str:
 
 def support() -> str:
     """Which decoding modes were recorded on a real server, and what was not."""
-    return _table(("what", "seen", "where it comes from"), evidence_rows())
+    head = ("what", "seen", "where it comes from")
+    proven = _grouped((row for row in evidence_rows() if row[1] == "proven"), "; ")
+    unproven = (row for row in evidence_rows() if row[1] != "proven")
+    return _table(head, itertools.chain(proven, unproven))
 
 
 _MARKS: Final = {Use.TAKEN: "✓", Use.IDLE: "○", Use.REFUSED: "–"}
@@ -216,7 +234,7 @@ def postgres_gaps() -> str:
 def types() -> str:
     """Every type and how it travels."""
 
-    def rows() -> Iterator[tuple[object, ...]]:
+    def rows() -> Iterator[tuple[str, ...]]:
         seen = set()
         for oid, entry in BY_OID.items():
             if entry.name in seen or entry.name.endswith("[]"):
@@ -234,7 +252,8 @@ def types() -> str:
         unknown = _avro(type_of(Column("c", 0)).avro(Column("c", 0)))
         yield "composites, ranges of users, any other", f"`{unknown}`", "`unknown-types = fail`"
 
-    return _table(("type", "Avro, for a column without modifier", "with [types]"), rows())
+    head = ("types", "Avro, for a column without modifier", "with [types]")
+    return _table(head, _grouped(rows()))
 
 
 _MOOD: Final = Column("c", 0, user_type=UserType("e", "mood", labels=("sad", "ok")))
@@ -310,6 +329,18 @@ def kafka_acls() -> str:
     return "\n".join(["```text", *(acl.command() for acl in acls("bank")), "```", ""])
 
 
+def kafka_security() -> str:
+    """What becomes of librdkafka's settings of security in Spark, and at the registry."""
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for row in SETTINGS:
+            spark = f"refused: {row.refused}" if row.refused else row.java
+            yield f"`{row.librdkafka}`", spark, row.registry
+
+    head = ("`[kafka.client]`", "Spark's Java client", "`[registry.options]`")
+    return _table(head, _grouped(rows()))
+
+
 TABLES: Final[dict[str, Callable[[], str]]] = {
     "commands": commands,
     "settings": settings,
@@ -322,6 +353,7 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "types": types,
     "exits": exits,
     "acls": kafka_acls,
+    "kafka_security": kafka_security,
 }
 
 

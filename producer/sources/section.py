@@ -42,13 +42,13 @@ class SourceSection(Section):
     TLS is verified unless it says otherwise, see docs/security.md."""
 
     hosts: tuple[str, ...] = ()
-    """All servers of the cluster, as `["db1:5432", "db2:5432"]`; unset = the dsn's, which may name
-    several for PostgreSQL. After a switch-over `run` continues at the one with the right role."""
+    """All servers of the cluster, as `["db1:5432", "db2:5432"]`; unset = the dsn's. After a
+    switch-over `run` continues at the one with the right role."""
 
     role: Literal["primary", "standby", "any"] = "primary"
     """Which server of `hosts` is read. PostgreSQL 16 and later: with `standby` the slot is made
-    there, and stays there; `any` = where the slot is, also after a promotion; on the first start
-    a standby. openGauss, GaussDB: slots are made on the primary."""
+    there, and stays; `any` = where the slot is, on the first start a standby. openGauss, GaussDB:
+    slots are made on the primary."""
 
     slot: str = "gauss_cdc"
     """Replication slot. The first `run` of a prefix creates it, with the first load."""
@@ -57,18 +57,17 @@ class SourceSection(Section):
     """Output plugin; unset = `pgoutput` of PostgreSQL, else `mppdb_decoding`."""
 
     options: Annotated[dict[str, str], BeforeValidator(_as_text)] = Field(default_factory=dict)
-    """The plugin's own options, see the tables of decoding options: those that we set,
-    or that would change the content of the target, are refused."""
+    """The plugin's own, see the tables of options: those that we set, or that would change the
+    target's content, are refused."""
 
     status_interval: Duration = timedelta(seconds=2)
-    """Longest time between two status messages, also on an idle stream. PostgreSQL gives a `run` up
-    that was silent for three of them, and the next one continues."""
+    """Longest time between two status messages. PostgreSQL gives a `run` up that was silent for
+    three of them."""
 
     repair: Literal["auto", "ask", "off"] = "auto"
-    """Tables with rows or values that the source did not send: `auto` reads them again while the
-    stream goes on, less often where gaps come again and again; `ask` says so, and waits for
-    `gauss-cdc snapshot --table T`; `off` marks them only. Where a table cannot be read again by
-    itself, `auto` is `ask`."""
+    """Tables with rows or values that the source did not send: `auto` reads them again, less often
+    where gaps come again and again; `ask` waits for `gauss-cdc snapshot --table T`; `off` marks
+    them only. Where a table cannot be read again by itself, `auto` is `ask`."""
 
     password: SecretStr = SecretStr("")
     """Read from GAUSS_CDC_SOURCE_PASSWORD; never printed."""

@@ -39,7 +39,6 @@ OAUTH = {
     "sasl.oauthbearer.extensions": "logicalCluster=lkc-1,pool=x",
     "sasl.oauthbearer.token.endpoint.url": "https://login/token",
 }
-SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 
 
 def test_names_and_spellings_of_librdkafka_are_java_s() -> None:
@@ -251,14 +250,6 @@ def test_a_key_with_a_wrong_password_is_refused_without_showing_it() -> None:
 
     assert "wrong one" not in str(caught.value)
     assert caught.value.__cause__ is None
-
-
-def test_the_documentation_has_the_table_as_it_is() -> None:
-    lines = SECURITY.read_text("utf-8").splitlines()
-
-    for row in TABLE:
-        spark = f"refused: {row.refused}" if row.refused else row.java
-        assert f"| `{row.librdkafka}` | {spark} | {row.registry} |" in lines
 
 
 # ---------------------------------------------------------------- to executors, as librdkafka's
