@@ -300,6 +300,7 @@ def metrics() -> str:
             by = ", ".join(f"`{program}`" for program in one.by)
             alarm = f"`{one.alarm.format('…')}`" if one.alarm else ""
             alarm += f" for {one.hold}" if one.hold else ""
+            alarm += f": {one.raises}" if one.raises else ""
             yield f"`{PREFIX}{one.name}`", one.kind, labels, by, one.meaning, alarm
 
     return _table(("metric", "type", "labels", "of", "meaning", "alarm"), rows())

@@ -132,7 +132,6 @@ TESTED_BY = {
     "gauss_cdc.inspect": "e2e/test_cli.py",
     "gauss_cdc.inspect.ddl_plan": "integration/test_ddl_plan.py",
     "gauss_cdc.inspect.watching": "e2e/test_status_watch.py",
-    "gauss_cdc.serve": "e2e/test_metrics.py",
     "gauss_cdc.recordings.masks": "gauss_cdc/recordings/test_redaction.py",
     "gauss_cdc.recordings.tables_file": "gauss_cdc/recordings/test_decode.py",
     "gauss_cdc.runtime.jars": "integration/test_services.py",
