@@ -53,6 +53,11 @@ _COMMANDS: Final = {
         "Write our code as a zip for `spark-submit --py-files`, with the program next to it.",
     ),
     "check": _Place("check", "check", "Report problems before they stop a run."),
+    "doctor": _Place(
+        "doctor",
+        "doctor",
+        "Say what is wrong or soon will be, the most urgent first, and what to do.",
+    ),
     "status": _Place(
         "looking",
         "status",

@@ -22,6 +22,7 @@ COMMANDS = [
     "apply",
     "check",
     "check --json",
+    "doctor",
     "status",
     "status --serve 0",
     "wait",
