@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from http.client import HTTPException
 from pathlib import Path
 from typing import Final
 from urllib.error import HTTPError
@@ -36,6 +37,7 @@ from schemas.findings import Finding, Level
 from schemas.version import VERSION
 
 _PATIENCE: Final = 10.0  # seconds for one answer of a program
+_UNAUTHORIZED, _NOT_WELL = 401, 503
 _ORDER: Final = {name: at for at, name in enumerate(ALARMS)}
 
 
@@ -127,10 +129,13 @@ def _program(section: ServeSection, at: str) -> ProgramAnswer:
     try:
         program.ready = _get(section, at, "/readyz").strip()
         program.metrics = _get(section, at, "/metrics")
+        list(program.samples())
     except HTTPError as error:
-        error.close()  # 401: its probe has told what it may
-    except OSError as error:
-        program.why = str(getattr(error, "reason", error))
+        with error:
+            if error.code != _UNAUTHORIZED:  # its probe has told what it may
+                program.why = f"answers {error.code}: is it a program of ours?"
+    except (OSError, HTTPException, ValueError) as error:
+        program.why, program.metrics = str(getattr(error, "reason", error)), ""
     return program
 
 
@@ -148,9 +153,9 @@ def _get(section: ServeSection, at: str, path: str) -> str:
         with urlopen(request, timeout=_PATIENCE, context=context) as answer:  # noqa: S310
             text: str = answer.read().decode()
     except HTTPError as error:
-        if path != "/readyz":
+        if path != "/readyz" or error.code != _NOT_WELL:
             raise
-        with error:  # 503 has a word, too
+        with error:  # it has a word, too
             return error.read().decode()
     return text
 
