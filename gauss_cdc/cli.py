@@ -58,6 +58,11 @@ _COMMANDS: Final = {
         "doctor",
         "Say what is wrong or soon will be, the most urgent first, and what to do.",
     ),
+    "dashboard": _Place(
+        "dashboard",
+        "dashboard",
+        "Write alert rules for Prometheus and a dashboard for Grafana, made from the metrics.",
+    ),
     "status": _Place(
         "looking",
         "status",

@@ -15,14 +15,12 @@ PAGE: Final = "docs/operations.md"
 
 
 class Alarm(NamedTuple):
-    """One alarm; without a condition of a metric or `rule`, only `doctor` knows it."""
+    """One alarm; where no metric raises it, only `doctor` knows it."""
 
     name: str
     level: Level
     symptom: str  # the heading of its paragraph
     errors: tuple[str, ...] = ()  # classes of errors by which `doctor` recognizes it
-    rule: str = ""  # a condition of PromQL that is not one of a single metric
-    hold: str = ""  # for how long it must hold
 
     @property
     def paragraph(self) -> str:
@@ -31,11 +29,6 @@ class Alarm(NamedTuple):
         return f"{PAGE}#{anchor}"
 
 
-# Series of a program that ended, or that nobody can scrape, end: what was there within a day.
-_GONE: Final = (
-    "count by (source, program) (last_over_time(gauss_cdc_build_info[1d]))"
-    " unless count by (source, program) (gauss_cdc_build_info)"
-)
 _ALL: Final = (
     Alarm(
         *("CdcSlotLost", Level.ERROR, "The source gave our slot up"),
@@ -57,11 +50,7 @@ _ALL: Final = (
             "TargetDown",
         ),
     ),
-    Alarm(
-        *("CdcProgramGone", Level.ERROR, "A program is not there"),
-        rule=_GONE,
-        hold="5m",
-    ),
+    Alarm("CdcProgramGone", Level.ERROR, "A program is not there"),
     Alarm(
         *("CdcRightsMissing", Level.ERROR, "A login or a right is missing"),
         errors=(

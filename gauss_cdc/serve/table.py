@@ -29,6 +29,10 @@ _FAMILIES: Final = {
     "histogram": HistogramMetricFamily,
 }
 _COMMON: Final = ("source",)  # labels of all: the prefix
+# The series of a program that ended, or that nobody can scrape, end: what was there within a day.
+_GONE: Final = (
+    "count by (source, program) (last_over_time({}[1d])) unless count by (source, program) ({})"
+)
 _NOW: Final = re.compile(r"\{\} (==|<|>) (\d+)")
 _HOLDS: Final[dict[str, Callable[[float, float], bool]]] = {
     "==": operator.eq,
@@ -49,6 +53,10 @@ class Measured(NamedTuple):
     hold: str = ""  # for how long it must hold
     raises: str = ""  # the name of the alarm, in `alarms`
 
+    def condition(self, name: str) -> str:
+        """Write the alarm in PromQL, with another name for the metric."""
+        return self.alarm.replace("{}", name)
+
     def is_alarming(self, value: float) -> bool:
         """Judge one value; of what only counts up, a single value says nothing."""
         if (found := _NOW.fullmatch(self.alarm)) is None:
@@ -68,6 +76,9 @@ _ALL: Final = (
     Measured(
         *("build_info", "gauge", "1; the version is a label", (STATUS, RUN, APPLY)),
         labels=("program", "version"),
+        alarm=_GONE,
+        hold="5m",
+        raises="CdcProgramGone",
     ),
     Measured(
         *("ready", "gauge", "1 while `/readyz` is 200", (RUN, APPLY)),
