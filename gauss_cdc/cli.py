@@ -63,6 +63,11 @@ _COMMANDS: Final = {
         "dashboard",
         "Write alert rules for Prometheus and a dashboard for Grafana, made from the metrics.",
     ),
+    "size": _Place(
+        "size",
+        "size",
+        "Say what the source needs: cores, memory, partitions, disk, time of the first load, lag.",
+    ),
     "status": _Place(
         "looking",
         "status",

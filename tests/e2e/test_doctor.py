@@ -108,3 +108,22 @@ def test_a_program_is_asked_by_tls_and_token_and_judged_by_its_metrics(
     whole = "".join(texts.values())
     assert PLANTED not in whole
     assert TOKEN not in whole
+
+
+def test_size_knows_the_tables_with_their_partitions(place: tuple[Path, File]) -> None:
+    path, file = place
+    ask(
+        path.source,
+        "CREATE TABLE t (id int PRIMARY KEY, v text) PARTITION BY RANGE (id);"
+        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (1000);"
+        "INSERT INTO t SELECT n, repeat('x', 100) FROM generate_series(1, 500) n",
+    )
+    ask(path.source, "ANALYZE t1")
+
+    said = json.loads(command(file, "size", "--over", "100ms", "--json").stdout)
+
+    assert said["rows"] == 500
+    assert said["bytes"] > 50_000
+    assert said["partitions"] == 1
+    assert said["lag"] == "99 % within 0.18 s"
+    assert command(file, "size", "--over", "0s").exit_code == 0

@@ -23,6 +23,7 @@ COMMANDS = [
     "check",
     "check --json",
     "doctor",
+    "size",
     "status",
     "status --serve 0",
     "wait",
