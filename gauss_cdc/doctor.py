@@ -25,15 +25,15 @@ from prometheus_client.samples import Sample
 from gauss_cdc.config import Config
 from gauss_cdc.config_serve import ServeSection, address
 from gauss_cdc.inspect.check import check_all
-from gauss_cdc.inspect.places import Endpoints, ReplicationStatus
+from gauss_cdc.inspect.places import ENDPOINTS, Endpoints, ReplicationStatus
 from gauss_cdc.secrets import masked
 from gauss_cdc.serve.alarms import ALARMS, BY_ERROR, Alarm
 from gauss_cdc.serve.server import is_well
 from gauss_cdc.serve.standing import Gauges, WalLeft, of_standing
 from gauss_cdc.serve.table import METRICS, PREFIX, STATUS
 from producer.errors import CdcError
-from schemas.errors import Explained, shortened
-from schemas.findings import Finding, Level
+from schemas.errors import shortened
+from schemas.findings import Finding, Level, refused
 from schemas.version import VERSION
 
 _PATIENCE: Final = 10.0  # seconds for one answer of a program
@@ -175,32 +175,29 @@ def _found(alarm: Alarm, what: str, hint: str = "", error: str = "") -> Finding:
 def _of_places(answers: Answers) -> Iterator[tuple[str, Finding]]:
     """What `status` and `check` say; the first of each is the key that tells two apart."""
     standing = answers.standing
-    for place, error in standing.down.items():
-        what = f"{place}: {error.what}"
-        yield place, _found(_of_silence(error), what, error.hint, type(error).__name__)
+    silent = [refused(place, error) for place, error in standing.down.items()]
+    for finding in (*silent, *answers.checked):
+        if (alarm := _alarm_of(finding, standing)) is not None:
+            what = f"{finding.subject}: {finding.what}"
+            place = finding.subject.lower()
+            key = place if finding.error and place in ENDPOINTS else what
+            yield key, _found(alarm, what, finding.hint, finding.error)
     if (target := standing.target) is not None and target.inexact:
         what = shortened([f"{table}: {why}" for table, why in target.inexact.items()])
         yield "", _found(ALARMS["CdcTableInexact"], what, "\n".join(standing.notes))
-    for finding in answers.checked:
-        if (alarm := _alarm_of(finding, answers)) is not None:
-            what = f"{finding.subject}: {finding.what}"
-            yield what, _found(alarm, what, finding.hint, finding.error)
 
 
-def _of_silence(error: Explained) -> Alarm:
-    return BY_ERROR.get(type(error).__name__, ALARMS["CdcPlaceDown"])
-
-
-def _alarm_of(finding: Finding, answers: Answers) -> Alarm | None:
-    """Name what `check` found; None: nothing, or `status` has said it."""
-    target = answers.standing.target
+def _alarm_of(finding: Finding, standing: ReplicationStatus) -> Alarm | None:
+    """Name what was found; None: nothing, or the target's marks say it."""
     if finding.level is Level.WARNING:
-        marked = [f"table {table}" for table in (target.inexact if target is not None else ())]
+        marked = [
+            f"table {table}" for table in (standing.target.inexact if standing.target else ())
+        ]
         return None if finding.subject in marked else ALARMS["CdcDoubtful"]
     if finding.level is not Level.ERROR:
         return None
     if (known := BY_ERROR.get(finding.error)) is not None:
-        return None if known in map(_of_silence, answers.standing.down.values()) else known
+        return known
     if finding.subject.startswith("table "):
         return ALARMS["CdcTableRefused"]
     return ALARMS["CdcRightsMissing" if finding.subject == "role" else "CdcStartBarred"]

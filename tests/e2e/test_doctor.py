@@ -1,6 +1,7 @@
 """`doctor` on real services: what it names, what it leaves out, and what it writes for a report."""
 
 import json
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path as File
@@ -64,6 +65,23 @@ def test_the_most_urgent_comes_first_with_its_way_out_and_its_paragraph(
     for_people = command(file, "doctor")
     assert for_people.exit_code == 1
     assert "CdcSlotLost" in for_people.stderr
+
+
+def test_each_place_that_is_away_is_named_once_with_where_it_was_sought(
+    place: tuple[Path, File],
+) -> None:
+    """`status` reads the registry for Kafka's records: without Kafka it does not ask it."""
+    file = place[1]
+    text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:1", file.read_text())
+    file.write_text(text)
+
+    said = found(command(file, "doctor", "--json"))
+
+    assert {one["name"] for one in said} == {"CdcPlaceDown"}
+    assert sorted(one["what"].partition(":")[0].lower() for one in said) == [
+        *("kafka", "registry", "source", "target")
+    ]
+    assert "127.0.0.1" in next(one["what"] for one in said if one["what"].startswith("source"))
 
 
 @pytest.fixture
