@@ -1,4 +1,4 @@
-"""Programs of Debian's packages, unpacked into the cache: nothing is installed.
+"""Files of Debian's packages, unpacked into the cache: nothing is installed.
 
 Where a program is on the machine, that one is taken.  apt checks what it fetches by signatures.
 """
@@ -14,12 +14,15 @@ from gauss_cdc.runtime import jars
 
 def program(name: str, *, package: str) -> Path | None:
     """Where a program is; None: neither here, nor can Debian's package be had."""
-    if (found := shutil.which(name)) is not None:
-        return Path(found)
-    there = jars.cache() / "debian" / package / "usr" / "bin" / name
-    if not there.exists() and shutil.which("apt-get") and shutil.which("dpkg-deb"):
-        _unpack(package, there.parents[2])
-    return there if there.exists() else None
+    return Path(found) if (found := shutil.which(name)) else file(f"usr/bin/{name}", package)
+
+
+def file(pattern: str, package: str) -> Path | None:
+    """A file of a package; None: it cannot be had."""
+    folder = jars.cache() / "debian" / package
+    if not folder.exists() and shutil.which("apt-get") and shutil.which("dpkg-deb"):
+        _unpack(package, folder)
+    return next(folder.glob(pattern), None)
 
 
 def _unpack(package: str, folder: Path) -> None:

@@ -37,18 +37,19 @@ class Served:
 
     def start(self) -> str:
         """Start it; return its URL."""
+        before = len(self.urls())
         self.program.start()
-        until(lambda: bool(self._urls()), f"the address of {self.program.name}", pause)
-        return self._urls()[-1]
+        until(lambda: len(self.urls()) > before, f"the address of {self.program.name}", pause)
+        return self.urls()[-1]
 
-    def _urls(self) -> list[str]:
+    def urls(self) -> list[str]:
         log = self.program.log
         return URL.findall(log.read_text()) if log.exists() else []
 
     def get(self, path: str, token: str = "") -> tuple[int, str]:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
-            with urlopen(Request(self._urls()[-1] + path, headers=headers), timeout=60) as answer:
+            with urlopen(Request(self.urls()[-1] + path, headers=headers), timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except HTTPError as error:
             with error:

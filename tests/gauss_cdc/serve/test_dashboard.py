@@ -16,7 +16,6 @@ from gauss_cdc.cli import cli
 from gauss_cdc.serve.alarms import ALARMS
 from gauss_cdc.serve.dashboard import rules
 from gauss_cdc.serve.table import METRICS, PREFIX
-from tests.debian import program
 from tests.test_documents import ROOT, anchors
 
 # Values each 30 s, as promtool writes them: at which each alarm comes, and at which none does.
@@ -41,14 +40,6 @@ VALUES = {
     "table_gap": ("1x135", "0x135"),
     "wal_left_seconds": ("14399x65", "14400x65"),
 }
-
-
-@pytest.fixture(scope="module")
-def promtool() -> Path:
-    found = program("promtool", package="prometheus")
-    if found is None:
-        pytest.skip("neither promtool nor Debian's package prometheus can be had")
-    return found
 
 
 @pytest.fixture
