@@ -217,9 +217,12 @@ def _of_metrics(answers: Answers) -> Iterator[tuple[str, Finding]]:
     known += [
         (f"{program.name}: ", one) for program in answers.programs for one in program.samples()
     ]
+    there = {one.name.removeprefix(PREFIX) for _, one in known}
     for who, one in known:
         measured = METRICS.get(one.name.removeprefix(PREFIX))
-        if measured is None or measured.name == "ready" or not measured.is_alarming(one.value):
+        if measured is None or measured.name == "ready":
+            continue
+        if not measured.is_alarming(one.value, there):
             continue
         key = " ".join(one.labels[label] for label in measured.labels)
         said = f"{measured.name} is {one.value:,.6g}: {measured.meaning.partition(';')[0]}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final, NamedTuple
 
 from prometheus_client.core import (
@@ -33,7 +33,7 @@ _COMMON: Final = ("source",)  # labels of all: the prefix
 _GONE: Final = (
     "count by (source, program) (last_over_time({}[1d])) unless count by (source, program) ({})"
 )
-_NOW: Final = re.compile(r"\{\} (==|<|>) (\d+)")
+_NOW: Final = re.compile(r"\{\} (==|<|>) (\d+)(?: unless on \(source\) gauss_cdc_(\w+))?")
 _HOLDS: Final[dict[str, Callable[[float, float], bool]]] = {
     "==": operator.eq,
     "<": operator.lt,
@@ -57,9 +57,12 @@ class Measured(NamedTuple):
         """Write the alarm in PromQL, with another name for the metric."""
         return self.alarm.replace("{}", name)
 
-    def is_alarming(self, value: float) -> bool:
-        """Judge one value; of what only counts up, a single value says nothing."""
-        if (found := _NOW.fullmatch(self.alarm)) is None:
+    def is_alarming(self, value: float, beside: Container[str] = ()) -> bool:
+        """Judge one value; of what only counts up, a single value says nothing.
+
+        `beside`: the metrics that have values, too.
+        """
+        if (found := _NOW.fullmatch(self.alarm)) is None or found[3] in beside:
             return False
         return _HOLDS[found[1]](value, float(found[2]))
 
@@ -173,9 +176,9 @@ _ALL: Final = (
     Measured(
         "slot_active",
         "gauge",
-        "1 while a client streams from the slot",
+        "1 while a client streams from the slot; 0 in a first load, too",
         (STATUS, RUN),
-        alarm="{} == 0",
+        alarm="{} == 0 unless on (source) gauss_cdc_load_rows",
         hold="15m",
         raises="CdcProgramGone",
     ),
@@ -185,6 +188,7 @@ _ALL: Final = (
         "Age of the newest record of cuts; heartbeats keep it young",
         (STATUS, RUN),
         alarm="{} > 120",
+        hold="5m",
         raises="CdcCaptureBehind",
     ),
     Measured(

@@ -75,6 +75,9 @@ def series() -> Iterator[dict[str, str]]:
         for source, values in (("bad", bad), ("good", good)):
             one = f"{PREFIX}{name}{{{labels(name, source)}}}"
             yield {"series": one, "values": values}
+    for name, value in {"slot_active": 0, "load_rows": 7}.items():
+        one = f"{PREFIX}{name}{{{labels(name, 'loads')}}}"
+        yield {"series": one, "values": f"{value}x65"}
 
 
 def firing(at: str, *names: str) -> dict[str, Any]:

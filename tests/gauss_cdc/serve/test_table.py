@@ -12,6 +12,12 @@ def test_a_condition_of_now_is_judged_by_one_value() -> None:
     assert not METRICS["epoch"].is_alarming(1)
 
 
+def test_a_slot_without_a_client_is_none_while_a_table_is_loaded() -> None:
+    assert METRICS["slot_active"].is_alarming(0)
+    assert METRICS["slot_active"].is_alarming(0, {"epoch"})
+    assert not METRICS["slot_active"].is_alarming(0, {"load_rows"})
+
+
 def test_one_value_of_what_counts_up_says_nothing() -> None:
     assert METRICS["retries_total"].alarm == "increase({}[15m]) > 0"
     assert not METRICS["retries_total"].is_alarming(7)
