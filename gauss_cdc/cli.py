@@ -53,6 +53,21 @@ _COMMANDS: Final = {
         "Write our code as a zip for `spark-submit --py-files`, with the program next to it.",
     ),
     "check": _Place("check", "check", "Report problems before they stop a run."),
+    "doctor": _Place(
+        "doctor",
+        "doctor",
+        "Say what is wrong or soon will be, the most urgent first, and what to do.",
+    ),
+    "dashboard": _Place(
+        "dashboard",
+        "dashboard",
+        "Write alert rules for Prometheus and a dashboard for Grafana, made from the metrics.",
+    ),
+    "size": _Place(
+        "size",
+        "size",
+        "Say what the source needs: cores, memory, partitions, disk, time of the first load, lag.",
+    ),
     "status": _Place(
         "looking",
         "status",

@@ -19,6 +19,7 @@ import click
 
 from gauss_cdc import config
 from gauss_cdc.cli import cli
+from gauss_cdc.serve.alarms import ALARMS, PAGE
 from gauss_cdc.serve.table import METRICS, PREFIX
 from producer import errors as producer_errors
 from producer.acls import acls
@@ -317,11 +318,32 @@ def metrics() -> str:
         for one in METRICS.values():
             labels = "".join(f", `{label}`" for label in one.labels).removeprefix(", ")
             by = ", ".join(f"`{program}`" for program in one.by)
-            alarm = f"`{one.alarm.format('…')}`" if one.alarm else ""
+            alarm = f"`{one.condition('…')}`" if one.alarm else ""
             alarm += f" for {one.hold}" if one.hold else ""
+            alarm += (
+                f": [`{one.raises}`](../{ALARMS[one.raises].paragraph.removeprefix('docs/')})"
+                if one.raises
+                else ""
+            )
             yield f"`{PREFIX}{one.name}`", one.kind, labels, by, one.meaning, alarm
 
     return _table(("metric", "type", "labels", "of", "meaning", "alarm"), rows())
+
+
+def alarms() -> str:
+    """Every alarm, by its urgency, with the conditions that raise it."""
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        for alarm in ALARMS.values():
+            raised = [one for one in METRICS.values() if one.raises == alarm.name]
+            when = [
+                f"`{one.condition(one.name)}`{f' for {one.hold}' if one.hold else ''}"
+                for one in raised
+            ]
+            link = alarm.paragraph.removeprefix(PAGE)
+            yield f"`{alarm.name}`", f"[{alarm.symptom}]({link})", "; ".join(when)
+
+    return _table(("name", "what you see", "alert; without one, `doctor` alone says it"), rows())
 
 
 def kafka_acls() -> str:
@@ -350,6 +372,7 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "postgres_gaps": postgres_gaps,
     "support": support,
     "metrics": metrics,
+    "alarms": alarms,
     "types": types,
     "exits": exits,
     "acls": kafka_acls,

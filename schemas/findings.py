@@ -26,9 +26,11 @@ class Finding:
     subject: str
     what: str
     hint: str = ""
+    error: str = ""  # the class of the error that says so
 
 
 def refused(subject: str, error: Explained, level: Level = Level.ERROR) -> Finding:
     """Show what a rule that `run` or `apply` keeps to finds wrong."""
     where = ", ".join(f"{name}={value}" for name, value in error.where.items())
-    return Finding(level, subject, f"{error.what} ({where})" if where else error.what, error.hint)
+    what = f"{error.what} ({where})" if where else error.what
+    return Finding(level, subject, what, error.hint, type(error).__name__)

@@ -30,6 +30,7 @@ from gauss_cdc_lab.services import (
 )
 from gauss_cdc_lab.services.kept import choice
 from spark_consumers.sinks.lakes import places
+from tests import debian
 from tests.bucket import Bucket, served_bucket
 
 if TYPE_CHECKING:
@@ -145,6 +146,15 @@ def other_postgres() -> Iterator[str]:
     finally:
         services.remove()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Path:
+    """Prometheus' own program for rules."""
+    found = debian.program("promtool", package="prometheus")
+    if found is None:
+        pytest.skip("neither promtool nor Debian's package prometheus can be had")
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -108,7 +108,10 @@ LAYERS = {
         ("gauss_cdc.cli",),
         ("gauss_cdc.commands",),
         ("gauss_cdc.commands.base",),
-        ("gauss_cdc.verify", "gauss_cdc.rereads"),
+        (
+            *("gauss_cdc.verify", "gauss_cdc.rereads", "gauss_cdc.doctor"),
+            "gauss_cdc.sizing",
+        ),
         ("gauss_cdc.serve",),
         ("gauss_cdc.apply", "gauss_cdc.inspect", "gauss_cdc.recordings"),
         ("gauss_cdc.session", "gauss_cdc.target", "gauss_cdc.reports"),

@@ -39,6 +39,7 @@ LONG: Final = (
     "tests/e2e/test_kills.py",
     "tests/e2e/test_cluster.py",
     "tests/e2e/test_examples.py",
+    "tests/e2e/test_ten_faults.py",
     "tests/e2e/test_serve.py",
     "tests/e2e/test_gauss_demo.py",
     "tests/e2e/test_gauss_golden.py",

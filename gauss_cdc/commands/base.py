@@ -77,19 +77,24 @@ with_log_every = click.option(
 )
 
 
-def _address(_context: click.Context, _parameter: click.Parameter, at: str | None) -> str | None:
-    if at is not None:
+class AddressType(click.ParamType[str]):
+    """`host:port`."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Keep it as it is, or report its format."""
         try:
-            address(at)
+            address(value)
         except ValueError as error:
-            raise click.BadParameter(str(error)) from None
-    return at
+            self.fail(str(error), param, ctx)
+        return str(value)
 
 
 with_listen = click.option(
     "--listen",
+    type=AddressType(),
     metavar="HOST:PORT",
-    callback=_address,
     help="Address of probes and metrics; default: [serve] listen.",
 )
 

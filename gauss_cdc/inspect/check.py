@@ -15,7 +15,7 @@ from producer.errors import CdcError, ConnectionLost
 from producer.outlook import check_start
 from producer.preflight import check_kafka
 from producer.sources.kinds import SOURCES
-from schemas.findings import Finding, Level
+from schemas.findings import Finding, Level, refused
 from schemas.tables import TableSchema
 from spark_consumers.errors import ApplyError, TargetDown
 
@@ -33,7 +33,7 @@ def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
             shapes = inspector.captured()
             yield from inspector.replication()
     except CdcError as error:
-        yield Finding(Level.ERROR, "source", str(error))
+        yield refused("source", error)
         if isinstance(error, ConnectionLost):
             silent.add("source")
     tables = [shape.id for shape in shapes]
@@ -49,7 +49,7 @@ def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
         try:
             yield from check_target(config, tables, shapes, reads_cuts=reads_cuts)
         except (ApplyError, CdcError) as error:
-            yield Finding(Level.ERROR, "target", str(error))
+            yield refused("target", error)
             if isinstance(error, TargetDown | ConnectionLost):
                 silent.add("target")
     yield from protections(config, silent)

@@ -6,7 +6,7 @@ import json
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -47,12 +47,12 @@ _STYLES = {
 _LONG = 60
 
 
-def findings_table(findings: Sequence[Finding]) -> Table:
+def findings_table(findings: Sequence[Finding], levels: Iterable[Level] = Level) -> Table:
     """`check` for people: grouped by level, errors last, each hint below its finding."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    found = {level: [f for f in findings if f.level is level] for level in Level}
+    found = {level: [f for f in findings if f.level is level] for level in levels}
     groups = [group for group in found.values() if group]
     for group in groups:
         for finding in group:

@@ -164,7 +164,8 @@ class ApplyMetrics(Collector):
     def _of_target(self, ledger: Ledger) -> Iterator[Metric]:
         gauges, shown, lag = self._gauges, self._shown, self._counts.lag
         yield from gauges.one("lag_seconds", lag)
-        yield from gauges.one("retention_left_seconds", max(0.0, self._kept - lag))
+        if lag:
+            yield from gauges.one("retention_left_seconds", max(0.0, self._kept - lag))
         yield from gauges.one("epoch", ledger.epoch)
         yield from gauges.one("target_seq", ledger.seq)
         yield from gauges.one("target_exact", float(ledger.state == "EXACT"))

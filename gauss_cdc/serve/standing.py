@@ -84,12 +84,18 @@ def of_source(source: SourceStanding | None, left: WalLeft, gauges: Gauges) -> I
         return
     yield from gauges.one("retained_wal_bytes", source.retained_bytes)
     yield from gauges.one("slot_active", float(source.active))
+    yield from gauges.one("slot_lost", float(source.wal_status == "lost"))
     yield from gauges.one("safe_wal_bytes", source.safe_bytes)
     yield from gauges.one("wal_left_seconds", left.seconds(source.safe_bytes, time.monotonic()))
 
 
-def of_standing(standing: ReplicationStatus, gauges: Gauges) -> Iterator[Metric]:
-    """Lag, Kafka, target."""
+def of_standing(
+    standing: ReplicationStatus, gauges: Gauges, wal: WalLeft, kept: float
+) -> Iterator[Metric]:
+    """Source, Kafka, target, and what lies between them; `kept`: seconds of [kafka] retention."""
+    yield from of_source(standing.source, wal, gauges)
+    if behind := standing.seconds_behind:
+        yield from gauges.one("retention_left_seconds", max(0.0, kept - behind))
     yield from gauges.one("lag_commits", standing.commits_behind)
     yield from gauges.one("lag_bytes", standing.bytes_behind)
     yield from gauges.one("lag_csns", standing.csns_behind)
@@ -99,6 +105,8 @@ def of_standing(standing: ReplicationStatus, gauges: Gauges) -> Iterator[Metric]
         yield from gauges.one("epoch", cuts.epoch)
         yield from gauges.one("kafka_seq", cuts.seq)
         yield from gauges.one("foreign_cuts", cuts.alarms)
+        newest = max(cuts.written_at, standing.target.committed_at if standing.target else 0)
+        yield from gauges.one("clock_ahead_seconds", max(0.0, newest / 1e6 - time.time()))
     if (target := standing.target) is not None:
         yield from gauges.one("target_seq", target.seq)
         yield from gauges.one("target_exact", float(target.state == "EXACT"))
@@ -136,11 +144,8 @@ class StandingMetrics(Collector):
         yield from gauges.build()
         yield from gauges.one("up", float(not standing.down))
         yield from gauges.each("place_up", self._answered(standing))
-        yield from of_source(standing.source, self._wal, gauges)
-        yield from of_standing(standing, gauges)
-        if (behind := standing.seconds_behind) is not None:
-            kept = self._config.kafka.retention.total_seconds()
-            yield from gauges.one("retention_left_seconds", max(0.0, kept - behind))
+        kept = self._config.kafka.retention.total_seconds()
+        yield from of_standing(standing, gauges, self._wal, kept)
 
     def _answered(self, standing: ReplicationStatus) -> dict[tuple[str, ...], float | None]:
         answered: dict[tuple[str, ...], float | None] = {}

@@ -1,10 +1,14 @@
-"""Every metric once: its kind, its words, its labels, who serves it, and when it is an alarm.
+"""Every metric once: its kind, its words, its labels, who serves it, and which alarm it raises.
 
-The reference is made from this table.  Names stay: dashboards of others have them.
+Reference, rules of Prometheus and dashboard are made from this table, and `doctor` judges by it.
+Names stay: dashboards of others have them.
 """
 
 from __future__ import annotations
 
+import operator
+import re
+from collections.abc import Callable, Container
 from typing import Final, NamedTuple
 
 from prometheus_client.core import (
@@ -25,6 +29,16 @@ _FAMILIES: Final = {
     "histogram": HistogramMetricFamily,
 }
 _COMMON: Final = ("source",)  # labels of all: the prefix
+# The series of a program that ended, or that nobody can scrape, end: what was there within a day.
+_GONE: Final = (
+    "count by (source, program) (last_over_time({}[1d])) unless count by (source, program) ({})"
+)
+_NOW: Final = re.compile(r"\{\} (==|<|>) (\d+)(?: unless on \(source\) gauss_cdc_(\w+))?")
+_HOLDS: Final[dict[str, Callable[[float, float], bool]]] = {
+    "==": operator.eq,
+    "<": operator.lt,
+    ">": operator.gt,
+}
 
 
 class Measured(NamedTuple):
@@ -37,29 +51,49 @@ class Measured(NamedTuple):
     labels: tuple[str, ...] = ()
     alarm: str = ""  # a condition of PromQL, with {} for the name
     hold: str = ""  # for how long it must hold
+    raises: str = ""  # the name of the alarm, in `alarms`
+
+    def condition(self, name: str) -> str:
+        """Write the alarm in PromQL, with another name for the metric."""
+        return self.alarm.replace("{}", name)
+
+    def is_alarming(self, value: float, beside: Container[str] = ()) -> bool:
+        """Judge one value; of what only counts up, a single value says nothing.
+
+        `beside`: the metrics that have values, too.
+        """
+        if (found := _NOW.fullmatch(self.alarm)) is None or found[3] in beside:
+            return False
+        return _HOLDS[found[1]](value, float(found[2]))
 
 
 _ALL: Final = (
-    Measured("up", "gauge", "1 if every place answered", (STATUS,), alarm="{} == 0", hold="5m"),
+    Measured("up", "gauge", "1 if every place answered", (STATUS,)),
     Measured(
         *("place_up", "gauge", "1 if the place answered: source, kafka, registry, target"),
         *((STATUS, RUN), ("place",)),
         alarm="{} == 0",
         hold="5m",
+        raises="CdcPlaceDown",
     ),
     Measured(
         *("build_info", "gauge", "1; the version is a label", (STATUS, RUN, APPLY)),
         labels=("program", "version"),
+        alarm=_GONE,
+        hold="5m",
+        raises="CdcProgramGone",
     ),
     Measured(
         *("ready", "gauge", "1 while `/readyz` is 200", (RUN, APPLY)),
         alarm="{} == 0",
         hold="15m",
+        raises="CdcNotReady",
     ),
     Measured("state", "gauge", "1; the word of `/readyz` is a label", (RUN, APPLY), ("state",)),
     Measured(
         *("loop_age_seconds", "gauge", "Time since the program's loop turned last", (RUN, APPLY)),
         alarm="{} > 900",
+        raises="CdcLoopStuck",
     ),
     Measured(
         "lag_commits",
@@ -85,6 +119,7 @@ _ALL: Final = (
         (STATUS, APPLY),
         alarm="{} > 300",
         hold="5m",
+        raises="CdcTargetBehind",
     ),
     Measured(
         "capture_lag_seconds",
@@ -93,6 +128,7 @@ _ALL: Final = (
         (RUN,),
         alarm="{} > 300",
         hold="5m",
+        raises="CdcCaptureBehind",
     ),
     Measured(
         "commit_to_kafka_seconds",
@@ -122,19 +158,29 @@ _ALL: Final = (
         (STATUS, RUN),
     ),
     Measured(
+        "slot_lost",
+        "gauge",
+        "1: the source gave our slot up; what it kept for us is gone",
+        (STATUS, RUN),
+        alarm="{} == 1",
+        raises="CdcSlotLost",
+    ),
+    Measured(
         "wal_left_seconds",
         "gauge",
         "Time until then at the present rate; left out while they do not become fewer",
         (STATUS, RUN),
         alarm="{} < 14400",
+        raises="CdcSlotEndsSoon",
     ),
     Measured(
         "slot_active",
         "gauge",
-        "1 while a client streams from the slot",
+        "1 while a client streams from the slot; 0 in a first load, too",
         (STATUS, RUN),
-        alarm="{} == 0",
+        alarm="{} == 0 unless on (source) gauss_cdc_load_rows",
         hold="15m",
+        raises="CdcProgramGone",
     ),
     Measured(
         "cuts_age_seconds",
@@ -142,6 +188,17 @@ _ALL: Final = (
         "Age of the newest record of cuts; heartbeats keep it young",
         (STATUS, RUN),
         alarm="{} > 120",
+        hold="5m",
+        raises="CdcCaptureBehind",
+    ),
+    Measured(
+        "clock_ahead_seconds",
+        "gauge",
+        "How far what was written or committed last, by its clock, is in this machine's future",
+        (STATUS,),
+        alarm="{} > 30",
+        hold="5m",
+        raises="CdcClocksDiffer",
     ),
     Measured(
         "foreign_cuts",
@@ -149,6 +206,7 @@ _ALL: Final = (
         "Records of cuts since its newest STATE that are not ours",
         (STATUS,),
         alarm="{} > 0",
+        raises="CdcForeignCuts",
     ),
     Measured(
         "epoch",
@@ -167,6 +225,7 @@ _ALL: Final = (
         "Errors that passed by another attempt",
         (RUN, APPLY),
         alarm="increase({}[15m]) > 0",
+        raises="CdcRetrying",
     ),
     Measured(
         "takeovers_total", "counter", "How often the stream was taken over since the start", (RUN,)
@@ -186,6 +245,7 @@ _ALL: Final = (
         ("table",),
         alarm="{} == 1",
         hold="1h",
+        raises="CdcTableInexact",
     ),
     Measured(
         "table_records_total",
@@ -229,6 +289,7 @@ _ALL: Final = (
         (STATUS, APPLY),
         alarm="{} > 0",
         hold="1h",
+        raises="CdcTableInexact",
     ),
     Measured(
         "table_inexact", "gauge", "1: the table is not exact at the target", (APPLY,), ("table",)
@@ -251,6 +312,7 @@ _ALL: Final = (
         (APPLY,),
         ("table",),
         alarm="increase({}[15m]) > 0",
+        raises="CdcTableRefused",
     ),
     Measured(
         "fence",
@@ -261,9 +323,12 @@ _ALL: Final = (
     Measured(
         "retention_left_seconds",
         "gauge",
-        "Time until Kafka deletes what the target lacks, by [kafka] retention and `lag_seconds`",
+        "Time until Kafka deletes what the target lacks, by [kafka] retention and `lag_seconds`; "
+        "left out where it lacks nothing",
         (STATUS, APPLY),
         alarm="{} < 86400",
+        hold="5m",
+        raises="CdcRetentionNear",
     ),
     Measured(
         "other_tables",
@@ -277,7 +342,8 @@ _ALL: Final = (
         "Rows of others at the target that `apply` overwrote in a table since its load",
         (STATUS,),
         ("table",),
-        alarm="increase({}[15m]) > 0",
+        alarm="{} > 0",
+        raises="CdcRowsOfOthers",
     ),
     Measured(
         "missing_rows",
@@ -285,7 +351,8 @@ _ALL: Final = (
         "Rows that `apply` was to change or delete and did not find there",
         (STATUS,),
         ("table",),
-        alarm="increase({}[15m]) > 0",
+        alarm="{} > 0",
+        raises="CdcRowsOfOthers",
     ),
 )
 METRICS: Final = {one.name: one for one in _ALL}

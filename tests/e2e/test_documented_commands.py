@@ -28,6 +28,7 @@ WALK = (
     (TUTORIAL, "ten-minutes"),
     ("docs/operations.md", "look"),
     ("docs/operations.md", "report"),
+    ("docs/operations.md", "dashboard"),
 )
 _RUN = re.compile(r"<!-- run: ([\w-]+) -->\n( *)```\w+\n(.*?)^\2```", re.DOTALL | re.MULTILINE)
 _TOML = re.compile(r"^( *)```toml\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
@@ -77,7 +78,7 @@ def test_a_reader_has_a_copy_by_the_commands_of_the_tutorial_and_looks_by_those_
     use_java(addresses)
     try:
         with transfers(source):
-            ten_minutes, look, report = typed([printed(*block) for block in WALK], tmp_path)
+            ten_minutes, look, report, _ = typed([printed(*block) for block in WALK], tmp_path)
 
         assert ask(target, "SELECT count(*), sum(balance)::text FROM account") == [(2, "200.00")]
         assert ask(target, "SELECT to_regclass('public.audit')") == [(None,)]
@@ -85,6 +86,7 @@ def test_a_reader_has_a_copy_by_the_commands_of_the_tutorial_and_looks_by_those_
         assert re.search(r"^1/\d+/\d  [ru]  public.account  .*id=1, ", ten_minutes, re.MULTILINE)
         assert '"slot": "gauss_cdc"' in look
         assert re.search(r"^1/\d+/0  u  public.account  ", look, re.MULTILINE)
+        assert (tmp_path / "monitoring" / "gauss-cdc-rules.yml").exists()
         assert '"op": "UPDATE", "schema": "public", "table": "account"' in report
         assert ask(source, "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'report'") == []
     finally:

@@ -186,3 +186,17 @@ def test_a_first_run_names_who_blocks_it_and_leaves_no_partial_slot(place: Place
         writer.close()
     path.start()
     path.catch_up()
+
+
+def test_doctor_and_size_ask_it_too(place: Place) -> None:
+    place.path.start()
+    place.path.catch_up()
+    well = [one["name"] for one in json.loads(place.command("doctor", "--json").stdout)]
+    place.path.stop()
+    place.command("slot", "drop", "--yes")
+    ill = [one["name"] for one in json.loads(place.command("doctor", "--json").stdout)]
+    sized = json.loads(place.command("size", "--over", "100ms", "--json").stdout)
+
+    assert set(well) <= {"CdcDoubtful"}
+    assert ill[0] == "CdcSlotLost"
+    assert sized["bytes"] > 0

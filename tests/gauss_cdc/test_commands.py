@@ -22,6 +22,8 @@ COMMANDS = [
     "apply",
     "check",
     "check --json",
+    "doctor",
+    "size",
     "status",
     "status --serve 0",
     "wait",

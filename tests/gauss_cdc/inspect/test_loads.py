@@ -10,7 +10,7 @@ from rich.console import Console
 from gauss_cdc.inspect.loads import loads_under_way, waiting_lines
 from gauss_cdc.inspect.look import standing_table
 from gauss_cdc.inspect.places import CutsStanding, ReplicationStatus
-from gauss_cdc.serve.standing import Gauges, of_standing
+from gauss_cdc.serve.standing import Gauges, WalLeft, of_standing
 from producer.core.reread import EVERYTHING
 from producer.sources.requests import AskedAgain
 from schemas.control import Head, LoadPhase, TableLoad
@@ -83,7 +83,7 @@ def test_status_shows_it_to_people_to_programs_and_as_metrics() -> None:
 
     samples = {
         sample.name: (sample.labels["table"], sample.value)
-        for gauge in of_standing(standing, Gauges("bank", "status --serve"))
+        for gauge in of_standing(standing, Gauges("bank", "status --serve"), WalLeft(), 0)
         for sample in gauge.samples
         if "table" in sample.labels
     }
