@@ -7,7 +7,7 @@ that had ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
@@ -55,17 +55,11 @@ class Facts:
         return {oid: leaf.file for oid, leaf in self.leaves.items()}
 
     def version(self, horizon: int, was: CatalogVersion | None = None) -> CatalogVersion:
-        """Return what the next look is compared with; `was` is kept where nothing came since.
-
-        A partition that a transaction added which may not have ended everywhere is left out.
-        """
-        since = horizon
-        if was is not None and was.parts:
-            before = _horizon(was)
-            old = self._older(before)
-            if len(old) == len(self.leaves) and was.parts == self._parts(old, before):
-                since = before
-        leaves = self._older(since)
+        """Return what the next look is compared with; `was` is kept where nothing came since."""
+        parts = "" if was is None else was.parts
+        if not parts or self._parts(self.leaves, *_since(parts)) != parts:
+            young = self.leaves.keys() - self._older(horizon).keys()
+            parts = self._parts(self.leaves, horizon, young)
         return CatalogVersion(
             self.entries,
             self.name,
@@ -73,8 +67,8 @@ class Facts:
                 f"{oid}:{len(enum.labels)}:{_digest(enum.labels)}"
                 for oid, enum in sorted(self.enums.items())
             ),
-            self._parts(leaves, since),
-            self._files(leaves),
+            parts,
+            self._files(self.leaves),
             ",".join(map(str, sorted(self.generated))),
         )
 
@@ -100,10 +94,10 @@ class Facts:
                 yield Doubt(Cause.LABELS)
             if {int(number) for number in _split(was.generated)} & self.ordinary:
                 yield Doubt(Cause.GENERATED, is_certain=True)
-        since = horizon if was is None or not was.parts else _horizon(was)
-        old = self._older(since)
+        since, young = (horizon, ()) if was is None or not was.parts else _since(was.parts)
+        old = self._older(since, young)
         new = {oid: leaf for oid, leaf in self.leaves.items() if oid not in old}
-        if was is not None and was.parts and was.parts != self._parts(old, since):
+        if was is not None and was.parts and was.parts != self._parts(old, since, young):
             yield Doubt(Cause.PARTS, is_certain=len(old) < int(was.parts.split(":")[1]))
         elif not all(leaf.is_born for leaf in new.values()):
             yield Doubt(Cause.PARTS)
@@ -118,18 +112,23 @@ class Facts:
         if suspected:
             yield Doubt(Cause.FILES, rewritten=tuple(suspected))
 
-    def _older(self, horizon: int) -> Mapping[int, Leaf]:
+    def _older(self, horizon: int, young: Collection[int] = ()) -> Mapping[int, Leaf]:
         return {
             oid: leaf
             for oid, leaf in self.leaves.items()
-            if all(is_older(xid, horizon) for xid in leaf.joined)
+            if oid in young or all(is_older(xid, horizon) for xid in leaf.joined)
         }
 
-    def _parts(self, leaves: Mapping[int, Leaf], horizon: int) -> str:
+    def _parts(self, leaves: Mapping[int, Leaf], horizon: int, young: Collection[int]) -> str:
+        """Write leaves so that a later look finds them again: those below a horizon, and `young`.
+
+        A young one joined while another transaction was open, in any database of the server.
+        """
         if not self.is_root:
             return ""
         found = sorted((oid, leaf.joined) for oid, leaf in leaves.items())
-        return f"{horizon}:{len(leaves)}:{_digest(found)}"
+        named = "".join(f":{oid}" for oid in sorted(young))
+        return f"{horizon}:{len(leaves)}:{_digest(found)}{named}"
 
     def _files(self, leaves: Mapping[int, Leaf]) -> str:
         if self.is_root:
@@ -161,8 +160,10 @@ def is_older(xid: int, horizon: int) -> bool:
     return xid < _FIRST_XID or (xid - horizon) & 0xFFFF_FFFF >= _HALF
 
 
-def _horizon(version: CatalogVersion) -> int:
-    return int(version.parts.partition(":")[0])
+def _since(parts: str) -> tuple[int, Collection[int]]:
+    """Return the horizon of a version's partitions, and those that were younger."""
+    horizon, _, _, *young = parts.split(":")
+    return int(horizon), {*map(int, young)}
 
 
 def _shared(was: str, now: str) -> bool:

@@ -37,7 +37,7 @@ class CatalogVersion(NamedTuple):
     entries: str = ""  # `oid:xid` each; "": the publication has all tables
     name: str = ""
     labels: str = ""  # `type:count:digest` of each enum
-    parts: str = ""  # `horizon:count:digest`
+    parts: str = ""  # `horizon:count:digest`, and `:oid` of each that joined later
     files: str = ""  # "": the file that the table was made with
     generated: str = ""  # numbers of columns
 

@@ -43,6 +43,22 @@ def own_name() -> str:
     return f"process {os.getpid()} on {socket.gethostname()} ({secrets.token_hex(4)})"
 
 
+class Watched:
+    """For how long what a holder writes anew has stood, by the clock of the one that waits.
+
+    No clock but this one is needed: the holder's, or the server's, may be set at any time.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[object, float] = None, 0.0
+
+    def seconds(self, written: object, now: float) -> float:
+        """Return how long it was seen unchanged; `now` was read before it was looked at."""
+        if written != self._seen[0]:
+            self._seen = written, now
+        return now - self._seen[1]
+
+
 class Keeper:
     """Renews a lease that was taken, until it is lost or closed."""
 

@@ -1,7 +1,7 @@
 """What an owner does and undoes between two looks: the table is called not exact, and is mended."""
 
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path as File
 
 import psycopg2
@@ -74,6 +74,9 @@ UNDONE = {
 }  # fmt: skip
 
 
+PATIENCE = 40.0  # seconds
+
+
 class Undone(Path):
     """The path, its publication p, and `wait`."""
 
@@ -98,16 +101,19 @@ class Undone(Path):
         return marks
 
     def waited(self) -> dict[str, str]:
+        said: list[str] = []
+        end = time.monotonic() + PATIENCE
+
         def pause(seconds: float) -> bool:
             if self.failure is not None:
                 raise self.failure
             time.sleep(seconds)
             self.applier.drain()
-            return False
+            return time.monotonic() > end
 
         with Endpoints(load(self.file)) as places:
-            standing = places.wait(places.source().goal(), pause, lambda _: None)
-        assert standing is not None
+            standing = places.wait(places.source().goal(), pause, lambda _: None, said.append)
+        assert standing is not None, f"wait does not end: {said}"
         assert standing.target is not None
         return dict(standing.target.inexact)
 
@@ -216,6 +222,45 @@ def test_a_key_that_partitions_lack_is_no_key_until_it_is_valid(
 
     until(path.is_mended, "an equal target", time.sleep)
     assert path.wait() == {}
+
+
+@pytest.mark.parametrize("triggers", [False, True])
+def test_a_key_that_comes_back_on_the_root_alone_stops_no_target(
+    path: Undone, triggers: bool
+) -> None:
+    """The server takes it though rows are equal in it; a target cannot."""
+    if triggers:
+        install(path.source, "p")
+        path.catch_up()
+    execute(path.source, "ALTER TABLE r DROP CONSTRAINT r_pkey")
+    execute(path.source, "ALTER TABLE r REPLICA IDENTITY FULL")
+    execute(path.source, "INSERT INTO r VALUES (3, 5), (60, 1), (60, 2)")
+    until(path.is_mended, "an equal target", time.sleep)
+
+    execute(path.source, "ALTER TABLE ONLY r ADD CONSTRAINT r_pkey PRIMARY KEY (id)")
+    execute(path.source, "INSERT INTO r VALUES (4, 6)")
+    assert "r_pkey, which is not valid" in path.wait()["public.r"]
+    execute(path.source, "ALTER TABLE r DROP CONSTRAINT r_pkey")
+
+    until(path.is_mended, "an equal target", time.sleep)
+    assert path.wait() == {}
+
+
+def test_a_partition_that_comes_while_a_transaction_is_open_anywhere_is_looked_at_once(
+    path: Undone, new_database
+) -> None:
+    """Ids of transactions are the server's: one of another database stays below the partition's."""
+    install(path.source, "p")
+    path.catch_up()
+    with closing(psycopg2.connect(new_database())) as elsewhere, elsewhere.cursor() as cursor:
+        cursor.execute("SELECT txid_current()")
+        execute(path.source, "CREATE TABLE r3 (LIKE r INCLUDING ALL); INSERT INTO r3 VALUES (99)")
+        execute(path.source, "ALTER TABLE r ATTACH PARTITION r3 FOR VALUES FROM (99) TO (200)")
+        assert path.wait() == {}
+        execute(path.source, "CREATE TABLE other (id int PRIMARY KEY)")
+        assert path.wait() == {}
+    assert path.wait() == {}
+    assert path.gaps == []
 
 
 def test_a_rename_while_the_triggers_are_off_is_followed(path: Undone) -> None:

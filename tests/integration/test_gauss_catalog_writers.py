@@ -1,8 +1,10 @@
 """Which tables lack rows behind a statement that only the catalog shows."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 
+import psycopg2
 import pytest
 
 from producer.sources.gauss.catalog_writers import CatalogWriters
@@ -24,6 +26,7 @@ CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id);
 CREATE TABLE temporal (id int) -- not captured
 """
 ROW_A, ROW_B = "INSERT INTO a VALUES (100)", 'INSERT INTO "it\'s b" VALUES (100)'
+OF_DATABASE = "DO $do$ BEGIN EXECUTE format('{}', current_database()); END $do$"
 GRANT, TYPE = "GRANT SELECT ON a TO public", "CREATE TYPE pair AS (n int)"
 
 
@@ -43,7 +46,8 @@ class Watched:
     """The watch of a stream that is at the end of the log."""
 
     def __init__(self, session: ReplicationConnection, xid: int = 0) -> None:
-        self.session, self.writers = session, CatalogWriters(TOPICS)
+        self.notes: list[str] = []
+        self.session, self.writers = session, CatalogWriters(TOPICS, self.notes.append)
         self.writers.begin(xid)
 
     def look(self) -> set[TableId]:
@@ -84,6 +88,12 @@ class Watched:
         (["CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1'", ROW_B], {B}),
         (["ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO public", ROW_B], {B}),
         (["GRANT USAGE ON SCHEMA public TO public", "UPDATE a SET v = 'w' WHERE id = 5"], {A}),
+        ([OF_DATABASE.format("GRANT CONNECT ON DATABASE %I TO public"), ROW_B], {B}),
+        ([OF_DATABASE.format("ALTER DATABASE %I SET work_mem = 1024"), ROW_B], {B}),
+        ([OF_DATABASE.format("COMMENT ON DATABASE %I IS $x$x$x$"), ROW_B], {B}),
+        (["ALTER ROLE postgres CONNECTION LIMIT -1", ROW_B], {B}),
+        ([OF_DATABASE.format("ALTER ROLE postgres IN DATABASE %I SET jit = 1"), ROW_B], {B}),
+        (["GRANT CREATE ON TABLESPACE pg_default TO postgres", ROW_B], {B}),
         (["TRUNCATE a", "INSERT INTO a VALUES (1)"], {A}),
         (["CREATE TABLE parted_0 PARTITION OF parted FOR VALUES FROM (0) TO (9)"], set()),
         (["ANALYZE", ROW_B], set()),
@@ -157,12 +167,37 @@ def test_a_start_looks_for_what_was_written_since_the_last_delivered_transaction
 def test_a_stream_without_positions_is_waited_for_by_looks(
     session: ReplicationConnection, postgres_url: str
 ) -> None:
-    writers = CatalogWriters(TOPICS)
+    writers = CatalogWriters(TOPICS, pytest.fail)
     looks = [writers.suspected(session, lambda: (A,), position=0)]
     do(postgres_url, GRANT, ROW_A)
     looks += [writers.suspected(session, lambda: (A,), position=0) for _ in range(5)]
 
     assert looks == [(), (), (), (), (A,), ()]
+
+
+def test_a_look_that_fails_is_said_once_and_the_next_one_sees_it_all(
+    session: ReplicationConnection, postgres_url: str
+) -> None:
+    watched = Watched(session)
+    watched.look()
+    session.query("SET lock_timeout = '50ms'")
+    with closing(psycopg2.connect(postgres_url)) as other, other.cursor() as cursor:
+        cursor.execute("LOCK TABLE pg_catalog.pg_default_acl")
+        do(postgres_url, GRANT, ROW_A)
+        assert [watched.look(), watched.look()] == [set(), set()]
+    assert len(watched.notes) == 1
+
+    assert watched.suspects() == {A}
+
+
+def test_what_is_done_in_another_database_is_none_of_ours(
+    session: ReplicationConnection, new_database
+) -> None:
+    watched = Watched(session)
+    watched.look()
+    do(new_database(), "CREATE TABLE t (id int)", "INSERT INTO t VALUES (1)")
+
+    assert watched.suspects() == set()
 
 
 def test_a_catalog_that_may_not_be_read_is_left_out(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from spark_consumers.errors import ApplyError, Fenced
 from spark_consumers.sinks.lakes import lease as of_files
 from spark_consumers.sinks.lakes.lease import FileLease
-from spark_consumers.sinks.lease import RENEW, SILENCE, Keeper
+from spark_consumers.sinks.lease import RENEW, SILENCE, Keeper, Watched
 from tests.sim.world import Actor, Whoever, World
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ class SimKeeper(Keeper):
         self.begin()
         return True
 
+    def seems_silent(self) -> None:
+        """The clock by which others look went forward."""
+        self.longest = self._silence
+
     @property
     def was_silent(self) -> bool:
         """Say whether anybody may have taken its place."""
@@ -93,22 +97,29 @@ class Row:
     """The lease as the server has it."""
 
     holder: RowLease | None = None
-    expires: float = 0.0
+    expires: float = 0.0  # by the server's clock
+    renewals: int = 0
 
 
 class RowLease:
-    """What the SQL of a PostgreSQL target does, by the server's clock."""
+    """What the SQL of a PostgreSQL target does, by the server's clock, which may be set."""
 
     def __init__(self, target: Target, actor: Actor) -> None:
         self.name, self.actor, self._target = actor.name, actor, target
         self.fence: int | None = None
+        self._watched = Watched()
+        self._refused = 0, 0.0  # at which renewal of another one, and since when
 
     def take(self) -> bool:
+        asked = self._target.world.now
         self.actor.park("asks for the lease")
         target, row = self._target, self._target.lease
-        older, now = row.holder, target.world.now
+        older = row.holder
         if older is not None and older is not self:
-            if not older.actor.is_over and now < row.expires:
+            is_free = older.actor.is_over or target.clock >= row.expires
+            stands = self._watched.seconds((older.name, row.expires), asked)
+            if not is_free and stands <= SILENCE:
+                self._wait(row, asked)
                 return False
             if target.world.chance(0.7):  # else the role may not end its session
                 target.release(older.actor)
@@ -125,8 +136,16 @@ class RowLease:
         if self._target.lease.holder is self:
             self._target.lease.holder = None
 
+    def _wait(self, row: Row, asked: float) -> None:
+        """The checker: nobody waits for long for one that is silent."""
+        if row.renewals != self._refused[0]:
+            self._refused = row.renewals, self._target.world.now
+        elif (waits := asked - self._refused[1]) > SILENCE:
+            self._target.world.fail("lease", f"{self.name} waits {waits:.1f} s for a silent one")
+
     def _renew(self, row: Row) -> None:
-        row.holder, row.expires = self, self._target.world.now + SILENCE
+        row.holder, row.expires = self, self._target.clock + SILENCE
+        row.renewals += 1
 
 
 class SimFile:

@@ -70,6 +70,7 @@ from spark_consumers.model import Ledger, Parts, Rows, Segment
 from spark_consumers.sinks import step as rules
 from spark_consumers.sinks.lakes import core
 from spark_consumers.sinks.lakes.lease import FileLease
+from spark_consumers.sinks.lease import Watched
 from tests.sim import native, target
 from tests.sim.ports import SimSource
 from tests.sim.target import Database, SimSink, SimTransaction
@@ -879,6 +880,9 @@ MUTATIONS: list[Mutation] = [
     Mutation("lease-not-awaited", "an applier that waits for another one begins nothing",
              edit(loop, "run", ("while sink.start() is None:", "while sink.start() is False:")),
              _FROZEN, first_seed=3),
+    Mutation("lease-by-one-clock", "who waits looks at the lease by its own clock, too",
+             edit(Watched, "seconds", ("return now - self._seen[1]", "return 0.0")),
+             {**_FROZEN, "lake": False, "jumps": 9}),
     Mutation("file-not-defended", "to whom the fence belongs writes its own text again",
              edit(FileLease, "renew", ("and self._newest_fence() != self.fence", "")),
              {**_FROZEN, "lake": True}),
@@ -909,7 +913,7 @@ MUTATIONS: list[Mutation] = [
              {**_FROZEN, "lake": True, "freeze_at": "has looked at the lease"},
              "the holder objects to a claim"),
     Mutation("2nd-other-text", "a text that changes is of a holder that is there",
-             edit(FileLease, "_is_silent", ("if text != self._seen[0]:", "if not self._seen[0]:")),
+             edit(Watched, "seconds", ("if written != self._seen[0]:", "if not self._seen[0]:")),
              {**_FROZEN, "lake": True}, "the holder objects to a claim"),
     Mutation("2nd-said", "what is mended, and comes again, is found again",
              edit(CatalogWatch, "read_again", ("if finding.table != table", "")), _ALTERED,

@@ -71,6 +71,7 @@ class Faults:
     lost_offsets: int = 0
     lost_commits: int = 0
     freezes: int = 0  # appliers that stand still for a while; then there are leases
+    jumps: int = 0  # times that the target's clock is set, forward or back
     restores: int = 0
     expiries: int = 0
     slot_faults: int = 0
@@ -170,6 +171,7 @@ class Simulation:
             strange["style"] = [*STYLES][seed // 5 % len(STYLES)]
         strange["freezes"] = 3 if seed % 6 == 5 else 0
         strange["ranges"] = seed % 3 == 1
+        strange["jumps"] = 3 if seed % 12 == 5 else 0
         strange["hides"] = seed % 3 == 1
         strange |= {"adds": int(seed % 5 == 2), "asks": seed % 3, "joins": int(seed % 5 == 3)}
         strange["setbacks"] = 2 * int(seed % 6 == 4)
@@ -352,6 +354,8 @@ class Simulation:
                 for a in self.appliers
                 if a.sink is not None and self.world.now >= a.actor.frozen_until
             )
+        if faults.jumps and self._has_run and not faults.lake:
+            out.append(Move(0.1, "the target's clock is set", self._jump))
         if faults.strangers:
             out.append(Move(0.03, "a stranger opens a transaction", self._stranger))
         if faults.intruders and self.oracle.records:
@@ -545,6 +549,15 @@ class Simulation:
         process.freeze(self.world.now + self.world.rng.choice([3.0, 20.0, 60.0]))
         if len(self.appliers) < 2:
             self._start_applier()
+
+    def _jump(self) -> None:
+        """Forward, whoever holds the lease seems to be silent; back, it holds for long."""
+        self.faults.jumps -= 1
+        by = self.world.rng.choice([-3600.0, -30.0, -5.0, 5.0, 30.0, 3600.0])
+        self.target.skew += by
+        for keeper in (a.sink.keeper for a in self.appliers if a.sink is not None and by > 0):
+            if keeper is not None:
+                keeper.seems_silent()
 
     def _stop(self, process: Process) -> None:
         self.faults.stops -= 1

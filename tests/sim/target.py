@@ -84,6 +84,7 @@ class Target:
         self.restores = 0
         self.was_restored = False
         self.has_leases = False
+        self.skew = 0.0  # seconds by which its clock is wrong
         self.are_tables_apart = world.seed % 5 > 1  # no foreign keys act
         self.lease, self.file = Row(), ""
         self.on_commit: Callable[[Database, Database], None] = lambda _a, _b: None
@@ -92,6 +93,11 @@ class Target:
     def sink(self, actor: Actor) -> Any:
         """A sink of a process."""
         return SimSink(self, actor)
+
+    @property
+    def clock(self) -> float:
+        """What time the server thinks it is."""
+        return self.world.now + self.skew
 
     def keeper(self, actor: Actor) -> SimKeeper | None:
         """What keeps the lease of a process."""

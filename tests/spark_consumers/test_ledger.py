@@ -9,7 +9,7 @@ from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.complete import check_complete, promised
 from spark_consumers.errors import CutsGap, LedgerForeign
-from spark_consumers.ledger import is_unloaded, shown
+from spark_consumers.ledger import is_unloaded, loading_beside, shown, unshown
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.segments import segments
 from tests.spark_consumers.feed import (
@@ -23,6 +23,11 @@ A = table("a", "id integer, v text")
 B = table("b", "id integer, v text")
 C = table("c", "id integer, v text")
 NEW = Ledger("bank")
+
+
+def test_a_mark_without_what_readers_see_is_the_same_mark() -> None:
+    assert unshown("it had a gap") == "it had a gap"
+    assert unshown(loading_beside("1/5")) == unshown(unshown(loading_beside("2/7"))) != ""
 
 
 def test_a_takeover_moves_only_the_ledger() -> None:

@@ -241,7 +241,7 @@ BEGIN
 END $body$;
 
 CREATE OR REPLACE VIEW gauss_compat.pg_database AS
-    SELECT d.*, (SELECT setting FROM gauss_compat.settings
+    SELECT d.xmin, d.*, (SELECT setting FROM gauss_compat.settings
                  WHERE name = 'sql_compatibility')::name AS datcompatibility
     FROM pg_catalog.pg_database d;
 CREATE OR REPLACE VIEW gauss_compat.pg_stat_activity AS

@@ -11,7 +11,8 @@ tables are suspected
 
 without those that were judged when its statements came (`mixed`).  Not found are rows elsewhere in
 a large table, those of a subtransaction, which has an id of its own, and a statement that leaves
-no row in the catalog: a DROP.
+no row in the catalog that may be read: a DROP, or one about a role, where no superuser asks.
+All databases share some of these catalogs. A transaction of another one has no rows here.
 """
 # ruff: noqa: S608  statements of our own, put together of constants
 
@@ -33,6 +34,7 @@ _CATALOGS: Final = (
     *("pg_class", "pg_attribute", "pg_attrdef", "pg_constraint", "pg_partition"),
     *("pg_type", "pg_enum", "pg_proc", "pg_trigger", "pg_rewrite", "pg_namespace"),
     *("pg_depend", "pg_shdepend", "pg_description", "pg_default_acl", "pg_auth_members"),
+    *("pg_database", "pg_db_role_setting", "pg_shdescription", "pg_tablespace", "pg_authid"),
 )
 _FROZEN: Final = 2  # the id of rows that are older than any
 _LOOKS: Final = 3  # until the stream has passed a transaction, where no position says so
@@ -50,13 +52,14 @@ class _Waiting(NamedTuple):
 class CatalogWriters:
     """What the catalog, the stream and the cuts tell of such transactions."""
 
-    def __init__(self, topics: Topics) -> None:
-        self._topics = topics
+    def __init__(self, topics: Topics, note: Callable[[str], None]) -> None:
+        self._topics, self._note = topics, note
         self._catalogs: tuple[str, ...] | None = None  # those that may be read
         self._since: int | None = None  # each transaction with a lower id was seen, or is older
         self._seen: set[int] = set()  # of the others
         self._waiting: dict[int, _Waiting] = {}
         self._looks = 0
+        self._said: set[str] = set()  # why a look failed
         self._judged: dict[int, Collection[TableId]] = {}
         self._delivered: deque[Commits] = deque()
         self._count = 0  # of their transactions
@@ -92,7 +95,8 @@ class CatalogWriters:
     ) -> tuple[TableId, ...]:
         """Look for new ones; return the tables that may lack rows of those that were passed.
 
-        `position`: where the log ends; 0: the stream tells none.  Raises ConnectionLost.
+        `position`: where the log ends; 0: the stream tells none.  Raises ConnectionLost; after
+        another error, which is noted once, the next look sees what this one did not.
         """
         self._looks += 1
         try:
@@ -103,6 +107,11 @@ class CatalogWriters:
         except SourceError as error:
             if is_gone(error):
                 raise
+            if str(error) not in self._said:
+                self._said.add(str(error))
+                self._note(
+                    f"statements that are not sent were not looked for in the catalog: {error}"
+                )
             return ()
         found |= {(xid, table) for xid in passed for table in self._tables_of(xid)}
         for xid in passed:
@@ -133,8 +142,9 @@ class CatalogWriters:
         ((oldest,),) = session.query(  # first: what ended before it is in what is read then
             "SELECT txid_snapshot_xmin(txid_current_snapshot())::text"
         )
-        since, self._since = self._since, int(oldest or 0)
+        since = self._since
         if since is None:
+            self._since = int(oldest or 0)
             return set()
         each = " UNION ALL ".join(
             f"SELECT xmin::text::bigint AS writer FROM pg_catalog.{name}" for name in self._catalogs
@@ -143,6 +153,7 @@ class CatalogWriters:
             f"SELECT DISTINCT writer::text FROM ({each}) w"
             f" WHERE writer > {_FROZEN} AND writer >= {since:d}"
         )
+        self._since = int(oldest or 0)
         found = {int(writer or 0) for (writer,) in rows}
         new = found - self._seen
         self._seen = {xid for xid in found if xid >= self._since}

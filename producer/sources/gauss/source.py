@@ -103,7 +103,7 @@ class GaussSource:
         )
         self._writers: CatalogWriters | None = None
         if mode.loses_rows_behind_ddl and not self._has_ids_of_its_own:
-            self._writers = CatalogWriters(options.topics)
+            self._writers = CatalogWriters(options.topics, self._tell)
         self._stack = ExitStack()
         self._stack.callback(asking.close)
         self._wire: GaussConnection | None = None

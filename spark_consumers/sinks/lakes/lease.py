@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from spark_consumers import jvm
 from spark_consumers.errors import ApplyError, TargetDown
-from spark_consumers.sinks.lease import RENEW, own_name
+from spark_consumers.sinks.lease import RENEW, Watched, own_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +85,7 @@ class FileLease:
         self.fence: int | None = None  # the lake's, as long as the lease is this applier's
         self._file, self._source, self._newest_fence = file, source, newest_fence
         self._on_wait, self._clock = on_wait, clock
-        self._seen = ("", 0.0)  # a text of somebody else's, and since when it stands
+        self._watched = Watched()  # a text of somebody else's
         self._claimed: float | None = None  # since when a claim stands
         self._noted = float("-inf")
         self._count = 0
@@ -121,9 +121,7 @@ class FileLease:
     def _is_silent(self, text: str, now: float) -> bool:
         """Say whether somebody's text has stood for too long."""
         holder = _holder(text)
-        if text != self._seen[0]:
-            self._seen = text, now
-        if now - self._seen[1] >= SILENCE:
+        if self._watched.seconds(text, now) >= SILENCE:
             self._on_wait(f"{holder} is silent; this applier takes over")
             return True
         if now - self._noted >= _REPORT_EVERY:

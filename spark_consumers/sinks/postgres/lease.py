@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from spark_consumers.sinks.lease import SILENCE, own_name
+from spark_consumers.sinks.lease import SILENCE, Watched, own_name
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, sqlstate
 from spark_consumers.sinks.postgres.products import TargetProduct
 from spark_consumers.sinks.postgres.refusals import ours
@@ -74,7 +74,7 @@ class PostgresLease:
         self.guard = ""  # before a statement on the lease, once our tables are there
         self._clock = time.monotonic
         self._noted = float("-inf")
-        self._seen: tuple[object, float] = None, 0.0  # another one's row, and since when it stands
+        self._watched = Watched()  # another one's row: the server's clock may go back
         self._conn: Any = None  # of the thread that renews
 
     def take(self, cursor: Any) -> bool:
@@ -86,7 +86,8 @@ class PostgresLease:
             cursor.execute(self._said(_MAKE), (self._source, self.name))
         elif row[0] != self.name:
             holder, expires, is_free = row
-            if not is_free and not self._stands((holder, expires), now):
+            stands = self._watched.seconds((holder, expires), now)
+            if not is_free and stands <= SILENCE:
                 self._report(cursor, holder)
                 return False
             cursor.execute(self._said(_SESSIONS), (self._source,))
@@ -123,12 +124,6 @@ class PostgresLease:
                 with self._conn.cursor() as cursor:
                     cursor.execute(self._said(_GIVE_BACK), (self._source, self.name))
         self._hang_up()
-
-    def _stands(self, row: object, now: float) -> bool:
-        """Say whether nobody renewed it for long, though it holds: the server's clock went back."""
-        if row != self._seen[0]:
-            self._seen = row, now
-        return now - self._seen[1] > SILENCE
 
     def _renewed(self, cursor: Any, which: str) -> str:
         cursor.execute(self._said(_RENEW, which=which), (self._source, self.name))

@@ -477,6 +477,7 @@ class Run:
         self.native, self.clock, self.progress = native, Clock(), Progress()
         self.steps: list[str] = []
         self.calls = Calls()
+        self.durable: list[list[int]] | None = None  # when what became durable was committed
         self.waits: set[float] = set()  # for how long a wish to leave was waited for
         self.source = Source(self.did, list(known), self.clock)
         topics = {NAMES.table(t.id): Topic(f"id of {t.id}", 1) for t in known}
@@ -504,6 +505,10 @@ class Run:
             None,
         ]
         kafka.ends[NAMES.table(A), 0] = 1
+
+    def _on_durable(self, _cuts: Sequence[Cut], made: Sequence[int]) -> None:
+        assert self.durable is not None
+        self.durable.append([*made])
 
     # ------------------------------------------------------------ the script
     def reads(self, *messages: Message, keepalive: int = 0, urgent: bool = False) -> Run:
@@ -545,6 +550,7 @@ class Run:
             on_note=self._note,
             stop_asked=self._stop_asked,
             on_warning=lambda line: self.did.append(("warned", line)),
+            on_durable=None if self.durable is None else self._on_durable,
         )
         turn = Turn(
             **parts,

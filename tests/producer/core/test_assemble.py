@@ -43,6 +43,7 @@ from tests.producer.core.assembling import (
     ACCOUNTS,
     COLUMNS,
     ID,
+    MESSAGES,
     OTHERS,
     RESUME,
     TOPIC,
@@ -277,6 +278,16 @@ def test_what_is_sent_again_is_over_with_the_end_of_the_last_that_was_delivered(
     assert play.transaction(insert(1), start=RESUME - 8) == []
 
     assert play.assembler.has_compared
+
+
+def test_a_message_behind_what_was_delivered_shows_that_a_commit_is_missing() -> None:
+    last = Delivered(RESUME - 8, 700, EPOCH_2000_US + 1_000_000, is_compared=True)
+    parts = [DeliveredPart(RESUME, (last,), {TOPIC})]
+    again = Redelivery(RESUME, confirmed=100, parts=parts, topics={ID: TOPIC})
+    play = Play(redelivery=again, messages=MESSAGES)
+
+    with pytest.raises(HistoryDiffers):
+        play.feed(Logical(False, Lsn(RESUME + 1), "p", b"c"))
 
 
 @pytest.mark.parametrize(

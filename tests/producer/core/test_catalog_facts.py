@@ -98,10 +98,16 @@ def test_partitions_that_are_made_are_no_doubt_and_others_are() -> None:
     assert (doubt.cause, doubt.is_certain) == (Cause.PARTS, False)
 
 
-def test_a_partition_that_is_too_young_is_left_to_the_next_look() -> None:
-    a, young = Leaf(1, (5,)), Leaf(2, (9,))
-    assert root(_1=a, _2=young).version(BEFORE) == root(_1=a).version(BEFORE)
-    assert causes(root(_1=a, _2=young), root(_1=a, _2=young)) == []
+def test_a_partition_that_is_younger_than_the_horizon_is_looked_at_once() -> None:
+    """Else a reader, who has only the version, would doubt it for as long as nothing changes."""
+    a, young = Leaf(1, (5,)), Leaf(9, (9,), is_born=False)
+    was, now = root(_1=a), root(_1=a, _2=young)
+    assert causes(now, was) == [Cause.PARTS, Cause.FILES]
+    assert causes(now, now) == causes(root(_1=a, _2=young, _3=Leaf(3, (10,))), now) == []
+    assert now.version(NOW, now.version(BEFORE)) == now.version(BEFORE)
+    assert Cause.PARTS in causes(was, now), "it was detached"
+    assert Cause.PARTS in causes(root(_1=a, _2=replace(young, joined=(10,))), now), "and again"
+    assert Cause.FILES in causes(root(_1=a, _2=replace(young, file=10)), now)
 
 
 def test_partitions_are_compared_as_of_the_horizon_of_their_own_version() -> None:

@@ -15,6 +15,7 @@ from producer.core.look import (
     Rewritten,
     Told,
     Unchanged,
+    since,
 )
 from producer.core.shape_change import ShapeChange, StatementChanges
 from schemas.control import Hole, Looked, Moved, Origin
@@ -26,6 +27,21 @@ FILES = {Cause.FILES: {A}}
 
 def watch() -> CatalogWatch:
     return CatalogWatch(wanted={A, B}.__contains__, publication="p")
+
+
+def test_a_reader_names_what_nobody_has_judged_yet() -> None:
+    before = Before(5, "1:2", {})
+    doubted = look(seen(TABLE, doubts=(Doubt(Cause.PARTS),)), publication="1:2")
+    renamed = {B: replace(TABLE, id=B)}
+
+    assert list(since(None, doubted)) == []
+    assert list(since(before, look(seen(TABLE), publication="1:2"))) == []
+    assert list(since(before, doubted)) == ["public.a has changed in the catalog"]
+    assert list(since(before, doubted, renamed)) == ["public.b has changed in the catalog"]
+    assert list(since(before, doubted, renamed, {"public.b"})) == list(since(before, doubted, {}))
+    assert list(since(before, doubted, {})) == [], "the stream has not brought it"
+    altered = replace(before, publication="1:3")
+    assert list(since(altered, doubted)) == ["the publication was altered"]
 
 
 def test_a_look_is_judged_when_the_stream_has_passed_it() -> None:

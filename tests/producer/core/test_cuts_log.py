@@ -10,6 +10,7 @@ from producer.core.cuts_log import CutsLog
 from producer.core.ports import Stored
 from producer.core.promotion import Tail
 from producer.errors import CutsBroken, TakenOver
+from schemas.accept import Foreign, Record
 from schemas.control import (
     CommitEntry,
     Commits,
@@ -50,7 +51,7 @@ def load(n: int) -> TableLoad:
 class Topic:
     """The topic of cuts; `None` is a marker."""
 
-    records: list[Cut | None]
+    records: list[Record | None]
     topic: str = "bank.cuts"
     unknown: int | None = None
     first: int = 0  # what is before was removed by retention
@@ -64,7 +65,11 @@ class Topic:
     def read(self, low: int, high: int) -> list[Stored]:
         low = max(low, self.first)
         shown = enumerate(self.records[low:high], low)
-        return [Stored(at, b"bank", b"%d" % at) for at, record in shown if record is not None]
+        return [
+            Stored(at, b"hers" if isinstance(record, Foreign) else b"bank", b"%d" % at)
+            for at, record in shown
+            if record is not None
+        ]
 
     def encode_cut(self, cut: Cut) -> bytes:
         raise NotImplementedError
@@ -72,6 +77,7 @@ class Topic:
     def read_cut(self, value: bytes) -> Cut:
         record = self.records[int(value)]
         assert record is not None
+        assert not isinstance(record, Foreign)
         return record
 
 
@@ -88,13 +94,14 @@ def log_of(topic: Any, said: list[str], delivery: Any = None) -> CutsLog:
     )
 
 
-def judged(*records: Cut | None, ours: int, first: int = 0) -> list[str]:
+def judged(*records: Record | None, ours: int, first: int = 0) -> list[str]:
     """Judge the record at an offset as our own; what was said to the operator."""
     said: list[str] = []
     topic = Topic(list(records), first=first)
     log = log_of(topic, said)
     record = topic.records[ours]
     assert record is not None
+    assert not isinstance(record, Foreign)
     log.judge_own([record], [ours])
     return said
 
@@ -131,6 +138,13 @@ def test_what_retention_removed_before_our_record_is_not_missing(first: int) -> 
     log = start(1), None, load(2), None, load(3), None, load(4), None, commits(5), None
 
     assert judged(*log, ours=8, first=first) == []
+
+
+def test_a_record_of_somebody_else_that_retention_left_is_passed_by() -> None:
+    hers = Foreign("hers")
+    log = start(1), None, load(2), None, hers, None, load(3), None, commits(4), None
+
+    assert judged(*log, ours=8, first=4) == []
 
 
 @pytest.mark.parametrize("first", range(7))

@@ -186,6 +186,13 @@ def test_it_is_read_from_the_newest_record_that_is_not_behind() -> None:
     assert log.notes == []
 
 
+def test_a_commit_that_a_record_has_again_counts_once() -> None:
+    log = Log().opens(100).commits(110, 120)
+    log.seq -= 1  # it was written again, with the next one
+
+    assert expected(log.commits(120, 130).behind(100)) == [110, 120, 130]
+
+
 def test_it_is_read_a_few_records_at_a_time() -> None:
     log = Log().opens(100)
     for at in range(200):

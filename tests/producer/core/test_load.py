@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -103,6 +104,30 @@ class Loading:
 
 def cut_heads(cuts: Sequence[Cut]) -> list[int]:
     return [cut.head.n for cut in cuts]
+
+
+class Later(Calls):
+    """`Behind`: a call has not ended before it is waited for."""
+
+    def __init__(self) -> None:
+        self._left: list[Callable[[], Any]] = []
+
+    def __call__(self, call: Callable[..., Any], *args: Any, **more: Any) -> None:
+        self.wait()
+        self._left.append(partial(call, *args, **more))
+
+    def wait(self) -> None:
+        while self._left:
+            self._left.pop(0)()
+
+
+def test_a_load_has_ended_when_its_last_record_is_durable() -> None:
+    loading = Loading()
+    loading.loader._behind = Later()
+
+    loading.loader.first(Tables({A: [rows(1)]}), [A])
+
+    assert loading.steps[-1] == ("a", LoadPhase.END, 0)
 
 
 def test_tables_are_loaded_one_by_one_and_each_record_has_the_next_number() -> None:

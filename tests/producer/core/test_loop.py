@@ -91,6 +91,15 @@ def test_a_position_is_told_when_its_cut_is_durable_and_the_wait_is_short_until_
     assert run.waits == {0}, "a stream waits for its source, not for the wish to leave"
 
 
+def test_who_counts_is_told_when_each_durable_commit_was_made() -> None:
+    run = Run()
+    run.durable = []
+
+    run.passes(1).reads(described(), *ROW).passes(1).reads(*whole(700, insert(2))).passes(1).go()
+
+    assert [made for made in run.durable if made] == [[946_684_801_000_600], [946_684_801_000_700]]
+
+
 def test_progress_is_idle_when_nothing_that_was_received_waits() -> None:
     run, idle = Run(), [Progress().is_idle]
     look = lambda: idle.append(run.progress.is_idle)  # noqa: E731

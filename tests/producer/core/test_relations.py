@@ -105,13 +105,14 @@ def test_a_table_is_read_though_it_is_renamed_meanwhile(renamed: int) -> None:
     assert table.columns[2].missing == (None if renamed == 1000 else "5")
 
 
-def test_a_column_that_is_gone_by_now_may_have_had_a_default() -> None:
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_column_that_is_gone_by_now_may_have_had_a_default(is_there: bool) -> None:
     """Older rows get NULL, and had a value for as long as it was there."""
     known = replace(ACCOUNT, oid=16385)
     stream = Relations(
         {ID: known},
         read_catalog=lambda _: known,
-        name_table=lambda _: ID,
+        name_table=lambda _: ID if is_there else None,
         wanted=lambda _: True,
         new_tables_are_complete=True,
     )
@@ -119,8 +120,21 @@ def test_a_column_that_is_gone_by_now_may_have_had_a_default() -> None:
     _, change = stream.resolve(said(KEY, OWNER, NOTE))
 
     assert change is not None
-    assert [gap.kind for gap in change.holes] == ["suspected"]
-    assert change.lossy == "columns were added, and could not be read: note"
+    why = "columns were added, and could not be read: note"
+    assert [gap.kind for gap in change.holes] == (["suspected"] if is_there else [])
+    assert change.lossy == (why if is_there else None)
+
+
+def test_a_table_that_was_read_may_have_rows() -> None:
+    known = replace(ACCOUNT, oid=16385)
+    stream = Relations(
+        {}, read_catalog=lambda _: known, wanted=lambda _: True, new_tables_are_complete=True
+    )
+
+    stream.adopt(known)
+
+    assert stream.known == {ID: known}
+    assert stream.take_told().filled == {16385}
 
 
 def test_the_type_of_a_column_that_is_gone_by_now_has_a_name() -> None:
@@ -147,6 +161,12 @@ def test_columns_that_the_stream_does_not_confirm_are_left_open() -> None:
 
 def test_what_a_younger_reading_lacks_is_taken_from_what_was_known() -> None:
     assert merge(said(KEY, OWNER), table(KEY), table(KEY, OWNER)).columns == (KEY, OWNER)
+
+
+def test_the_younger_reading_says_what_is_unique_where_it_has_the_key() -> None:
+    older = replace(ACCOUNT, unique=())
+
+    assert merge(said(KEY, OWNER), ACCOUNT, older).unique == ACCOUNT.unique
 
 
 def test_a_dropped_table_is_what_the_stream_says() -> None:

@@ -35,6 +35,10 @@ def test_a_table_that_the_stream_made_is_complete() -> None:
     assert asked([A, C], {"public.a": "END"}, [A, C], everything).tables == []
 
 
+def test_tables_that_left_are_said_by_name() -> None:
+    assert asked([], {"public.a": "END"}, [C, B, A], lambda _: False).left == [A, B, C]
+
+
 def test_an_epoch_that_began_without_a_load_reads_none() -> None:
     assert asked([A, B], {}, [], everything).tables == []
 

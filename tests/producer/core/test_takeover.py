@@ -140,6 +140,17 @@ def the_slot_is_missing(world: World) -> None:
     world.the_slot = None
 
 
+@pytest.mark.parametrize("resumes", [False, True])
+def test_where_tables_can_be_read_again_a_new_slot_is_the_way_out(resumes: bool) -> None:
+    world = running()
+    world.the_slot = None
+
+    with pytest.raises(SlotMissing) as caught:
+        go(world, replace(WANTED, resumes=resumes))
+
+    assert ("--accept-switch" in caught.value.hint) == resumes
+
+
 @difference(SlotMismatch)
 def the_slot_is_of_another_plugin(world: World) -> None:
     world.the_slot = replace(SLOT, plugin="test_decoding")
@@ -551,6 +562,24 @@ def held_after_the_fence(*, until: int) -> tuple[World, list[Step]]:
     world.init_transactions = fenced  # type: ignore[method-assign]
     drive(take_over(world, world, WANTED, patience=3), wait)
     return world, looks
+
+
+@pytest.mark.parametrize(("until", "stops"), [(3, SlotAhead), (4, TopicHeld)])
+def test_a_difference_that_undecided_records_may_explain_is_looked_at_within_bounds(
+    until: int, stops: type[CdcError]
+) -> None:
+    world, looks = running(), list[Step]()
+    world.the_slot, world.undecided = replace(SLOT, confirmed=501), 1
+
+    def wait(step: Step) -> None:
+        looks.append(step)
+        if len(looks) == until:
+            world.undecided = 0
+
+    with pytest.raises(stops):
+        drive(take_over(world, world, WANTED, patience=3), wait)
+
+    assert len(looks) == 3
 
 
 def test_markers_behind_the_fence_are_waited_for_within_bounds() -> None:

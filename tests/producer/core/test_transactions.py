@@ -10,6 +10,7 @@ from producer.core.changes import (
     Lost,
 )
 from producer.core.events import (
+    RowsAssembled,
     TransactionEnded,
 )
 from producer.core.redelivery import Delivered, DeliveredPart, Redelivery
@@ -87,6 +88,18 @@ def test_a_row_that_widens_its_schema_is_counted_once() -> None:
 
     assert len(play.published) == 2
     assert frames(happened)[1]["event_count"] == 2
+
+
+def test_frames_count_in_the_size_of_what_is_buffered() -> None:
+    happened = Play(frames=FRAMES).transaction(insert(1))
+
+    batches = [each for each in happened if isinstance(each, RowsAssembled)]
+    key_and_value = {TOPIC: (2, 3), FRAMES.topic: (3,)}
+    sent = [record for batch in batches for record in batch.records]
+    assert len(sent) == 3
+    assert sum(batch.size for batch in batches) == sum(
+        len(record[at] or b"") for record in sent for at in key_and_value[record[0]]
+    )
 
 
 def test_messages_are_counted_with_the_rows_and_lonely_ones_are_in_no_transaction() -> None:

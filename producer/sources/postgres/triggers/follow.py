@@ -374,7 +374,12 @@ class Follower:
                 del self.known[before.id]
             self.known[after.id] = after
             change = self.compare(
-                before, after, message, is_empty=shape.is_empty, stored=shape.stored
+                before,
+                after,
+                message,
+                is_empty=shape.is_empty,
+                loose=shape.loose,
+                stored=shape.stored,
             )
             if change is not None:
                 yield change
@@ -391,6 +396,7 @@ class Follower:
         message: TriggerMessage,
         *,
         is_empty: bool = False,
+        loose: str = "",
         stored: frozenset[int] = frozenset(),
     ) -> ShapeChange | None:
         """Return the change; None if there is none that a target follows."""
@@ -439,6 +445,8 @@ class Follower:
             pass
         elif lost:
             lossy = f"the source computed values of older rows and sent none: {', '.join(lost)}"
+        elif loose and after.key != before.key:
+            lossy = f"has key {loose}, which is not valid: rows may be equal in it"
         elif is_converted and not _is_readable(message):
             lossy = "the source may have computed values of older rows, and sent none"
         holes, lossy = _gap(after.id, lossy) if lossy else ((), None)

@@ -49,6 +49,7 @@ class RecordedTable:
     is_empty: bool = False  # known to have no rows, so none with a value that was not sent
     space: int = 0  # oid of the schema, which may be renamed before this transaction commits
     stored: frozenset[int] = frozenset()  # columns that this statement made ordinary
+    loose: str = ""  # a key that some partition lacks: rows may be equal in it
     is_text: bool = True  # false: a database without an encoding has names that are not text
 
 
@@ -196,8 +197,15 @@ def shape(raw: Mapping[str, Any]) -> RecordedTable:
         is_empty=bool(raw.get("empty")),
         space=raw.get("space", 0),
         stored=frozenset(raw.get("stored", ())),
+        loose=_loose(table, indexes) if raw.get("kind") == "p" else "",
         is_text=is_text(json.dumps(raw, ensure_ascii=False)),
     )
+
+
+def _loose(table: TableSchema, indexes: list[PlainIndex]) -> str:
+    by_index = table.replica_identity is ReplicaIdentity.INDEX
+    keys = (i for i in indexes if (i.is_identity if by_index else i.is_primary))
+    return next((key.name for key in keys if not key.is_unique), "")
 
 
 def _reasons(reasons: Any) -> int:

@@ -3,7 +3,7 @@ from typing import Any
 
 import fastavro
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from producer.core.records.avro import long, names, varint
@@ -21,6 +21,9 @@ def test_long_is_fastavros(number: int) -> None:
 
 
 @given(st.integers(0, 2**64 - 1))
+@example(1 << 14)
+@example(1 << 28)
+@example(1 << 42)
 def test_varint_ends_where_its_last_byte_says(z: int) -> None:
     data = varint(z)
     assert sum((b & 127) << 7 * i for i, b in enumerate(data)) == z

@@ -361,6 +361,18 @@ def test_an_object_that_gets_another_name_is_not_made_twice(
     assert [change.canonical for change in play.changes] == [moved]
 
 
+@pytest.mark.parametrize(
+    ("kind", "is_valid", "is_lost"), [("p", False, True), ("p", True, False), ("r", False, False)]
+)
+def test_a_key_that_some_partition_lacks_is_a_gap(kind: str, is_valid: bool, is_lost: bool) -> None:
+    keyless = replace(ACCOUNT, key=(), identity_columns=())
+    play = WithTriggers(known={ID: records.shape(shape(keyless)).table})
+    key = ["account_pkey", [1], True, is_valid, False]
+    happened = play.transaction(ended("ALTER TABLE", shape(ACCOUNT, kind=kind, indexes=[key])))
+
+    assert [hole.kind for hole in happened[-1].holes] == (["seen"] if is_lost else [])
+
+
 def test_another_tables_statement_is_not_ours() -> None:
     play = WithTriggers()
     other = TableSchema(TableId("private", "t"), COLUMNS, ("id",), oid=OTHERS)
