@@ -30,7 +30,8 @@ KEYS = {
     " UNION ALL VALUES (date 'infinity'), ('-infinity')",
     "timestamptz": "SELECT timestamptz '2000-01-01 00:00:00.000001+02' + n * interval '7 hours'"
     " FROM generate_series(1, 100) n",
-    "text": "SELECT substr(md5(n::text), mod(n, 9) + 1, mod(n, 20)) || n FROM generate_series(1, 90) n"
+    "text": "SELECT substr(md5(n::text), mod(n, 9) + 1, mod(n, 20)) || n"
+    " FROM generate_series(1, 90) n"
     r" UNION ALL VALUES (''), (' '), ('\'), (E'a\tb'), (E'a\nb'), ('it''s'), ('é'), ('%%s')"
     r" UNION ALL VALUES ('\N')",
     "varchar(9)": "SELECT n FROM generate_series(1, 100) n",
