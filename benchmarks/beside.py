@@ -31,6 +31,7 @@ from rig import GAUSS_CDC, Different, Rig, ask, drop_slot, program, rig, unique
 from workloads import TABLES, compare_copy
 
 _SUM = "SELECT count(*), sum(hashtext(large::text)::bigint) FROM large"
+WAYS = ("point", "beside")
 _LOOK = 0.2  # seconds between two looks at the slot
 
 
@@ -145,13 +146,14 @@ def main() -> None:
     options.add_argument("--rows", type=int, default=2_000_000, help="of the large table")
     options.add_argument("--rate", type=int, default=1000, help="rows a second")
     options.add_argument("--seconds", type=float, default=20.0, help="without a load")
+    options.add_argument("--way", choices=WAYS, action="append", help="only this; repeat it")
     given = options.parse_args()
     if given.quick:
         given.rows, given.seconds = 200_000, 3.0
     report, lines = Report("beside"), []
     with rig(given.set) as at:
-        for way, by_index in (("point", True), ("beside", False)):
-            found = measure(at, given, by_index=by_index)
+        for way in given.way or WAYS:
+            found = measure(at, given, by_index=way == "point")
             calm, loading = (quantile(v, 0.99) for v in (found.calm, found.loading))
             lines.append(
                 [

@@ -61,6 +61,10 @@ class LoadSection(Section):
     table again. `chunks`: the stream begins at once. Each table is read beside it, and goes on
     where it was after a restart. Later loads always read so where they can."""
 
+    rate: Annotated[int, Field(ge=0)] = 50_000
+    """Rows a second of a load beside the stream, at most. A larger one delays what others commit,
+    at a target that is slower. `0` is no limit. Each range has 8,000 rows, or 8 MiB."""
+
     workers: Annotated[int, Field(ge=1, le=64)] = 1
     """PostgreSQL: sessions that read at once, besides one that holds the snapshot, ahead of the one
     writer by some 4 MiB each. On two cores a second one brings nothing."""

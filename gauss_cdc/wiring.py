@@ -72,6 +72,7 @@ def producer_options(
         ),
         status_seconds=config.source.status_interval.total_seconds(),
         load_workers=config.load.workers,
+        load_rate=config.load.rate,
         loads_beside=config.load.mode == "chunks",
         tuning=Tuning(chunk_rows=config.load.chunk_rows),
         accept_gap=accept_gap,

@@ -38,7 +38,7 @@ from producer.core.changes import (
     Update,
 )
 from producer.core.copy_lines import CopyLines
-from producer.core.key_ranges import Key, RangeRead, Shown, Upto, key_of, key_places
+from producer.core.key_ranges import Key, RangeRead, Upto, Visible, key_of, key_places
 from producer.core.look import Before
 from producer.core.ports import KeyRanges
 from producer.core.shape_change import StatementChanges
@@ -47,6 +47,7 @@ from schemas.tables import UNCHANGED, TableSchema
 
 _AHEAD: Final = 3  # ranges that are read and not written, at most
 _MOST_NOTED: Final = 200_000  # keys; a range with more is read again
+_BURST: Final = 0.5  # seconds of the rate that may be made up for
 _PAUSE: Final = 0.05  # seconds until a snapshot that did not show enough is taken again
 
 
@@ -90,8 +91,12 @@ class Beside:
         is_begun: bool,
         look_up: Callable[[int], Relation],
         now: Callable[[], float],
+        rate: int = 0,
     ) -> None:
-        """`table`: as the catalog has it now; `is_begun`: BEGIN stands in the records of cuts."""
+        """`table`: as the catalog has it now; `is_begun`: BEGIN stands in the records of cuts.
+
+        `rate`: rows a second, at most; 0 = as fast as they are read.
+        """
         self.table, self.upto = table.id, upto
         self.is_begun, self.is_paused = is_begun, False
         self.done = 0  # rows that were written
@@ -100,7 +105,8 @@ class Beside:
         self._oid, self._key = table.oid, key_places(table)
         self._flying: deque[_Flying] = deque()
         self._asked: _Flying | None = None  # who reads has it
-        self._not_before = 0.0
+        self._not_before = 0.0  # of a reading
+        self._rate, self._due = rate, 0.0  # of what is written
         self._running: frozenset[int] | None = None  # when this began
         self._unseen: set[int] = set()  # delivered since then; no snapshot is known to show them
         self._after: Key | None = upto.key  # the next range begins behind it; None: all is read
@@ -233,7 +239,7 @@ class Beside:
             return None
         return found.shape
 
-    def _counts(self, shown: Shown, delivered: frozenset[int]) -> bool:
+    def _counts(self, shown: Visible, delivered: frozenset[int]) -> bool:
         """Say whether a snapshot shows all that was delivered before it was asked for."""
         was = self._running
         self._running = shown.running if was is None else was & shown.running
@@ -245,7 +251,9 @@ class Beside:
     def stands_at(self, position: int) -> bool:
         """Say whether the first range may be written between two commits at a position."""
         first = self._flying[0] if self._flying else None
-        return first is not None and first.read is not None and first.read.high <= position
+        if first is None or first.read is None or self._now() < self._due:
+            return False
+        return first.read.high <= position
 
     def next(self, known: TableSchema | None) -> Piece:
         """Return what is to be written, where `stands_at` says so; `known` is in force there.
@@ -274,8 +282,10 @@ class Beside:
         if piece.shape is not None:
             self.is_begun, self._after = True, ()
             return
-        self.upto = upto
-        self.done += len(piece.rows) + len(piece.completed)
+        self.upto, rows = upto, len(piece.rows) + len(piece.completed)
+        self.done += rows
+        if self._rate:
+            self._due = max(self._due, self._now() - _BURST) + rows / self._rate
 
     def _settled(
         self, rows: Sequence[Cells], noted: dict[Key, Cells | None]

@@ -42,7 +42,7 @@ class Upto:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Visible:
     """Which transactions a snapshot shows: those below `end` that were not `running`.
 
     Source: PostgreSQL manual, "Transaction ID and Snapshot Information Functions".
@@ -54,9 +54,9 @@ class Shown:
     def has(self, xid: int) -> bool:
         """Say whether it shows a transaction of which the stream gave 32 bits of its id.
 
-        >>> Shown(12, frozenset([10])).has(10), Shown(12, frozenset([10])).has(11)
+        >>> Visible(12, frozenset([10])).has(10), Visible(12, frozenset([10])).has(11)
         (False, True)
-        >>> Shown((1 << 32) + 5).has((1 << 32) - 1), Shown((1 << 32) + 5).has(7)
+        >>> Visible((1 << 32) + 5).has((1 << 32) - 1), Visible((1 << 32) + 5).has(7)
         (True, False)
         """
         whole = 1 << _XID_BITS
@@ -71,7 +71,7 @@ class RangeRead:
     """What a range was when it was read; without rows, the table's shape alone."""
 
     shape: TableSchema | None  # None: it is not captured any more
-    shown: Shown
+    shown: Visible
     high: int  # where the log ended behind the snapshot: it shows nothing that is written later
     looked: Before | None = None  # the table in the catalog
     rows: Sequence[Cells] = ()

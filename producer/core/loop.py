@@ -175,7 +175,8 @@ class Loop:
         taken in slices, with Kafka and the clock between, before the socket is read again.
         """
         engine, delivery = self._engine, self._delivery
-        wait = _IDLE_WAIT if engine.is_idle else _BUSY_WAIT
+        is_calm = engine.is_idle and self._rereads.table_beside is None
+        wait = _IDLE_WAIT if is_calm else _BUSY_WAIT
         if engine.buffered > self._options.tuning.buffer_bytes:
             delivery.wait(wait)
             return
@@ -209,8 +210,8 @@ class Loop:
             if self._rereads.stops(message):
                 self._pending = chain([(lsn, message)], pending)
                 return
-            if (lost := self._rereads.watch(message)) is not None:
-                yield lsn, lost
+            if (gap := self._rereads.watch(message)) is not None:
+                yield lsn, gap
             at = message.at if isinstance(message, Stretch) else 0
             yield lsn, message
             stretches += isinstance(message, Stretch) and message.at > at

@@ -148,6 +148,7 @@ class Rereads:
         look_seconds: float,
         rest_seconds: float,
         mark_seconds: float,
+        rate: int,
         writing: Writing,
         publish: Callable[[TableSchema], object],
         look_up: Callable[[int], Relation],
@@ -161,7 +162,7 @@ class Rereads:
         `hidden` is shared with who delivers.  `publish` makes the topic, before a record of cuts
         names it.  `look_up` finds a relation that the stream has described.  `repairs`: tables
         with gaps are read again by themselves.  `mark_seconds`: how long a window waits for its
-        marks, at first.
+        marks, at first.  `rate`: rows a second of a table that is read beside the stream.
         """
         self._names = {str(table): table for table in tables}
         self._waiting: list[TableId] = []
@@ -169,7 +170,7 @@ class Rereads:
         self._asked: dict[TableId, int] = {}  # requests, as of the last look
         self._number: int | None = None  # of the newest request that the point comes after
         self._captured, self._look_seconds, self._look_due = captured, look_seconds, 0.0
-        self._repairs, self._rest_seconds = repairs, rest_seconds
+        self._repairs, self._rest_seconds, self._rate = repairs, rest_seconds, rate
         self._hidden, self._was_hidden = hidden, set(hidden)
         self._source, self._writing, self._publish = source, writing, publish
         self._look_up = look_up
@@ -366,6 +367,7 @@ class Rereads:
             is_begun=text is not None,
             look_up=self._look_up,
             now=self._clock.now,
+            rate=self._rate,
         )
         self._beside.is_paused = self._is_paused
         if text is not None:

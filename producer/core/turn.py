@@ -375,6 +375,7 @@ class Turn:
                 look_seconds=options.look_seconds,
                 rest_seconds=options.tuning.rest_seconds,
                 mark_seconds=options.tuning.mark_seconds,
+                rate=options.load_rate,
                 writing=self,
                 publish=publisher.publish,
                 look_up=relations.look_up,

@@ -11,6 +11,8 @@ import pytest
 
 from schemas.control import (
     _DEEPEST_TYPE,
+    AGAIN,
+    BESIDE,
     CommitEntry,
     Commits,
     Cut,
@@ -151,8 +153,17 @@ def test_changes_written_before_triggers_are_read_and_new_ones_by_older_readers(
 
 
 def test_a_cut_of_a_later_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="format 2"):
-        cut_from_avro({**cut_to_avro(Heartbeat(HEAD)), "version": 2})
+    with pytest.raises(ValueError, match="format 3"):
+        cut_from_avro({**cut_to_avro(Heartbeat(HEAD)), "version": 3})
+
+
+def test_only_loads_that_older_releases_would_misread_are_of_the_newer_format() -> None:
+    load = TableLoad(HEAD, TableId("public", "t"), LoadPhase.CHUNK, BESIDE, upto="{}")
+
+    assert cut_from_avro(cut_to_avro(load)) == load
+    assert cut_to_avro(load)["version"] == 2
+    assert cut_to_avro(replace(load, mode=AGAIN))["version"] == 1
+    assert cut_to_avro(Heartbeat(HEAD))["version"] == 1
 
 
 def test_an_unknown_kind_is_refused() -> None:

@@ -17,7 +17,7 @@ from producer.core.changes import Delete, Insert, Message, Update
 from producer.core.copy_lines import CopyLines
 from producer.core.events import TopicsChanged
 from producer.core.history import OneHistory
-from producer.core.key_ranges import Key, RangeRead, Shown
+from producer.core.key_ranges import Key, RangeRead, Visible
 from producer.core.look import Before, Cause, Look, Seen, Unchanged
 from producer.core.ports import Point, Stored
 from producer.core.records.encode import key_columns
@@ -453,7 +453,7 @@ class SimRanges:
         first = self._shown(table)
         hidden = frozenset(t.xid for t in source.wal[first:])
         end = max((t.xid for t in source.wal), default=0) + 1
-        shown, shape = Shown(end, hidden - {0}), table.schema(name)
+        shown, shape = Visible(end, hidden - {0}), table.schema(name)
         if after is None:
             is_whole = name in source.published - source.hushed
             looked = self._opened.looked_at([name], first)

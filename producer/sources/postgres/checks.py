@@ -13,7 +13,7 @@ from producer.core.catalog_rows import as_sent, not_sent
 from producer.errors import CdcError, NotPermitted
 from producer.options import Options
 from producer.sources import patterns, requests
-from producer.sources.postgres import catalog, gaps, publications, running
+from producer.sources.postgres import catalog, gaps, key_ranges, publications, running
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.captured import (
     captured,
@@ -82,6 +82,7 @@ def _check_source(
     for table in catalog.table_schemas(connection, tables):
         yield from check_table(table, options.types)
         yield from check_key(table, options.key)
+        yield from _way(options, connection, table)
     yield from _not_logged(options, connection)
     yield from _triggers(options, connection, info.version)
     yield from requests.check(catalog.QueryingConnection(connection))
@@ -311,6 +312,14 @@ def check_table(table: TableSchema, types: TypeOptions = _TYPES) -> Iterator[Fin
         yield Finding(
             Level.WARNING, subject, "has no primary key: each change is matched by the whole row"
         )
+
+
+def _way(options: Options, connection: Connection, table: TableSchema) -> Iterator[Finding]:
+    """Which large tables hold all others when they are read again."""
+    why = key_ranges.why_not(connection, as_sent(table), options.tuning.beside_bytes)
+    if why and why != key_ranges.SMALL:
+        what = f"all tables wait while it is read again: {why}"
+        yield Finding(Level.NOTE, f"table {table.id}", what)
 
 
 def check_key(table: TableSchema, key: Literal["table", "primary-key"]) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 
 from producer.core.catalog_rows import as_sent
 from producer.core.copy_lines import CopyLines
-from producer.core.key_ranges import Key, RangeRead, Shown, key_of, key_places
+from producer.core.key_ranges import Key, RangeRead, Visible, key_of, key_places
 from producer.errors import CdcError, ConnectionLost, TableChanging
 from producer.options import Options
 from producer.sources.postgres import catalog, catalog_look
@@ -30,6 +30,7 @@ from schemas.positions import Lsn
 from schemas.quoting import literal, names
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
 
+SMALL: Final = "it is small"  # and read in a moment
 _MOST: Final = 4  # times the bytes of a range: it ends there, whatever was asked for
 _LOCK_SECONDS: Final = 5
 
@@ -52,11 +53,13 @@ _NUMERIC: Final = 1700
 _TEXTS: Final = {25: "text", 1042: "bpchar", 1043: "varchar"}
 
 _TABLE: Final = """
-SELECT c.oid, pg_table_size(c.oid), greatest(c.reltuples, 0)::bigint,
+SELECT CASE WHEN c.relkind = 'p' THEN 1::bigint << 62 ELSE pg_table_size(c.oid) END,
+       greatest(c.reltuples, 0)::bigint,
        c.relkind = 'r' AND c.relpersistence = 'p'
        AND NOT EXISTS (SELECT FROM pg_inherits i WHERE c.oid IN (i.inhparent)),
        NOT EXISTS (SELECT FROM pg_attribute a JOIN pg_collation l ON l.oid = a.attcollation
-                   WHERE a.attrelid = c.oid AND a.attname = ANY (%s) AND NOT l.collisdeterministic)
+                   WHERE a.attrelid = c.oid AND a.attname = ANY (%s) AND NOT l.collisdeterministic),
+       current_setting('server_encoding')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s
 """
@@ -76,7 +79,19 @@ _IN_ORDER: Final = {
 
 
 def why_not(connection: Connection, table: TableSchema, least_bytes: int) -> str:
-    """Say why a table is not read in ranges of its key; "": it is."""
+    """Say why a table is not read in ranges of its key; "": it is.
+
+    `table`: as the stream describes it.
+    """
+    with catalog.asking(connection) as cursor:
+        cursor.execute(_TABLE, (list(table.key), *table.id))
+        if (row := cursor.fetchone()) is None:
+            return "it is not there"
+    size, _, is_plain, tells_apart, encoding = row
+    if size < least_bytes:
+        return SMALL
+    if not is_plain:
+        return "it has partitions, or tables that inherit from it"
     if not table.key:
         return "it has no primary key"
     if table.replica_identity not in {ReplicaIdentity.DEFAULT, ReplicaIdentity.FULL}:
@@ -86,20 +101,11 @@ def why_not(connection: Connection, table: TableSchema, least_bytes: int) -> str
     for column in key:
         if _literal_type(column) is None:
             return f"equal values of {column.type_name} may have different texts"
-    with catalog.asking(connection) as cursor:
-        cursor.execute(_TABLE, (list(table.key), *table.id))
-        if (row := cursor.fetchone()) is None:
-            return "it is not there"
-        _, size, _, is_plain, tells_apart = row
-        cursor.execute("SELECT current_setting('server_encoding')")
-        (encoding,) = cursor.fetchone()
-    if not is_plain:
-        return "it has partitions, or tables that inherit from it"
     if not tells_apart:
         return "its key's collation takes different texts for equal"
     if encoding == WITHOUT and any(column.type_oid in _TEXTS for column in key):
         return "the database has no encoding"
-    return f"it is small ({size >> 20} MB)" if size < least_bytes else ""
+    return ""
 
 
 def _literal_type(column: Column) -> str | None:
@@ -111,7 +117,7 @@ def _literal_type(column: Column) -> str | None:
 
 def open_ranges(
     options: Options, connection: Connection, table: TableId, server: tuple[str, int]
-) -> tuple[TableSchema, KeyRanges] | None:
+) -> tuple[TableSchema, PostgresRanges] | None:
     """Open what reads a table in ranges; None: it is read at a point, or is not captured.
 
     `server`: system id and timeline of the one that streams.
@@ -123,11 +129,11 @@ def open_ranges(
         return None
     with catalog.asking(connection) as cursor:
         cursor.execute(_TABLE, (list(shape.key), *table))
-        _, size, rows, *_ = cursor.fetchone()
-    return shape, KeyRanges(options, shape, server, rows=rows, size=size)
+        size, rows, *_ = cursor.fetchone()
+    return shape, PostgresRanges(options, shape, server, rows=rows, size=size)
 
 
-class KeyRanges:
+class PostgresRanges:
     """`ports.KeyRanges`: what is asked is done by a thread."""
 
     def __init__(
@@ -180,14 +186,14 @@ class KeyRanges:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    shown: Shown
+    shown: Visible
     high: int
 
     @classmethod
     def of(cls, snapshot: str, high: str) -> _Place:
         _, end, running = snapshot.split(":")
         ids = frozenset(map(int, filter(None, running.split(","))))
-        return cls(Shown(int(end), ids), int(Lsn.parse(high)))
+        return cls(Visible(int(end), ids), int(Lsn.parse(high)))
 
 
 class _Reader:

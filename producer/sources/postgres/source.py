@@ -49,7 +49,7 @@ from producer.sources.postgres.captured import (
 )
 from producer.sources.postgres.connection import ReplicationConnection, reach
 from producer.sources.postgres.history import StandbyConnection
-from producer.sources.postgres.key_ranges import KeyRanges, open_ranges
+from producer.sources.postgres.key_ranges import PostgresRanges, open_ranges
 from producer.sources.postgres.point import LONGEST, SHORTEST, PostgresPoint, make_point
 from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.readers import SnapshotReading
@@ -462,7 +462,7 @@ class PostgresSource(PlainSource):
         """Say whether tables are read beside the stream: a standby does not tell its log's end."""
         return self._primary.is_read
 
-    def ranges(self, table: TableId) -> tuple[TableSchema, KeyRanges] | None:
+    def ranges(self, table: TableId) -> tuple[TableSchema, PostgresRanges] | None:
         """Open what reads a table beside the stream; None: it is read at a point."""
         return open_ranges(self._options, self.connection, table, self._server)
 

@@ -132,6 +132,7 @@ class Options(NamedTuple):
     kafka_silence_seconds: float = 20.0
     accept_gap: bool = False
     loads_beside: bool = False
+    load_rate: int = 0
 
 
 @dataclass

@@ -17,7 +17,7 @@ from producer.core.changes import (
     Truncate,
     Update,
 )
-from producer.core.key_ranges import Key, RangeRead, Shown, Upto
+from producer.core.key_ranges import Key, RangeRead, Upto, Visible
 from producer.errors import CdcError, ConnectionLost, TableChanging
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
@@ -26,7 +26,7 @@ TABLE = TableId("public", "t")
 COLUMNS = (Column("v", 25), Column("id", 23), Column("long", 25))
 SHAPE = TableSchema(TABLE, COLUMNS, ("id",), oid=7)
 MINE, OTHER = 1, 2
-ALL = Shown(1 << 40)
+ALL = Visible(1 << 40)
 DESCRIBED = {
     number: Relation(
         number,
@@ -80,7 +80,7 @@ class Load:
             self.load.watch(message)
 
     def read(
-        self, *rows: Cells, shown: Shown = ALL, last: int | None = None, high: int = 0
+        self, *rows: Cells, shown: Visible = ALL, last: int | None = None, high: int = 0
     ) -> None:
         """Answer what was asked for."""
         key = None if last is None else _key(last)
@@ -207,16 +207,16 @@ def test_a_range_stands_behind_all_that_it_shows() -> None:
 def test_a_snapshot_counts_if_it_shows_what_was_delivered_before() -> None:
     one = Load()
     one.commit(xid=50)  # the first range is asked for before it
-    one.read(row(1), last=1, shown=Shown(50))
+    one.read(row(1), last=1, shown=Visible(50))
     one.commit(xid=51)
-    one.read(row(2), last=2, shown=Shown(52, frozenset({50})))
+    one.read(row(2), last=2, shown=Visible(52, frozenset({50})))
     one.now += 1
     one.load.rest()
     assert one.ranges.asked == [(), (b"1",), (b"1",)], "the same range again"
-    one.read(row(2), shown=Shown(52, frozenset({51})))
+    one.read(row(2), shown=Visible(52, frozenset({51})))
     one.now += 1
     one.load.rest()
-    one.read(row(2), shown=Shown(52))
+    one.read(row(2), shown=Visible(52))
 
     assert one.written() == [row(1)]
     assert one.written() == [row(2)]
@@ -226,12 +226,12 @@ def test_what_ran_when_the_load_began_is_waited_for() -> None:
     one = Load()
     for running in ({40, 41}, {41, 60}, {41}):
         one.load.rest()
-        one.read(row(1), shown=Shown(70, frozenset(running)))
+        one.read(row(1), shown=Visible(70, frozenset(running)))
         assert not one.load.stands_at(1 << 40)
         assert one.load.waits_for_others
         one.now += 1
     one.load.rest()
-    one.read(row(1), shown=Shown(70, frozenset({60})))
+    one.read(row(1), shown=Visible(70, frozenset({60})))
 
     assert one.written() == [row(1)]
 

@@ -115,6 +115,8 @@ class Point:
 class Play:
     """Re-reads with a clock that stands still, and a source that always has a point."""
 
+    reads_ranges = False
+
     def __init__(self, *, repairs: bool = True, wants: tuple[TableId, ...] = (A, B, C)) -> None:
         self.time, self.read, self.notes = 0.0, list[str](), list[str]()
         self.asked: dict[TableId, int] = {}
@@ -126,7 +128,7 @@ class Play:
         self.rereads = Rereads(
             (A, B, C), set(), source=self, captured=wants.__contains__, repairs=repairs,
             look_seconds=1.0,
-            rest_seconds=10.0, mark_seconds=600.0, read=self._read, publish=lambda _: None,
+            rest_seconds=10.0, mark_seconds=600.0, rate=0, writing=self, publish=lambda _: None,
             look_up=cast("Any", None),
             blocking=lambda call, *args, **more: call(*args, **more), clock=self,
             note=self.notes.append, warn=self.notes.append,
@@ -149,7 +151,7 @@ class Play:
         self.answered.append((table.name, number))
         self.asked.pop(table)
 
-    def _read(self, state: Any, _point: Any, table: TableSchema) -> Any:
+    def again(self, state: Any, _point: Any, table: TableSchema) -> Any:
         self.read.append(table.id.name)
         self.time += self.took
         return state
@@ -158,12 +160,12 @@ class Play:
         """Let time pass, and read what is due; the names of what was read."""
         self.time += seconds
         self.read.clear()
-        self.rereads.follow({f"public.{name}": "GAP" for name in gaps}, ())
+        self.rereads.follow({f"public.{name}": "GAP" for name in gaps}, {}, {})
         for _ in gaps or list(self.asked):
             self.rereads.make_point({})
             if self.rereads.has_point:
                 self.rereads.read(cast("Any", None))
-        self.rereads.follow({f"public.{n}": "GAP" for n in gaps if n not in self.read}, ())
+        self.rereads.follow({f"public.{n}": "GAP" for n in gaps if n not in self.read}, {}, {})
         return "".join(self.read)
 
 
@@ -174,7 +176,7 @@ def test_the_catalog_at_the_point_is_known_while_the_point_is_there(
     monkeypatch.setattr(Point, "looked", looked)
     assert play.rereads.looked is None
 
-    play.rereads.follow({"public.a": "GAP"}, ())
+    play.rereads.follow({"public.a": "GAP"}, {}, {})
     play.rereads.make_point({})
     assert play.rereads.looked is looked
 
@@ -200,7 +202,7 @@ class Place(Point):
 def test_a_table_that_is_gone_is_hidden_up_to_a_place_that_shows_it_gone() -> None:
     play = Gone()
     play.rereads.hide(A)
-    play.rereads.follow({"public.a": "PENDING"}, ())
+    play.rereads.follow({"public.a": "PENDING"}, {}, {})
 
     assert play.rereads.make_point({}) is None
     assert play.rereads.needless() is None
@@ -216,7 +218,7 @@ def test_a_table_that_is_gone_is_hidden_up_to_a_place_that_shows_it_gone() -> No
 def test_the_source_is_not_read_again_from_a_point_that_was_passed_before() -> None:
     play = Gone()
     play.rereads.hide(A)
-    play.rereads.follow({"public.a": "PENDING"}, ())
+    play.rereads.follow({"public.a": "PENDING"}, {}, {})
     play.rereads.make_point({})
     head = Head(5, 1, 1, "", 3, 20, 0)
 
@@ -270,7 +272,7 @@ def test_a_table_rests_for_its_gaps_only() -> None:
     assert play.go(0) == "a"
     assert play.go(1, "a") == "a"
 
-    play.rereads.follow({"public.a": "CHUNK"}, ())
+    play.rereads.follow({"public.a": "CHUNK"}, {}, {})
     assert play.rereads.make_point({}) is None
     assert play.rereads.has_point
 
@@ -279,7 +281,7 @@ def test_where_gaps_are_not_repaired_nothing_is_read_for_them() -> None:
     play = Play(repairs=False)
 
     assert play.go(0, "a") == ""
-    play.rereads.follow({"public.b": "PENDING"}, ())
+    play.rereads.follow({"public.b": "PENDING"}, {}, {})
     play.rereads.make_point({})
     assert play.points == [B]
 
@@ -289,7 +291,7 @@ def test_names_are_those_of_the_tables_where_dots_hide_them() -> None:
     hidden, known, other = TableId("a.b", "c"), TableId("a.b", "d"), TableId("public", "x.y")
     play.rereads.hide(hidden)
     names = {"a.b.c": "PENDING", "a.b.d": "GAP", "public.x.y": "GAP"}
-    play.rereads.follow(names, [known])
+    play.rereads.follow(names, {}, {known: cast("Any", None)})
     for _ in names:
         play.fails = SourceBusy("later")
         play.rereads.make_point({})
@@ -304,8 +306,8 @@ def test_names_are_those_of_the_tables_where_dots_hide_them() -> None:
 
 def test_tables_are_read_in_the_order_in_which_they_came() -> None:
     play = Play()
-    play.rereads.follow({"public.c": "GAP"}, ())
-    play.rereads.follow({"public.a": "GAP", "public.b": "GAP", "public.c": "GAP"}, ())
+    play.rereads.follow({"public.c": "GAP"}, {}, {})
+    play.rereads.follow({"public.a": "GAP", "public.b": "GAP", "public.c": "GAP"}, {}, {})
     play.asked[B] = 3
 
     assert play.go(0, "a", "b", "c") == "cab"
@@ -375,7 +377,7 @@ def test_a_table_without_a_point_is_tried_again_and_the_others_too_where_any_wou
 ) -> None:
     play = Play()
     play.time = 500.0
-    play.rereads.follow({"public.a": "GAP", "public.b": "GAP"}, ())
+    play.rereads.follow({"public.a": "GAP", "public.b": "GAP"}, {}, {})
     play.fails = error
     play.rereads.make_point({})
     assert not play.rereads.has_point
@@ -417,7 +419,7 @@ def test_a_request_that_is_new_does_not_wait_and_one_that_stays_does() -> None:
 
 def test_a_table_that_is_being_renamed_is_read_later() -> None:
     play = Play()
-    play.rereads.follow({"public.a": "GAP"}, ())
+    play.rereads.follow({"public.a": "GAP"}, {}, {})
     made: list[Point] = []
     play.point = lambda table, **_: made.append(Point(table)) or made[-1]  # type: ignore[method-assign]
 
@@ -464,7 +466,7 @@ def test_a_table_that_is_gone_has_no_load_unless_it_may_come_back(
 ) -> None:
     """Either there is no point of it, or a point that shows it gone."""
     play = Play()
-    play.rereads.follow(loads, ())
+    play.rereads.follow(loads, {}, {})
     play.asked = {} if loads else {A: 9}
     place = Place(A)
     play.point = lambda *_, **__: place if shows else None  # type: ignore[method-assign,assignment]
@@ -480,7 +482,7 @@ def test_a_table_that_is_gone_has_no_load_unless_it_may_come_back(
 def test_a_table_that_the_stream_has_made_needs_no_point() -> None:
     play = Play()
     play.rereads.hide(A)
-    play.rereads.follow({"public.a": "PENDING", "public.b": "PENDING"}, ())
+    play.rereads.follow({"public.a": "PENDING", "public.b": "PENDING"}, {}, {})
     hidden = play.rereads._hidden
     assert play.rereads.needless() is None
     hidden.discard(A)  # the stream reports its creation
@@ -510,7 +512,7 @@ def test_who_nears_the_point_of_another_table_is_not_disturbed() -> None:
     play.rereads.hide(A)
     play.rereads._hidden.discard(A)
     assert play.rereads.needless() == A, "b was read"
-    play.rereads.follow({"public.b": "PENDING"}, ())
+    play.rereads.follow({"public.b": "PENDING"}, {}, {})
     play.rereads.make_point({})
     play.rereads.hide(A)
     play.rereads._hidden.discard(A)
@@ -522,7 +524,7 @@ def test_who_nears_the_point_of_another_table_is_not_disturbed() -> None:
 def test_a_table_that_failed_and_was_made_by_the_stream_does_not_wait_for_its_next_gap() -> None:
     play = Play()
     play.rereads.hide(A)
-    play.rereads.follow({"public.a": "PENDING"}, ())
+    play.rereads.follow({"public.a": "PENDING"}, {}, {})
     play.fails = NotPermitted("?")
     play.rereads.make_point({})
     play.fails = None
@@ -546,7 +548,7 @@ def test_messages_of_no_transaction_that_end_at_the_point_are_before_it() -> Non
     play = Play()
     assert play.rereads.waits_for == ""
     assert not play.rereads.stops(Begin(Lsn(8), 0, 1)), "there is no point"
-    play.rereads.follow({"public.a": "GAP"}, ())
+    play.rereads.follow({"public.a": "GAP"}, {}, {})
     play.rereads.make_point({})
     play.time += 3
 
@@ -554,7 +556,7 @@ def test_messages_of_no_transaction_that_end_at_the_point_are_before_it() -> Non
     assert not play.rereads.stops(Logical(False, Lsn(7), "", b""))
     assert not play.rereads.stops(Logical(True, Lsn(9), "", b""))
     assert not play.rereads.stops(Commit(Lsn(9), Lsn(9), 0))
-    play.rereads.reach(6)
+    play.rereads.reach(6, {}, is_between=True)
     assert not play.rereads.is_standing
     assert play.rereads.stops(Logical(False, Lsn(8), "", b""))
     assert (play.rereads.is_standing, play.rereads.waits_for) == (True, "")
@@ -562,11 +564,11 @@ def test_messages_of_no_transaction_that_end_at_the_point_are_before_it() -> Non
 
 def test_a_position_is_a_way_to_the_point_too() -> None:
     play = Play()
-    play.rereads.reach(9)
+    play.rereads.reach(9, {}, is_between=True)
     assert not play.rereads.is_standing
-    play.rereads.follow({"public.a": "GAP"}, ())
+    play.rereads.follow({"public.a": "GAP"}, {}, {})
     play.rereads.make_point({})
-    play.rereads.reach(7)
+    play.rereads.reach(7, {}, is_between=True)
 
     assert play.rereads.is_standing
     play.rereads.let_go()
@@ -576,7 +578,7 @@ def test_a_position_is_a_way_to_the_point_too() -> None:
 
 def test_a_point_that_does_not_come_is_said_once() -> None:
     play = Play()
-    play.rereads.follow({"public.a": "GAP"}, ())
+    play.rereads.follow({"public.a": "GAP"}, {}, {})
     play.rereads.make_point({})
     for seconds in (59, 1, 1):
         play.time += seconds
@@ -587,7 +589,7 @@ def test_a_point_that_does_not_come_is_said_once() -> None:
     play.rereads.be_patient()
     assert play.rereads.has_point, "it is no window"
     play.rereads.read(cast("Any", None))
-    play.rereads.follow({"public.b": "PENDING"}, ())
+    play.rereads.follow({"public.b": "PENDING"}, {}, {})
     play.rereads.make_point({})
     play.time += 60
     play.rereads.be_patient()
@@ -598,9 +600,9 @@ def test_a_point_that_does_not_come_is_said_once() -> None:
 
 def test_a_table_that_is_there_is_read_not_passed() -> None:
     play = Play()
-    play.rereads.follow({"public.a": "GAP"}, ())
+    play.rereads.follow({"public.a": "GAP"}, {}, {})
     play.rereads.make_point({})
-    play.rereads.reach(7)
+    play.rereads.reach(7, {}, is_between=True)
 
     assert play.rereads.pass_gone(cast("Any", None)) is None
     assert play.rereads.has_point
@@ -623,7 +625,7 @@ class WindowPlay(Play):
             if not self.rereads.stops(Begin(Lsn(token), 0, 1)):
                 self.rereads.stops(Mark(token))
                 self.rereads.stops(Commit(Lsn(token), Lsn(token + 1), 0))
-                self.rereads.reach(token + 1)
+                self.rereads.reach(token + 1, {}, is_between=True)
 
     def wait(self, seconds: float) -> None:
         self.time += seconds
@@ -632,7 +634,7 @@ class WindowPlay(Play):
 
 def windowed() -> WindowPlay:
     play = WindowPlay()
-    play.rereads.follow({"public.a": "PENDING"}, ())
+    play.rereads.follow({"public.a": "PENDING"}, {}, {})
     play.rereads.make_point({})
     return play
 
