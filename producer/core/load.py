@@ -66,7 +66,7 @@ def as_it_is(
 
 
 @dataclass(slots=True)
-class _Table:
+class _Loading:
     """A table whose rows are being written."""
 
     table: TableSchema
@@ -201,12 +201,12 @@ class Loader:
             self._close(to)
         return self._end(), upto
 
-    def _beside(self, table: TableSchema) -> _Table:
+    def _beside(self, table: TableSchema) -> _Loading:
         self._head = replace(self._head, resume=max(self._head.resume, self._at))
         self._ordinal, self._mode = of_reread(self._head.n), BESIDE
         return self._open(table, snapshot="incremental")
 
-    def _open(self, table: TableSchema, *, snapshot: str = "true") -> _Table:
+    def _open(self, table: TableSchema, *, snapshot: str = "true") -> _Loading:
         tx = TransactionConstants(
             xid=0,
             csn=self._csn,
@@ -218,9 +218,9 @@ class Loader:
             snapshot=snapshot,
         )
         binding = self._publisher.publish(table)
-        return _Table(table, binding, tx, self._chunk(binding, tx))
+        return _Loading(table, binding, tx, self._chunk(binding, tx))
 
-    def _begin(self, to: _Table, *, is_again: bool, looked: Looked | None) -> None:
+    def _begin(self, to: _Loading, *, is_again: bool, looked: Looked | None) -> None:
         self._observer.on_step("load: BEGIN")
         table = to.table
         change = as_it_is(
@@ -277,7 +277,7 @@ class Loader:
             self._flush(to)
         self._close(to)
 
-    def _put(self, to: _Table, cells: Cells, place: TransactionConstants) -> None:
+    def _put(self, to: _Loading, cells: Cells, place: TransactionConstants) -> None:
         """Add a row; one that cannot be delivered is put aside."""
         binding = to.binding
         try:
@@ -301,7 +301,7 @@ class Loader:
         to.chunk.put(at, key, value, self._ordinal)
         self._ordinal += 1
 
-    def _flush(self, to: _Table, upto: str | None = None) -> None:
+    def _flush(self, to: _Loading, upto: str | None = None) -> None:
         """Make a step of the rows so far; `upto`: how far a load with commits between has come."""
         self._observer.on_step("load: CHUNK")
         binding = to.binding
@@ -321,7 +321,7 @@ class Loader:
         to.done += len(records)
         self._observer.on_load(to.table.id, to.done, to.expected)
 
-    def _close(self, to: _Table) -> None:
+    def _close(self, to: _Loading) -> None:
         self._observer.on_step("load: END")
         self._step(to.table.id, LoadPhase.END, lossy=to.lossy)
         self._observer.on_load(to.table.id, to.done, to.done)

@@ -12,6 +12,7 @@ _TAKEOVER: Final = (
     "tests/producer/core/test_takeover_loads.py",
     "tests/producer/core/test_promotion.py",
 )
+_BESIDE: Final = ("tests/producer/core/test_beside.py",)
 _REREAD: Final = ("tests/producer/core/test_reread.py",)
 _ASKED: Final = ("tests/integration/test_asked.py",)
 _HISTORY: Final = ("tests/producer/core/test_history.py",)
@@ -37,6 +38,7 @@ _AGAIN: Final = (
 _WAIT: Final = ("tests/gauss_cdc/inspect/test_history.py",)
 _HAND_OVER: Final = ("tests/producer/native/test_hand_over.py",)
 
+_BESIDE_FILE = "producer/core/beside.py"
 _LOOP = "producer/core/loop.py"
 _TRANSACTIONS_FILE = "producer/core/transactions.py"
 _ENGINE_FILE = "producer/core/engine.py"
@@ -52,6 +54,95 @@ _DELIVERY_FILE = "producer/kafka/delivery.py"
 _PROMOTION_FILE = "producer/core/promotion.py"
 
 MUTATIONS: Final = (
+    # ------------------------------------------------------------ loads beside the stream
+    Mutation(
+        "beside-unseen",
+        "a snapshot shows all that was delivered before it was taken",
+        _BESIDE_FILE,
+        " and seen == delivered",
+        "",
+        _BESIDE,
+    ),
+    Mutation(
+        "beside-running",
+        "also what was delivered before the load began",
+        _BESIDE_FILE,
+        "return not self._running and ",
+        "return ",
+        _BESIDE,
+    ),
+    Mutation(
+        "beside-inserted",
+        "a row that the stream brought is left out of a range",
+        _BESIDE_FILE,
+        "self._note(self._key_of(new), None)",
+        "pass",
+        _BESIDE,
+    ),
+    Mutation(
+        "beside-deleted",
+        "so is one that it removed",
+        _BESIDE_FILE,
+        "self._note(self._key_of(old), None)",
+        "pass",
+        _BESIDE,
+    ),
+    Mutation(
+        "beside-moved-away",
+        "and one that has another key by now",
+        _BESIDE_FILE,
+        "self._note(was, None)",
+        "pass",
+        _BESIDE,
+    ),
+    Mutation(
+        "beside-completed",
+        "one that was updated in part is completed",
+        _BESIDE_FILE,
+        "completed.append(_over(row, sent))",
+        "pass",
+        _BESIDE,
+    ),
+    Mutation(
+        "beside-early",
+        "a range stands behind all that it shows",
+        _BESIDE_FILE,
+        "return first.read.high <= position",
+        "return True",
+        _BESIDE,
+    ),
+    Mutation(
+        "beside-truncated",
+        "what was read before a TRUNCATE is thrown away",
+        _BESIDE_FILE,
+        "if any(map(self._is_mine, relations)):",
+        "if False:",
+        _BESIDE,
+    ),
+    Mutation(
+        "beside-shape",
+        "rows have the shape that is in force where they stand",
+        _BESIDE_FILE,
+        "read.shape != known or",
+        "",
+        _BESIDE,
+    ),
+    Mutation(
+        "beside-before-begin",
+        "nothing is read before BEGIN stands",
+        _BESIDE_FILE,
+        "if not self.is_begun and self._flying:",
+        "if False:",
+        _BESIDE,
+    ),
+    Mutation(
+        "beside-void",
+        "what was asked for before a TRUNCATE is thrown away when it comes",
+        _BESIDE_FILE,
+        "        for one in self._flying:\n            one.is_void = True\n",
+        "",
+        _BESIDE,
+    ),
     # ------------------------------------------------------------ promotions
     Mutation(
         "tail-of-strangers",

@@ -63,7 +63,7 @@ SELECT CASE WHEN c.relkind = 'p' THEN 1::bigint << 62 ELSE pg_table_size(c.oid) 
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s
 """
-_PLACE: Final = (
+_SNAPSHOT: Final = (
     "SELECT txid_current_snapshot()::text, pg_current_wal_insert_lsn()::text,"
     " pg_walfile_name(pg_current_wal_insert_lsn())"
 )
@@ -144,7 +144,7 @@ class PostgresRanges:
         self._asked: SimpleQueue[Key | None] = SimpleQueue()
         self._answer: RangeRead | CdcError | None = None
         self._is_closed = False
-        self._reader = _Reader(options, shape, server, row_bytes=max(1, size // max(1, rows)))
+        self._reader = _Sessions(options, shape, server, row_bytes=max(1, size // max(1, rows)))
         self._thread = threading.Thread(target=self._run, name="load ranges", daemon=True)
         self._thread.start()
 
@@ -185,18 +185,18 @@ class PostgresRanges:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Snapshot:
     shown: Visible
     high: int
 
     @classmethod
-    def of(cls, snapshot: str, high: str) -> _Place:
+    def of(cls, snapshot: str, high: str) -> _Snapshot:
         _, end, running = snapshot.split(":")
         ids = frozenset(map(int, filter(None, running.split(","))))
         return cls(Visible(int(end), ids), int(Lsn.parse(high)))
 
 
-class _Reader:
+class _Sessions:
     """The sessions; used by one thread, but for `interrupt`."""
 
     def __init__(
@@ -251,13 +251,13 @@ class _Reader:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 cursor.execute("SET LOCAL lock_timeout = %s", [f"{_LOCK_SECONDS}s"])
                 cursor.execute(f"LOCK TABLE {_name(table)} IN ACCESS SHARE MODE")
-                cursor.execute(_PLACE)
+                cursor.execute(_SNAPSHOT)
                 snapshot, high, file = cursor.fetchone()
             self._check_timeline(file)
             is_captured = table in captured(asks, self._options).tables
             found = catalog.found_schemas(asks, [table]).get(table) if is_captured else None
             looked = catalog_look.baseline(asks, self._options, [table])
-            place = _Place.of(snapshot, high)
+            place = _Snapshot.of(snapshot, high)
         finally:
             asks.rollback()
             asks.autocommit = True
@@ -274,7 +274,7 @@ class _Reader:
             f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {settings};"
             f" LOCK TABLE {_name(table)} IN ACCESS SHARE MODE"
         )
-        ((snapshot, high, file),) = session.query(_PLACE)
+        ((snapshot, high, file),) = session.query(_SNAPSHOT)
         assert snapshot is not None
         assert high is not None
         assert file is not None
@@ -282,7 +282,7 @@ class _Reader:
         found = catalog.found_schemas(asks, [table]).get(table)
         if found is None:
             raise TableChanging("the table is gone", table=table)
-        place, shape = _Place.of(snapshot, high), as_sent(found)
+        place, shape = _Snapshot.of(snapshot, high), as_sent(found)
         tuning = self._options.tuning
         limit = max(1, min(tuning.range_rows, tuning.range_bytes // self._row_bytes))
         lines, size = list[bytes](), 0

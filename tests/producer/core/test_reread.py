@@ -4,15 +4,27 @@ from typing import Any, cast
 
 import pytest
 
-from producer.core.changes import Begin, Commit, Insert, Logical, Mark, Relation
+from producer.core.changes import (
+    Begin,
+    Cells,
+    Commit,
+    Insert,
+    Logical,
+    Lost,
+    Mark,
+    Relation,
+    RelationColumn,
+    Update,
+)
 from producer.core.engine import WriterState
+from producer.core.key_ranges import Upto
 from producer.core.look import Before
 from producer.core.reread import EVERYTHING, Due, Rereads, asked
 from producer.core.window import UNSEEN, MarkTokens, QuietWindow
 from producer.errors import CdcError, ConnectionLost, NotPermitted, SourceBusy
 from schemas.control import Head
 from schemas.positions import Lsn
-from schemas.tables import ReplicaIdentity, TableId, TableSchema
+from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
 
 A, B, C = (TableId("public", name) for name in "abc")
 
@@ -112,6 +124,16 @@ class Point:
         self.is_open = False
 
 
+DESCRIBED = {
+    1: Relation(
+        1,
+        *A,
+        ReplicaIdentity.DEFAULT,
+        tuple(RelationColumn(name, 25, None, identity=name == "id") for name in ("v", "id")),
+    )
+}
+
+
 class Play:
     """Re-reads with a clock that stands still, and a source that always has a point."""
 
@@ -129,7 +151,7 @@ class Play:
             (A, B, C), set(), source=self, captured=wants.__contains__, repairs=repairs,
             look_seconds=1.0,
             rest_seconds=10.0, mark_seconds=600.0, rate=0, writing=self, publish=lambda _: None,
-            look_up=cast("Any", None),
+            look_up=lambda number: DESCRIBED[number],
             blocking=lambda call, *args, **more: call(*args, **more), clock=self,
             note=self.notes.append, warn=self.notes.append,
         )  # fmt: skip
@@ -739,3 +761,20 @@ def test_a_window_whose_high_mark_came_is_not_given_up() -> None:
     play.wait(5000)
 
     assert play.rereads.has_point
+
+
+@pytest.mark.parametrize("phase", ["CHUNK", "END"])
+def test_a_row_that_moves_in_part_is_a_gap_while_a_load_is_open_that_nobody_reads(phase) -> None:
+    play, columns = Play(), (Column("v", 25), Column("id", 25))
+    known = {A: TableSchema(A, columns, ("id",))}
+    play.rereads.follow({"public.a": phase}, {"public.a": Upto((b"1",)).text}, known)
+
+    def gap(old: Cells | None, new: Cells) -> Lost | None:
+        return play.rereads.watch(Update(1, "K", old, new))
+
+    is_open = phase == "CHUNK"
+    assert play.rereads.looks_at_all == is_open
+    assert (gap([None, b"1"], [UNCHANGED, b"2"]) is not None) == is_open
+    assert gap([None, b"1"], [b"v", b"2"]) is None
+    assert gap([b"v", b"1"], [UNCHANGED, b"1"]) is None
+    assert gap(None, [UNCHANGED, b"1"]) is None
