@@ -98,7 +98,7 @@ class Beside:
         `rate`: rows a second, at most; 0 = as fast as they are read.
         """
         self.table, self.upto = table.id, upto
-        self.is_begun, self.is_paused = is_begun, False
+        self.is_begun = is_begun
         self.done = 0  # rows that were written
         self.expected = ranges.estimated_rows
         self._ranges, self._look_up, self._now = ranges, look_up, now
@@ -108,6 +108,7 @@ class Beside:
         self._not_before = 0.0  # of a reading
         self._rate, self._due = rate, 0.0  # of what is written
         self._running: frozenset[int] | None = None  # when this began
+        self._newest: Visible | None = None  # what the newest snapshot shows
         self._unseen: set[int] = set()  # delivered since then; no snapshot is known to show them
         self._after: Key | None = upto.key  # the next range begins behind it; None: all is read
 
@@ -129,7 +130,7 @@ class Beside:
     def pass_by(self, begin: Begin) -> None:
         """Take the beginning of the next transaction, behind all that was delivered."""
         self.rest()
-        if begin.xid:
+        if begin.xid and not (self._newest and self._newest.has(begin.xid)):
             self._unseen.add(begin.xid)
 
     def watch(self, message: Message) -> None:
@@ -211,7 +212,7 @@ class Beside:
         """Between two commits: begin to read the next range, if it is time."""
         if self._asked is not None or self._now() < self._not_before:
             return
-        if self.is_begun and (self._after is None or self.is_paused or len(self._flying) >= _AHEAD):
+        if self.is_begun and (self._after is None or len(self._flying) >= _AHEAD):
             return
         if not self.is_begun and self._flying:
             return  # nothing is read before BEGIN stands: what it hides is in no range
@@ -241,7 +242,7 @@ class Beside:
 
     def _counts(self, shown: Visible, delivered: frozenset[int]) -> bool:
         """Say whether a snapshot shows all that was delivered before it was asked for."""
-        was = self._running
+        was, self._newest = self._running, shown
         self._running = shown.running if was is None else was & shown.running
         seen = {xid for xid in delivered if shown.has(xid)}
         self._unseen -= seen

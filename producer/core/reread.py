@@ -369,7 +369,6 @@ class Rereads:
             now=self._clock.now,
             rate=self._rate,
         )
-        self._beside.is_paused = self._is_paused
         if text is not None:
             self._note(f"{table}: its load goes on where it was left")
         return True
@@ -399,8 +398,8 @@ class Rereads:
             self._is_paused = is_paused
             what = "are paused: tables wait" if is_paused else "go on"
             self._note(f"re-reads {what}, as `gauss-cdc snapshot` was told")
-            if self._beside is not None:
-                self._beside.is_paused = is_paused
+            if is_paused and self._beside is not None:
+                self.let_go()  # it goes on behind what is written
         for table in [table for table in asked if not self._captured(table)]:
             self._note(f"{table} is not captured, and is not read again")
             self._blocking(self._source.answer, table, asked.pop(table))
@@ -415,6 +414,7 @@ class Rereads:
         self.show(table)
         self._open.pop(table, None)
         self._not_before.pop(table, None)
+        self._begun.pop(table, None)
         if answered is not None:
             self._blocking(self._source.answer, table, answered)
             self._look_due = 0.0  # it is not asked for any more, or again
@@ -591,7 +591,6 @@ class Rereads:
             self._anew.discard(table)
             self.show(table)
         elif piece.is_last:
-            del self._begun[table]
             if self._is_repair:
                 self._rest(table, 0.0)
             self._done(table, self._number)

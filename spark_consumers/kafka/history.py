@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from schemas.accept import Foreign, judge, reloads
 from schemas.control import (
     AGAIN,
+    BESIDE,
     GAP,
     CommitEntry,
     Commits,
@@ -255,7 +256,8 @@ class History:
                 if (
                     isinstance(cut, TableLoad)
                     and cut.table == table
-                    and (cut.phase, cut.mode) == (LoadPhase.BEGIN, AGAIN)
+                    and cut.phase is LoadPhase.BEGIN
+                    and cut.mode in {AGAIN, BESIDE}
                 ):
                     found = Standing(_reach(cut), offset, cut.head.state_from, cut.head.instance)
             if found is not None:
@@ -637,7 +639,7 @@ def _computed(change: SchemaChange) -> list[str]:
 def _of_load(cut: TableLoad) -> tuple[TableNote, ...]:
     """What a step of a table's load says, besides its rows."""
     version = _reach(cut)
-    if cut.phase is LoadPhase.BEGIN and cut.mode == AGAIN:  # behind the commit before it
+    if cut.phase is LoadPhase.BEGIN and cut.mode in {AGAIN, BESIDE}:  # behind the commit before it
         before = of_reread(cut.head.n - 1)
         return (TableNote(cut.table, version, "truncate", "a load follows", before),)
     if cut.phase is LoadPhase.BEGIN and version > (1, 0):

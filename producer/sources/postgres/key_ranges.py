@@ -164,10 +164,7 @@ class PostgresRanges:
     def close(self) -> None:
         self._is_closed = True
         self._asked.put(None)
-        self._reader.interrupt()
-        self._thread.join()
-        os.close(self._wakes)
-        os.close(self._woken)
+        self._reader.interrupt()  # the thread lets go of all else: a connection may be slow to end
 
     def _run(self) -> None:
         while True:
@@ -182,6 +179,8 @@ class PostgresRanges:
             self._answer = answer
             os.write(self._woken, b"x")
         self._reader.close()
+        os.close(self._wakes)
+        os.close(self._woken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +210,6 @@ class _Sessions:
         """Have a wait for the server end."""
         if (session := self._session) is not None:
             session.interrupt()
-        if (asks := self._catalog) is not None:
-            asks.cancel()
 
     def close(self) -> None:
         """End the sessions; the next reading opens others."""
