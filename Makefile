@@ -1,6 +1,8 @@
 # make demo    the whole thing on this machine, end to end, watched; SOURCE=gaussdb or opengauss
-# make test    everything that CI runs: lint, types, unit, services, Spark, end to end;
-#              WORKERS=4 at once, each with services of its own (1.5 GB)
+# make test    lint, types, unit, services, Spark, end to end; WORKERS=4 at once, each with services
+#              of its own (1.5 GB)
+# make scenes  what takes minutes each: kills, owners' statements, lakes, clusters, mutations of the
+#              simulation (tests/workers.py lists them); CI runs both
 # make check   before a push, two minutes: lint, types, unit tests (no services, no Spark)
 # make mutate  rules of the protocol taken out one by one: which test notices; then 600 generated
 #              edits, or EDITS=producer/core/engine.py, EDITS='--sample 0': the share (20 minutes)
@@ -41,12 +43,16 @@ INTEGRATION := $(wildcard tests/integration)
 E2E   := $(wildcard tests/e2e)
 CODE  := $(wildcard schemas producer spark_consumers gauss_cdc pyspark_gauss_cdc.py lab tests benchmarks docs)
 
+SCENES = $(shell $(BIN)/python -m tests.workers)
+SEVERAL = $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+    --durations=25 --durations-min=5 $(ARGS)
+
 BUILD := $(BIN)/python -W ignore -c 'from setuptools import setup; setup()' -q build_ext --inplace
 
 # Python keeps what it compiled, whatever the environment says: the tests start hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check mutate native fuzz librdkafka moments lint chaos coverage venv clean test-oldest test-newest
+.PHONY: demo test scenes check mutate native fuzz librdkafka moments lint chaos coverage venv clean test-oldest test-newest
 
 demo: $(STAMP)
 	@$(BIN)/gauss-cdc demo --source $(SOURCE) $(ARGS)
@@ -54,10 +60,11 @@ demo: $(STAMP)
 # Most tests wait for a server of their own worker: more workers than cores.
 # tests/workers.py says which worker takes which file, and when.
 test: lint
-	@$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
-	    --durations=25 --durations-min=5 $(ARGS) \
+	@$(SEVERAL) $(addprefix --ignore=,$(SCENES)) \
 	    $(E2E) $(INTEGRATION) tests/sim $(UNIT) || [ $$? -eq $(NONE) ]
 
+scenes: $(STAMP)
+	@$(SEVERAL) $(SCENES) || [ $$? -eq $(NONE) ]
 check: lint
 	@echo "importing every test: one that cannot be stops CI"
 	@seen=$$($(BIN)/pytest -q --collect-only tests 2>&1) || { echo "$$seen" | tail -n 40; exit 1; }

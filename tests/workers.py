@@ -6,6 +6,7 @@ that no worker is left with one at the end.  Files with services wait more than 
 between them stand some without, which compute; the others of these fill the end.
 """
 
+import sys
 from collections import OrderedDict
 from contextlib import suppress
 from itertools import chain
@@ -47,6 +48,22 @@ LONG: Final = (
     "tests/e2e/test_ddl.py",
     "tests/e2e/test_ddl_gaps.py",
     "tests/integration/test_wheel.py",
+)
+# Of `make scenes`: each takes minutes of all cores.
+SCENES: Final = (
+    "tests/integration/test_lakes.py",
+    "tests/e2e/test_undone.py",
+    "tests/e2e/test_ten_faults.py",
+    "tests/e2e/test_upsert.py",
+    "tests/e2e/test_lake_kills.py",
+    "tests/e2e/test_restored.py",
+    "tests/e2e/test_frozen.py",
+    "tests/e2e/test_gauss_rereads.py",
+    "tests/e2e/test_beside.py",
+    "tests/e2e/test_spark_source.py",
+    "tests/sim/test_mutations.py",
+    "tests/e2e/test_cluster.py",
+    "tests/e2e/test_kills.py",
 )
 
 
@@ -120,3 +137,7 @@ def order(files: list[str]) -> list[str]:
     cuts = [round(share * at) for at in range(len(served) + 1)]
     mixed = ((file, *pure[cuts[at] : cuts[at + 1]]) for at, file in enumerate(served))
     return [*first, *chain.from_iterable(mixed), *pure[cuts[-1] :]]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(" ".join(SCENES))

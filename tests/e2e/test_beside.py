@@ -201,6 +201,30 @@ def test_a_table_is_added(path) -> None:
     assert content(path.target, "u") == content(path.source, "u")
 
 
+def test_a_first_load_in_chunks_holds_nobody_and_goes_on_after_a_restart(
+    addresses, topic_prefix, new_database
+) -> None:
+    source, target = new_database(), new_database()
+    make(source)
+    ask(source, "CREATE TABLE small (id int PRIMARY KEY); INSERT INTO small VALUES (1)")
+    more = {"tuning": RANGES, "repair": "auto", "loads_beside": True}
+    with Path(addresses, topic_prefix, source, target, **more) as path:
+        enough, ranges = threading.Event(), Ranges(path)
+        ranges.on_range = lambda count: enough.set() if count == 12 else None
+        path.on_load = ranges
+        with Owner(source, 7):
+            path.start()
+            until(enough.is_set, "some ranges", pause)
+            path.stop()
+            path.start()
+            until(lambda: not path.applier.drain().inexact, "the load's end", pause)
+        assert_equal(path)
+        assert content(target, "small") == ["(1)"]
+
+    assert "public.t: its load goes on where it was left" in path.notes
+    assert len({seq for _, seq in ranges.written}) > 5, "no commit came between two ranges"
+
+
 def _is_loaded(path: Path, table: str) -> bool:
     ledger = path.applier.drain()
     is_there = ask(path.target, "SELECT to_regclass(%s) IS NOT NULL", table)[0][0]
