@@ -174,7 +174,7 @@ def test_it_goes_on_behind_the_last_range_that_is_written(path) -> None:
         "TRUNCATE t",
         "ALTER TABLE t ADD COLUMN more int DEFAULT 7",
         "ALTER TABLE t RENAME TO other; ALTER TABLE other RENAME TO t",
-        "ALTER TABLE t DROP COLUMN v; ALTER TABLE t ADD COLUMN v text",
+        "ALTER TABLE t ALTER COLUMN v TYPE varchar(200)",
         "VACUUM FULL t",
         "BEGIN; DELETE FROM t; INSERT INTO t SELECT n, 'new', '' FROM generate_series(1, 999) n",
     ],

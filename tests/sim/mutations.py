@@ -507,7 +507,7 @@ MUTATIONS: list[Mutation] = [
     Mutation("unfit-without-bytes", "its bytes are in quarantine before its gap is in cuts",
              edit(RowWriter, "write", ("self._put_aside(\n", "dict(kept=\n")), {"unfit": True}),
     Mutation("unfit-in-load", "END says that rows of a load are missing",
-             edit(load.Loader, "_table", ("lossy = WHY", "pass")), {"unfit": True}, first_seed=4),
+             edit(load.Loader, "_put", ("to.lossy = WHY", "pass")), {"unfit": True}, first_seed=4),
     Mutation("given-up-as-confirmed", "what is not durable on leaving is not confirmed",
              edit(Loop, "run",
                   ("    self._tell_source(force=True)",

@@ -53,7 +53,8 @@ _NUMERIC: Final = 1700
 _TEXTS: Final = {25: "text", 1042: "bpchar", 1043: "varchar"}
 
 _TABLE: Final = """
-SELECT CASE WHEN c.relkind = 'p' THEN 1::bigint << 62 ELSE pg_table_size(c.oid) END,
+SELECT CASE WHEN c.relkind = 'p' THEN (SELECT coalesce(sum(pg_table_size(i.inhrelid)), 0)
+           FROM pg_inherits i WHERE i.inhparent = c.oid) ELSE pg_table_size(c.oid) END::bigint,
        greatest(c.reltuples, 0)::bigint,
        c.relkind = 'r' AND c.relpersistence = 'p'
        AND NOT EXISTS (SELECT FROM pg_inherits i WHERE c.oid IN (i.inhparent)),
