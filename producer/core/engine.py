@@ -309,8 +309,9 @@ class Engine:
         tally = self._tally
         if isinstance(happened, TransactionEnded):
             tally.end(happened)
-            if happened.fates:  # in the Kafka transaction of its own cut
-                self._note_loads(followed(self._loads, happened.fates))
+            if happened.fates or happened.holes:  # in the Kafka transaction of its own cut
+                lacking = {gap.table for gap in happened.holes}
+                self._note_loads(followed(self._loads, happened.fates, lacking))
         else:
             if not self._rows:
                 self._opened_at = self._now

@@ -6,7 +6,7 @@ itself: no crash separates a table that is not exact from the note that it is to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from producer.core.events import Fate
@@ -17,9 +17,20 @@ from schemas.control import GAP, LEFT, PENDING, LoadPhase
 _OPEN: Final = frozenset({PENDING, LEFT, LoadPhase.BEGIN, LoadPhase.CHUNK})
 
 
-def followed(loads: Mapping[str, str], fates: Iterable[Fate]) -> dict[str, str]:
-    """Return the phases after a transaction.  An epoch that began without a load notes none."""
-    out = dict(loads)
+def followed(
+    loads: Mapping[str, str], fates: Iterable[Fate], lacking: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the phases after a transaction.  An epoch that began without a load notes none.
+
+    `lacking`: tables of its gaps, also of those that no reading mends; `*`: all.  A load of theirs
+    does not go on where it was: its END would say that nothing is missing.
+    """
+    out = {
+        table: LoadPhase.BEGIN.value
+        if phase == LoadPhase.CHUNK and ({table, "*"} & {*lacking})
+        else phase
+        for table, phase in loads.items()
+    }
     if not loads:
         return out
     for table, now in fates:

@@ -405,7 +405,7 @@ class Loop:
             reports_ddl=relations.reports_ddl,
             told=relations.take_told(),
             is_marked=lambda table: (
-                table != self._rereads.table_beside
+                not self._rereads.is_read_beside(table)
                 and self._engine.loads.get(str(table)) in {GAP, *OPEN}
             ),
         )

@@ -229,6 +229,10 @@ class Rereads:
         beside = self._beside
         return beside.table if beside is not None and beside.is_begun else None
 
+    def is_read_beside(self, table: TableId) -> bool:
+        """Say whether a load of it is open that has commits between, also if nobody reads now."""
+        return str(table) in self._upto or table == self.table_beside
+
     def filenos(self) -> tuple[int, ...]:
         """Files of which one is readable when a part of a table was read."""
         return () if self._beside is None else (self._beside.fileno,)
@@ -474,16 +478,12 @@ class Rereads:
             case Update(relation, _, old, new) if old is not None and UNCHANGED in new:
                 found = self._look_up(relation)
                 table = TableId(found.schema, found.table)
-                shape = self._known.get(table) if self._is_read_beside(table) else None
+                shape = self._known.get(table) if self.is_read_beside(table) else None
                 key = () if shape is None else shape.key
                 cells = zip(found.columns, old, new, strict=True)
                 if any(was != now for column, was, now in cells if column.name in key):
                     return Lost(*table, "seen", _MOVED)
         return None
-
-    def _is_read_beside(self, table: TableId) -> bool:
-        """Say whether a load of it is open that has commits between, also if nobody reads now."""
-        return str(table) in self._upto or table == self.table_beside
 
     def reach(
         self, position: int, known: Mapping[TableId, TableSchema], *, is_between: bool

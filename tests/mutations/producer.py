@@ -143,6 +143,14 @@ MUTATIONS: Final = (
         "",
         _BESIDE,
     ),
+    Mutation(
+        "beside-holed",
+        "a load with a gap does not go on where it was, whoever mends the gap",
+        "producer/core/fates.py",
+        'if phase == LoadPhase.CHUNK and ({table, "*"} & {*lacking})',
+        "if False",
+        ("tests/producer/core/test_fates.py",),
+    ),
     # ------------------------------------------------------------ promotions
     Mutation(
         "tail-of-strangers",

@@ -656,7 +656,7 @@ MUTATIONS: list[Mutation] = [
              {**_LONG, "mode": "plain", "lossy": True, "asks": 6, "joins": 1, "remakes": 2,
               "producer_crashes": 12}, first_seed=680),
     Mutation("gap-not-noted", "a table with a gap is noted as to be read again",
-             edit(Engine, "_take", ("if happened.fates:", "if False:")),
+             edit(Engine, "_take", ("if happened.fates or happened.holes:", "if False:")),
              {"lossy": True, "transactions": 14}, first_seed=10),
     Mutation("gap-noted-late", "in the Kafka transaction of its gap",
              edit(Engine, "_take", ("self._note_loads(", "self._loads.update(")),

@@ -24,6 +24,14 @@ def test_a_load_with_a_gap_does_not_go_on_where_it_was() -> None:
     assert followed({"a.b": "CHUNK"}, [Fate("a.b", "a.c")]) == {"a.c": "BEGIN"}
 
 
+def test_so_it_is_where_no_reading_mends_the_gap() -> None:
+    loads = {"a.b": "CHUNK", "a.c": "CHUNK", "a.d": "END", "a.e": "PENDING"}
+
+    assert followed(loads, [], {"a.b", "a.d", "a.e"}) == loads | {"a.b": "BEGIN"}
+    assert followed(loads, [], {"*"}) == loads | {"a.b": "BEGIN", "a.c": "BEGIN"}
+    assert followed({}, [], {"*"}) == {}
+
+
 def test_a_load_goes_with_its_table() -> None:
     loads = {"public.a": "BEGIN", "public.b": "END"}
 

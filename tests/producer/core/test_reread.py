@@ -774,6 +774,7 @@ def test_a_row_that_moves_in_part_is_a_gap_while_a_load_is_open_that_nobody_read
 
     is_open = phase == "CHUNK"
     assert play.rereads.looks_at_all == is_open
+    assert play.rereads.is_read_beside(A) == is_open, "what the catalog shows of it counts"
     assert (gap([None, b"1"], [UNCHANGED, b"2"]) is not None) == is_open
     assert gap([None, b"1"], [b"v", b"2"]) is None
     assert gap([b"v", b"1"], [UNCHANGED, b"1"]) is None
