@@ -39,7 +39,6 @@ from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, TableId, TableSchema
 
 _RETRY_SECONDS: Final = 30.0  # until a table that could not be read is tried again
-CHUNK: Final = LoadPhase.CHUNK
 OPEN: Final = frozenset({PENDING, LoadPhase.BEGIN, LoadPhase.CHUNK})
 # A table that gets gaps again and again: it rests after it was read, each time twice as long.
 _LONGEST_REST: Final = 600.0
@@ -267,7 +266,8 @@ class Rereads:
     ) -> None:
         """Take the loads as they are noted by now, and how far they have come."""
         self._known = known
-        self._upto = {t: upto[t] for t, phase in loads.items() if phase == CHUNK and t in upto}
+        chunks = [table for table, phase in loads.items() if phase == LoadPhase.CHUNK]
+        self._upto = {table: upto[table] for table in chunks if table in upto}
         self._names |= {str(table): table for table in known}
         wanted = {GAP, *OPEN} if self._repairs else OPEN
         now = {self._named(name): phase for name, phase in loads.items() if phase in wanted}

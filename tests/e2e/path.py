@@ -46,6 +46,22 @@ def until(is_so: Callable[[], bool], what: str, pause: Callable[[float], object]
         pause(0.05)
 
 
+class UntilTold(threading.Thread):
+    """Works as long as its block lasts."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.join(PATIENCE)
+
+
 class Path:
     """A source and a target database with everything between them."""
 

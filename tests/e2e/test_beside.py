@@ -4,7 +4,6 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Self
 
 import psycopg2
 import pytest
@@ -14,34 +13,25 @@ from producer.sources import requests
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres.catalog import QueryingConnection, connect
 from schemas.tables import TableId
-from tests.e2e.path import PATIENCE, Path, ask, content, pause, until
+from tests.e2e.path import Path, UntilTold, ask, content, pause, until
 
 ROWS = 3000
 RANGES = Tuning(range_rows=100, beside_bytes=0)
 TABLE = TableId("public", "t")
 
 
-class Owner(threading.Thread):
+class Owner(UntilTold):
     """Changes a table in every way that a row has, until it is told to end."""
 
     def __init__(self, url: str, seed: int, *, moves: bool = False) -> None:
-        super().__init__(daemon=True)
+        super().__init__()
         self._url, self._rng, self._moves = url, random.Random(seed), moves
-        self._ended = threading.Event()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self.join(PATIENCE)
 
     def run(self) -> None:
         rng = self._rng
         with closing(psycopg2.connect(self._url)) as connection, connection.cursor() as cursor:
             n = 0
-            while not self._ended.wait(0.005):
+            while not self.ended.wait(0.005):
                 for _ in range(rng.randint(1, 4)):
                     n += 1
                     key, other = rng.randrange(ROWS), rng.randrange(ROWS)

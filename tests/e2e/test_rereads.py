@@ -3,7 +3,6 @@
 import threading
 from contextlib import closing
 from dataclasses import replace
-from typing import Self
 
 import psycopg2
 
@@ -16,29 +15,13 @@ from producer.sources.postgres.catalog import QueryingConnection, connect
 from schemas.tables import TableId
 from spark_consumers.job import Applier, PassOptions
 from spark_consumers.sinks.postgres.sink import PostgresSink
-from tests.e2e.path import PATIENCE, Path, ask, content, pause, until
+from tests.e2e.path import PATIENCE, Path, UntilTold, ask, content, pause, until
 
 TABLES = ("a", "b", "nokey")
 # So that a part is written when half is read: a chunk has at least the rows of one read.
 SMALL = Tuning(chunk_rows=50, load_steps=1)
 WIDE = {"b": 1000}  # bytes of a row more: a table of many reads
 ROWS = 4000
-
-
-class UntilTold(threading.Thread):
-    """Works as long as its block lasts."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self._ended = threading.Event()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self.join(PATIENCE)
 
 
 class Writer(UntilTold):
@@ -53,7 +36,7 @@ class Writer(UntilTold):
         connection = psycopg2.connect(self._url)
         with connection.cursor() as cursor:
             n = 0
-            while not self._ended.wait(0.01):  # who never rests only makes more to apply
+            while not self.ended.wait(0.01):  # who never rests only makes more to apply
                 for table in self._tables:
                     cursor.execute(f"INSERT INTO {table} VALUES ({self._first + n}, 'w{n}')")
                     cursor.execute(f"DELETE FROM {table} WHERE id = {n % ROWS}")
@@ -78,7 +61,7 @@ class Watcher(UntilTold):
         connection.autocommit = True
         known = dict.fromkeys(self._tables, 0)
         with connection.cursor() as cursor:
-            while not self._ended.wait(0.002):
+            while not self.ended.wait(0.002):
                 for table in self._tables:
                     cursor.execute(f"SELECT count(*) FROM {table}")
                     ((count,),) = cursor.fetchall()
