@@ -4,10 +4,11 @@
     range    a place is noted (*low*); a snapshot is taken behind it, and a range is read
     written  at a place between two commits, behind all that the snapshot shows (*high*)
 
-From low on each key of the table that the stream touches is noted with each range that is not
-written.  A noted row is left out, since the stream brought it whole or deleted it; if all that came
-were UPDATEs without some values, the range's row is completed by theirs.  So a range's rows are the
-newest states at its place, and a target puts them over what it has.
+From low on each key whose row the stream deletes, moves or updates is noted with each range that
+is not written.  A noted row is left out, since the stream brought it whole or deleted it; if all
+that came were UPDATEs without some values, the range's row is completed by theirs.  So a range's
+rows are the newest states at its place, and a target puts them over what it has.  An INSERT is not
+noted: where a snapshot shows its row, that is its state until one of the others touches it.
 
 A snapshot counts only if it shows all that was delivered before low: a commit may be in the log,
 and delivered, before it is visible.  Which ones were delivered before this load began is not known,
@@ -28,7 +29,6 @@ from producer.core.changes import (
     Begin,
     Cells,
     Delete,
-    Insert,
     Lost,
     Message,
     Relation,
@@ -136,9 +136,6 @@ class Beside:
     def watch(self, message: Message) -> None:
         """Note what the stream says of the table."""
         match message:
-            case Insert(relation, new):
-                if self._is_mine(relation):
-                    self._note(self._key_of(new), None)
             case Update(relation, _, old, new):
                 if self._is_mine(relation):
                     self._follow(old, new)
@@ -188,11 +185,10 @@ class Beside:
     def _follow(self, old: Cells | None, new: Cells) -> None:
         key = self._key_of(new)
         was = key if old is None else self._key_of(old)
-        if was == key:
+        if was != key:
+            self._note(was, None)
+        else:
             self._note(key, None if UNCHANGED not in new else new)
-            return
-        self._note(was, None)
-        self._note(key, None)
 
     def _note(self, key: Key, row: Cells | None) -> None:
         for one in self._flying:

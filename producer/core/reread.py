@@ -185,7 +185,7 @@ class Rereads:
         self._beside: Beside | None = None  # instead of a point
         self._begun: Counter[TableId] = Counter()  # how often, since the last END
         self._anew: set[TableId] = set()  # begin again, whatever was written
-        self._upto: Mapping[str, str] = {}
+        self._upto: dict[str, str] = {}
         self._known: Mapping[TableId, TableSchema] = {}
         self._is_repair = False
         self._mark_seconds = self._patience = mark_seconds
@@ -419,6 +419,7 @@ class Rereads:
         self._open.pop(table, None)
         self._not_before.pop(table, None)
         self._begun.pop(table, None)
+        self._upto.pop(str(table), None)  # what comes next meets whole rows at targets
         if answered is not None:
             self._blocking(self._source.answer, table, answered)
             self._look_due = 0.0  # it is not asked for any more, or again

@@ -72,16 +72,8 @@ MUTATIONS: Final = (
         _BESIDE,
     ),
     Mutation(
-        "beside-inserted",
-        "a row that the stream brought is left out of a range",
-        _BESIDE_FILE,
-        "self._note(self._key_of(new), None)",
-        "pass",
-        _BESIDE,
-    ),
-    Mutation(
         "beside-deleted",
-        "so is one that it removed",
+        "a row that the stream removed is left out of a range",
         _BESIDE_FILE,
         "self._note(self._key_of(old), None)",
         "pass",

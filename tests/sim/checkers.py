@@ -521,7 +521,7 @@ class Oracle:
             names = [hole.table.partition(".")[2]]
             if hole.table == EVERYTHING:
                 names = [name for name in epoch.shapes if name not in epoch.hidden]
-            noted = {name: epoch.loads.get(name) for name in names}
+            noted = {name: epoch.loads.get(name) for name in names if name not in epoch.loading}
             self.look("noted", f"{what}: {hole} and loads {noted}",
                       ok=LoadPhase.END not in noted.values())  # fmt: skip
 

@@ -428,22 +428,38 @@ class SimRanges:
     estimated_rows, fileno = 0, -1
 
     def __init__(self, opened: SimSource, connection: Connection, name: str) -> None:
-        self._opened, self._connection, self._name = opened, connection, name
+        self._opened, self._connection, self.name = opened, connection, name
         self._timeline, self._made = connection.source.timeline, connection.source.removed[name]
         self._asked: tuple[Key | None] | None = None
+        self._found: RangeRead | CdcError | None = None  # it is on its way
+        self._is_there = False
 
     def ask(self, after: Key | None) -> None:
+        source = self._connection.source
         assert self._asked is None
         self._asked = (after,)
-        self._connection.source.held.discard(self._name)
+        source.held.discard(self.name)
+        source.readers.append(self)
 
     def take(self) -> RangeRead | CdcError | None:
-        """Read at some moment after it was asked for."""
-        source = self._connection.source
-        if self._asked is None or source.world.chance(0.85):
+        """What was read, once it has come."""
+        if not self._is_there:
             return None
-        (after,), self._asked = self._asked, None
-        name, table = self._name, source.tables.get(self._name)
+        found, self._asked, self._found, self._is_there = self._found, None, None, False
+        return found
+
+    def go_on(self) -> None:
+        """Read, at some moment after it was asked for; some time later that is there."""
+        assert self._asked is not None
+        if self._found is None:
+            self._found = self._read(*self._asked)
+        else:
+            self._is_there = True
+            self._connection.source.readers.remove(self)
+
+    def _read(self, after: Key | None) -> RangeRead | CdcError:
+        source = self._connection.source
+        name, table = self.name, source.tables.get(self.name)
         breaks = source.world.chance(0.1) and source.reader_drops > 0
         source.reader_drops -= breaks
         if source.timeline != self._timeline or breaks:
@@ -461,7 +477,7 @@ class SimRanges:
             return RangeRead(shape if is_whole else None, shown, source.wal_end, looked)
         rows = sorted(source.states[first][name].rows, key=lambda row: row["id"])
         rows = [row for row in rows if not after or row["id"].encode() > after[0]]
-        count = source.world.rng.randint(1, 3)
+        count = 50 if source.world.calm else source.world.rng.randint(1, 5)
         lines = ["\t".join(row.get(c.name, r"\N") for c in table.columns) for row in rows[:count]]
         last = (rows[count - 1]["id"].encode(),) if len(rows) >= count else None
         some = CopyLines([line.encode() for line in lines], len(table.columns), table_id(name))
@@ -469,7 +485,7 @@ class SimRanges:
 
     def _shown(self, table: Table) -> int:
         """How many commits a snapshot shows: behind the lock no table changes unseen."""
-        source, name = self._connection.source, self._name
+        source, name = self._connection.source, self.name
         first = len(source.wal)
         for _ in range(source.world.rng.randrange(8)):
             if not first or not source.wal[first - 1].changes:
@@ -485,7 +501,10 @@ class SimRanges:
         return source.shown
 
     def close(self) -> None:
-        self._connection.source.held.discard(self._name)
+        source = self._connection.source
+        source.held.discard(self.name)
+        if self in source.readers:
+            source.readers.remove(self)
 
 
 class SimReading(NamedTuple):

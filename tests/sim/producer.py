@@ -66,6 +66,7 @@ class Plan:
     use: Use = Use.NOTHING
     limits: Limits = field(default_factory=Limits)
     tuning: Tuning = field(default_factory=Tuning)
+    load_rate: int = 0
 
 
 @dataclass
@@ -189,7 +190,9 @@ def _run_once(around: Around, process: Process) -> None:
         resumes=opened.rereads,
         newest_epoch=round(world.now),
     )
-    options: Any = Options(plan.limits, plan.tuning, accept_gap=plan.accept_gap)
+    options: Any = Options(
+        plan.limits, plan.tuning, accept_gap=plan.accept_gap, load_rate=plan.load_rate
+    )
     turn.Turn(
         options=options,
         source=opened,

@@ -185,7 +185,8 @@ class Simulation:
         self.source.strange = self.faults.strange
         self.source.is_standby = self.faults.standby
         self.source.unfit = self.faults.unfit
-        self.source.reads_ranges = self.faults.ranges
+        if self.faults.ranges:
+            self.source.read_in_ranges()
         self.source.drops = self.faults.drops
         self.source.drop_weight = 0.2 if self.faults.rush else 0.03
         if self.faults.style != PGOUTPUT:
@@ -277,8 +278,12 @@ class Simulation:
 
     def _limit(self) -> int:
         """How many transactions the source may have committed by now: most meet a stream."""
-        planned = self.source.planned
-        return planned if self._has_run else min(7 if self.source.slot else 3, planned - 1)
+        planned, source = self.source.planned, self.source
+        if not self._has_run:
+            return min(7 if source.slot else 3, planned - 1)
+        if not self.faults.ranges or self.world.calm or source.readers:
+            return planned
+        return 7 + (planned - 7) * self.world.steps // (3 * self.faults.steps)
 
     def _is_faulty(self) -> bool:
         """The first load is not the point: schedules are long enough to leave it behind."""
@@ -475,7 +480,7 @@ class Simulation:
         self.faults.asks -= 1
         source = self.source
         source.requests += 1
-        name = self.world.rng.choice(sorted(source.tables))
+        name = self.world.rng.choice("bbba" if source.reads_ranges else sorted(source.tables))
         source.asked[source.requests] = name, source.end
         source.asked_of[name, source.end] = source.entries[name]
 
@@ -490,7 +495,14 @@ class Simulation:
         # Not drawn, so that other histories stay as they were.
         switches = accept_gap and self._may_switch and self._made % 2 > 0
         plan = Plan(
-            exact, accept_gap and not switches, switches, is_alien, use, self.limits, self.tuning
+            exact,
+            accept_gap and not switches,
+            switches,
+            is_alien,
+            use,
+            self.limits,
+            self.tuning,
+            load_rate=(0, 1, 4)[self.world.seed % 5 % 3],
         )
         self._made += 1
         process = make_producer(

@@ -21,7 +21,7 @@ import copy
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from producer.core.changes import (
     Begin,
@@ -52,6 +52,7 @@ _CREATE = (
     " CONSTRAINT d_pkey PRIMARY KEY (id)) WITH (orientation = 'row') NOCOMPRESS"
 )
 KEYED = {"a", "b", "d", "x", "y"}
+READS = 1.0  # how often a reader goes on
 LARGE = 1000  # bytes of a value: with it a row has more than a topic takes
 
 
@@ -163,6 +164,15 @@ class Silent:
     file: int  # and its storage file
 
 
+class Reader(Protocol):
+    """Who reads ranges in sessions of its own."""
+
+    name: str  # of the table
+
+    def go_on(self) -> None:
+        """Take a snapshot, or hand on what it shows."""
+
+
 class Source:
     """The server."""
 
@@ -173,6 +183,7 @@ class Source:
         self.strange = False  # messages come that nobody can decode; they say nothing
         self.unfit = False  # some rows are larger than a topic takes
         self.reads_ranges = False  # tables are read beside the stream
+        self.readers: list[Reader] = []  # of ranges that were asked for and have not come
         self.reader_drops = 2  # sessions of theirs that may still break
         self.shown = 0  # of the commits in the log, to snapshots of ranges
         self.talks = False  # logical messages are written
@@ -224,6 +235,14 @@ class Source:
         self.limit: Callable[[], int] = lambda: self.planned  # transactions up to now
         self.on_confirmed: Callable[[int], None] = lambda _: None
         world.sources_of_moves.append(self._moves)
+
+    def read_in_ranges(self) -> None:
+        """Have tables of some ranges, which are read beside the stream."""
+        self.reads_ranges = True
+        for name in ("a", "b"):
+            for _ in range(6):
+                self._insert(name)
+        self.states = [copy.deepcopy(self.tables)]
 
     def make_unpublished(self) -> None:
         """A table appears that matches [tables], with rows; nobody publishes it by itself."""
@@ -344,7 +363,7 @@ class Source:
                 self._change("d", changes, expected)
         elif kind != "empty":
             for _ in range(rng.randrange(8, 14) if kind == "giant" else rng.randrange(1, 4)):
-                self._change(rng.choice(names), changes, expected)
+                self._change(self._some(names), changes, expected)
             if kind == "ddl":
                 self._add_column(changes, holes)
                 for _ in range(rng.randrange(3)):
@@ -386,6 +405,11 @@ class Source:
         self.states.append(copy.deepcopy(self.tables))
         if not (self.lags and world.chance(0.4)):
             self.visible = len(self.wal)
+
+    def _some(self, names: list[str]) -> str:
+        """A table, mostly one that is being read in ranges."""
+        read = [reader.name for reader in self.readers if reader.name in names]
+        return self.world.rng.choice(read if read and self.world.chance(0.7) else names)
 
     def commit_nothing(self, *, token: int | None = None) -> int:
         """Commit a transaction without changes of anybody's tables; return its id.
@@ -508,8 +532,10 @@ class Source:
         rng = self.world.rng
         table = self.tables[name]
         number = next(n for n, t in NAMES.items() if t == name)
-        moves = 4 if self.reads_ranges else 1
-        op = rng.choices(["c", "u", "k", "d"], [5, 4, moves if name in KEYED else 0, 2])[0]
+        often = [4, 8, 2, 2] if self.reads_ranges else [5, 4, 1, 2]
+        if name not in KEYED:
+            often[2] = 0
+        op = rng.choices(["c", "u", "k", "d"], often)[0]
         if op == "c" or not table.rows:
             row = self._insert(name)
             if self.unfit and self.world.chance(0.1):
@@ -530,7 +556,7 @@ class Source:
             row[column] = self._value()
             if self.unfit and self.world.chance(0.1):
                 row[column] = row[column].ljust(LARGE)
-            if name == "b" and self.world.chance(0.4):
+            if name == "b" and self.world.chance(0.2 if self.reads_ranges else 0.4):
                 row["big"] = self._value()
             if op == "k":
                 used = {r["id"] for r in table.rows}
@@ -629,6 +655,8 @@ class Source:
     def _moves(self, out: list[Move]) -> None:
         if len(self.wal) < self.limit():
             out.append(Move(1.5, f"source: commits T{len(self.wal)}", self.commit_one))
+        reads = 8.0 if self.world.calm else READS
+        out.extend(Move(reads, "source: a reader goes on", r.go_on) for r in self.readers)
         if self.lags and self.visible < len(self.wal):
             out.append(Move(2.0, "source: shows its commits", self._show))
         for c in self.connections:

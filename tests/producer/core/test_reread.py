@@ -779,3 +779,16 @@ def test_a_row_that_moves_in_part_is_a_gap_while_a_load_is_open_that_nobody_read
     assert gap([None, b"1"], [b"v", b"2"]) is None
     assert gap([b"v", b"1"], [UNCHANGED, b"1"]) is None
     assert gap(None, [UNCHANGED, b"1"]) is None
+
+
+def test_a_row_that_moves_in_part_right_behind_a_load_is_no_gap() -> None:
+    play = Play()
+    known = {A: TableSchema(A, (Column("v", 25), Column("id", 25)), ("id",))}
+    play.rereads.follow({"public.a": "CHUNK"}, {"public.a": Upto((b"1",)).text}, known)
+    play.rereads.make_point({})
+    assert play.rereads.is_read_beside(A)
+
+    play.rereads.read(cast("Any", None))
+
+    assert not play.rereads.is_read_beside(A), "no note would say that it is to be read again"
+    assert play.rereads.watch(Update(1, "K", [None, b"1"], [UNCHANGED, b"2"])) is None
