@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 import logging
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gauss_cdc import target
 from gauss_cdc.config import Config
 from gauss_cdc.session import spark_session
+from gauss_cdc.shapes import shapes_at
+from producer.errors import CdcError
 from spark_consumers.ahead import ALONE, ReadingThread, Several
+from spark_consumers.errors import KafkaDown
 from spark_consumers.frames import TaskLogin
 from spark_consumers.job import SILENT, Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
@@ -27,6 +31,14 @@ _log = logging.getLogger("gauss_cdc.apply")
 
 _GOODBYE: Final = 60.0  # seconds for the query to stop where its session goes on
 _DOUBT: Final = 30.0  # seconds: several heartbeats of a running `run`
+
+
+def tables_at(config: Config, epoch: int, seq: int) -> list[str]:
+    """Return the tables that there are at a commit, as schema.table; raises KafkaDown."""
+    try:
+        return [str(table) for table in shapes_at(config, epoch, seq)]
+    except CdcError as error:
+        raise KafkaDown(error.what, hint=error.hint, **error.where) from error
 
 
 def apply(
@@ -107,6 +119,7 @@ def apply(
             run(
                 kind.sink(setup), cuts, lanes, stream,
                 options=options, stop=stop, observer=observer, begin=begin, several=several,
+                known=partial(tables_at, config),
             )  # fmt: skip
     if session is None:
         spark.stop()

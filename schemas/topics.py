@@ -126,6 +126,11 @@ class Topics:
         """What could not be decoded, with its bytes and position."""
         return f"{self.prefix}.quarantine"
 
+    @property
+    def control(self) -> frozenset[str]:
+        """All that are no table's."""
+        return frozenset({self.cuts, self.ddl, self.transaction, self.message, self.quarantine})
+
     def table(self, table: TableId) -> str:
         """Topic of a table; a name above Kafka's limit is cut and ends in its hash."""
         name = self._whole(table)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from schemas.control import CommitEntry, Commits, Hole, Range
 from spark_consumers.errors import CutsGap
-from spark_consumers.ledger import follows, remarked, state_of
+from spark_consumers.ledger import follows, left_out, remarked, state_of
 from spark_consumers.model import Ledger, ReadEntries, columns_of
 
 
@@ -98,6 +98,9 @@ class CommitsRecord:
             Range(r.topic, r.partition, *own)
             for r, *own in zip(cut.ranges, self._starts, ends, strict=True)
         )
+        if ledger.inexact:
+            brought = {r.topic for r in ranges if r.start < r.end}
+            ledger = replace(ledger, inexact={**ledger.inexact, **left_out(ledger, brought)})
         self.at, self._starts = end, ends
         return Run(
             cut,

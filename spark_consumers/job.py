@@ -16,7 +16,15 @@ from schemas.control import Cut, Start, State
 from schemas.errors import Verdict
 from spark_consumers.ahead import ALONE, Ahead, Begin, InTurn, ReadRows, Several
 from spark_consumers.errors import ApplyError, Fenced, Incomplete, RowMissing
-from spark_consumers.ledger import LACKS_ROW, remarked, starts_anew, state_of, stated
+from spark_consumers.ledger import (
+    LACKS_ROW,
+    Known,
+    all_topics,
+    remarked,
+    starts_anew,
+    state_of,
+    stated,
+)
 from spark_consumers.model import Ledger, Segment, Ways
 from spark_consumers.segments import segments
 from spark_consumers.sinks.base import Sink
@@ -108,21 +116,25 @@ class Applier:
         begin: Begin = InTurn,
         several: Several = ALONE,
         on_applied: Callable[[AppliedStep], None] = _untold,
+        known: Known = all_topics,
     ) -> None:
         """`pause(attempt)` waits before a pass is tried again; by default it does not.
 
         `begin`: what comes next is read by it, while the target applies.  `several`: how tasks of
-        Spark read what waits.  `on_applied` is told of each step, before `observer`.
+        Spark read what waits.  `on_applied` is told of each step, before `observer`.  `known`: see
+        `begun_late`.
         """
         self._begin, self._several = begin, several
         self._sizes = Sizes(options.max_rows, options.many_rows)
         self._read_cuts, self._read_rows, self._sink = read_cuts, read_rows, sink
         self._options = options
         self._observer, self._pause, self._on_applied = observer, pause, on_applied
+        self._known = known
         self._ledger: Ledger | None = None
         self._stated: State | None = None  # the newest that was read
         self._lacking: set[str] = set()  # tables of which the target lacks a row ...
         self._lacking_at = (0, 0, 0)  # ... behind this place
+        self._is_marked = False  # the plan under way began there, with their marks
         self.steps = self.commits = self.rows = 0
         self.ways = Ways()
 
@@ -188,8 +200,8 @@ class Applier:
         """
         table = str(error.where.get("table", ""))
         known = self._lacking if place == self._lacking_at else set()
-        if not table or table in known:
-            return False
+        if not table or (table in known and self._is_marked):
+            return False  # else the target was set back, and a plan came past the place
         self._lacking, self._lacking_at = {*known, table}, place
         self._observer.on_attempt(error)
         return True
@@ -221,6 +233,7 @@ class Applier:
             sizes=self._sizes,
             strict=self._options.strict,
             ddl_apart=self._options.ddl_apart,
+            known=self._known,
         )
         return self._apply(plan, stop)
 
@@ -242,7 +255,8 @@ class Applier:
 
     def _with_marks(self, ledger: Ledger) -> Ledger:
         """Return the ledger with the marks of tables that lack a row; the next step has them."""
-        if not self._lacking or _place(ledger) != self._lacking_at:
+        self._is_marked = bool(self._lacking) and _place(ledger) == self._lacking_at
+        if not self._is_marked:
             return ledger
         marks = {t: remarked(ledger.inexact.get(t), LACKS_ROW) for t in self._lacking}
         inexact = {**ledger.inexact, **marks}

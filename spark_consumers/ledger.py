@@ -1,7 +1,9 @@
 """Where a target stands after each record of cuts; commits have their own module.
 
 An empty target begins with the START of the first epoch, or of one that loads all tables; earlier
-records of a truncated log do not concern it.  A new epoch must name the place where the ledger
+records of a truncated log do not concern it.  Where the log has none, it begins *late*: with the
+newest STATE, without any table.  What the stream says of a table that is not here is left out until
+it is loaded.  A new epoch must name the place where the ledger
 stands as the end of the one before, unless it loads all tables: then it does not matter what the
 target missed.
 
@@ -11,12 +13,14 @@ an earlier one: `loading; readers see commit 1/42`.  Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from schemas.accept import reloads
-from schemas.control import GAP, Cut, Head, LoadPhase, Start, State, TableLoad
+from schemas.control import GAP, PENDING, Cut, Head, LoadPhase, Start, State, TableLoad
 from schemas.errors import LOAD_AGAIN
+from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.errors import CutsGap, LedgerForeign
 from spark_consumers.model import Ledger
@@ -26,6 +30,8 @@ LOADING = "LOADING"
 SWITCHED = "suspected: the source lost commits that were delivered, or the slot"
 LACKS_ROW = "seen: the target lacked a row that changed"
 NOT_LOADED = "not loaded"  # why a table is not exact that an epoch begins without
+LATE = "not loaded: the target came later"  # and one that was loaded before the target began
+Known: TypeAlias = Callable[[int, int], Iterable[str] | None]  # (epoch, seq) -> schema.table
 _UNDER_WAY = "loading"
 _SHOWS = "; readers see commit "
 
@@ -33,6 +39,40 @@ _SHOWS = "; readers see commit "
 def begins(cut: Cut) -> bool:
     """Say whether an empty target may begin here: at the first epoch, or one that loads."""
     return isinstance(cut, Start) and (cut.head.n == 1 or reloads(cut))
+
+
+def all_topics(_epoch: int, _seq: int) -> None:
+    """Which tables there are is not known: every topic counts, also of one that is gone."""
+
+
+def begun_late(at: Ledger, offset: int, cut: State, known: Known = all_topics) -> Ledger:
+    """Return the ledger of an empty target that begins in the midst of an epoch.
+
+    `known` names tables that are there, those too that the stream brought and nobody loaded.
+    """
+    head, names = cut.head, Topics(at.source)
+    there = known(head.epoch, head.last_seq)
+    if there is None:
+        loaded = {topic for table in cut.loads for topic in _topics(names, table)}
+        there = _named(names, [topic for topic in cut.topics if topic not in loaded])
+    inexact = {
+        table: NOT_LOADED if cut.loads.get(table) == PENDING else LATE
+        for table in sorted({*cut.loads, *there})
+    }
+    return replace(
+        at,
+        epoch=head.epoch,
+        n=head.n,
+        seq=head.last_seq,
+        writer=head.writer,
+        instance=head.instance,
+        next_offset=offset + 1,
+        cluster_id=cut.cluster_id,
+        topics=_topic_ids({}, cut),
+        inexact=inexact,
+        state=state_of(inexact),
+        resume=head.resume,
+    )
 
 
 def starts_anew(ledger: Ledger, accepted: Iterable[tuple[int, Cut]]) -> tuple[int, Start] | None:
@@ -121,7 +161,7 @@ def loaded(at: Ledger, offset: int, cut: TableLoad) -> Ledger:
     match cut.phase:
         case LoadPhase.BEGIN:
             inexact[table] = _UNDER_WAY  # a target that keeps its rows until END says more
-        case LoadPhase.END:
+        case LoadPhase.END if not is_absent(inexact.get(table, "")):
             for name in (table, *Topics(at.source).names(cut.table)):
                 inexact.pop(name, None)
             if cut.lossy is not None:
@@ -146,7 +186,7 @@ def shown(at: Ledger, table: str) -> str:
     if why is None:
         return f"{at.epoch}/{at.seq}" if at.epoch else ""
     said, _, commit = why.partition(_SHOWS)
-    if commit or said in {_UNDER_WAY, NOT_LOADED}:
+    if commit or said in {_UNDER_WAY, NOT_LOADED, LATE}:
         return commit
     return f"{at.epoch}/{at.seq} ({why})"
 
@@ -161,13 +201,24 @@ def showing(why: str, commit: str) -> str:
 
 
 def remarked(before: str | None, why: str) -> str:
-    """Another mark of a table: readers see what they saw."""
+    """Another mark of a table: readers see what they saw.  One that is not here stays so."""
+    if before is not None and is_absent(before):
+        return before
     return showing(why, (before or "").partition(_SHOWS)[2])
 
 
 def is_unloaded(why: str) -> bool:
     """Say whether a mark is of a table that is still to be loaded, or of one under way."""
-    return why.partition(_SHOWS)[0] in {_UNDER_WAY, NOT_LOADED} or _SHOWS in why
+    return why.partition(_SHOWS)[0] in {_UNDER_WAY, NOT_LOADED, LATE} or _SHOWS in why
+
+
+def is_absent(why: str) -> bool:
+    """Say whether a mark is of a table of which the target has nothing: its load is to come.
+
+    >>> is_absent(NOT_LOADED), is_absent("not loaded; readers see commit 1/42")
+    (True, False)
+    """
+    return why in {NOT_LOADED, LATE}
 
 
 def loading_beside(commit: str) -> str:
@@ -194,17 +245,31 @@ def state_of(inexact: Mapping[str, str]) -> str:
 
 
 def _tables(source: str, cut: State) -> Iterator[str]:
-    """Tables that an epoch begins without: those it loads; without a load, all it ever names.
-
-    A topic whose name has no way back stands for itself.
-    """
+    """Tables that an epoch begins without: those it loads; without a load, all it ever names."""
     if cut.loads:
         yield from cut.loads
         return
-    names = Topics(source)
-    control = {names.cuts, names.ddl, names.transaction, names.message, names.quarantine}
-    for topic in cut.topics:
-        if topic not in control:
+    yield from _named(Topics(source), cut.topics)
+
+
+def left_out(at: Ledger, topics: Container[str]) -> dict[str, str]:
+    """Marks of tables that are not here and of which these topics have rows: they stay marked.
+
+    A table is noted as pending a moment longer than it is left out by the source.
+    """
+    names = Topics(at.source)
+    waiting = [table for table, why in at.inexact.items() if why == NOT_LOADED]
+    return {t: LATE for t in waiting if any(name in topics for name in _topics(names, t))}
+
+
+def _topics(names: Topics, table: str) -> tuple[str, str]:
+    return names.names(TableId(*table.split(".", 1)))
+
+
+def _named(names: Topics, topics: Iterable[str]) -> Iterator[str]:
+    """Tables of topics; a topic whose name has no way back stands for itself."""
+    for topic in topics:
+        if topic not in names.control:
             table = names.table_of(topic)
             yield topic if table is None else str(table)
 

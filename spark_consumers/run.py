@@ -21,6 +21,7 @@ from schemas.errors import Verdict
 from spark_consumers.ahead import ALONE, Begin, InTurn, ReadRows, Several
 from spark_consumers.errors import ApplyError
 from spark_consumers.job import DEFAULTS, SILENT, AppliedStep, Applier, Observer, PassOptions
+from spark_consumers.ledger import Known, all_topics
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Sink
 
@@ -88,11 +89,12 @@ def run(
     observer: Observer = SILENT,
     begin: Begin = InTurn,
     several: Several = ALONE,
+    known: Known = all_topics,
 ) -> None:
     """Apply what the cuts hold and what comes, until `stop`; close waker and sink.
 
     `begin`: what comes next is read by it, while the target applies.  `several`: how tasks of Spark
-    read what waits.
+    read what waits.  `known`: see `begun_late`.
 
     Raises the ApplyError that needs a person, and any error that is not an ApplyError.
     """
@@ -106,6 +108,7 @@ def run(
         begin=begin,
         several=several,
         on_applied=waker.applied,
+        known=known,
     )
     has_started = False
     reached = tries = 0

@@ -9,7 +9,8 @@ a ledger, and yields steps that follow each other without a gap:
     COMMITS   whole commits, packed up to `max_rows`, also across records; a
               commit larger than that is a step of its own, and so is one with DDL, unless the
               target takes schema changes in the midst of others
-    STATE, HEARTBEAT  no step; they must repeat the n that was reached
+    STATE, HEARTBEAT  no step; they must repeat the n that was reached.  An empty target begins late
+              with the newest STATE where no START is there that it may begin with
 
 Where the ledger stands after each is `ledger.py`'s; `complete.py` is the other half of the
 promise: what was read is exactly what the cut lists.
@@ -34,7 +35,17 @@ from schemas.control import (
 from schemas.errors import LOAD_AGAIN
 from spark_consumers.commits import CommitsRecord, Run
 from spark_consumers.errors import ApplyError, CutsGap
-from spark_consumers.ledger import begins, follows, is_new, loaded, started, stated
+from spark_consumers.ledger import (
+    Known,
+    all_topics,
+    begins,
+    begun_late,
+    follows,
+    is_new,
+    loaded,
+    started,
+    stated,
+)
 from spark_consumers.model import CommitRows, Ledger, Segment, columns_of, joined_ids
 from spark_consumers.sizes import Sizes
 
@@ -49,21 +60,22 @@ def segments(
     strict: bool = False,
     ddl_apart: bool = True,
     sizes: Sizes | None = None,
+    known: Known = all_topics,
 ) -> Iterator[Segment]:
     """Yield the steps that bring a target from `ledger` to the last of `accepted`.
 
     `accepted` are (offset in cuts, record) pairs from `ledger.next_offset` on.  `sizes` says how
-    many rows a step has; without it there are always up to `max_rows`.
+    many rows a step has; without it there are always up to `max_rows`.  `known`: see `begun_late`.
     """
     sizes = sizes or Sizes(max_rows)
     coming = _Coming(accepted)
     at = ledger
     packing = _Packing(sizes, coming, strict=strict, ddl_apart=ddl_apart)
-    has_skipped = False
+    newest: tuple[int, State] | None = None  # of those in which an empty target does not begin
     try:
         for offset, cut in coming:
             if not at.instance and not begins(cut):
-                has_skipped = True
+                newest = (offset, cut) if isinstance(cut, State) else newest
                 continue
             match cut:
                 case Commits():
@@ -102,11 +114,8 @@ def segments(
         yield from packing.end()
         raise
     yield from packing.end()
-    if has_skipped and not at.instance:
-        raise CutsGap(
-            "an empty target needs cuts from a beginning",
-            hint=LOAD_AGAIN,
-        )
+    if newest is not None and not at.instance:
+        yield Segment(newest[1], at, begun_late(at, *newest, known))
 
 
 class _Packing:

@@ -10,30 +10,44 @@ import click
 from gauss_cdc import rereads
 from gauss_cdc.commands.base import ExampleCommand, configured
 from gauss_cdc.config import load
+from gauss_cdc.inspect.advice import captured, late_tables
 from producer.core.reread import EVERYTHING
 
 
 @click.command(cls=ExampleCommand, example="gauss-cdc snapshot --table public.account")
 @configured
 @click.option("--table", "names", multiple=True, help="schema.table, as [tables] captures it.")
+@click.option("--late", is_flag=True, help="All tables that the target came too late for.")
 @click.option("--cancel", is_flag=True, help="Take the request back, unless it has begun.")
 @click.option("--pause", is_flag=True, help="Begin no re-read from now on, whoever asks for it.")
 @click.option("--resume", is_flag=True, help="Go on with what waits.")
 def snapshot(
-    config_path: Path, *, names: tuple[str, ...], cancel: bool, pause: bool, resume: bool
+    config_path: Path,
+    *,
+    names: tuple[str, ...],
+    late: bool,
+    cancel: bool,
+    pause: bool,
+    resume: bool,
 ) -> None:
     """Read captured tables again, one after the other, while the stream goes on.
 
     A request is a row in the source, in a table of schema gauss_cdc: it waits for a `run`, and
     outlives its restarts. Without --table, prints the requests that are open, one JSON object a
-    line. While a table is read, all others wait.
+    line. While a small table is read, all others wait; a large one is read beside the stream.
+
+    --late asks for all tables that this configuration's target does not have, since it began where
+    Kafka no longer held their loads. Other targets of the same topics load them again, too.
 
     --pause holds back interrupted loads, added tables and repairs, too; a table that is being read
     is read to its end. `status` shows what waits, and what is read.
     """
-    if (pause and (resume or names)) or (cancel and not names):
+    if (pause and (resume or names or late)) or (cancel and not names):
         raise click.UsageError("--pause stands alone; --cancel needs --table")
-    with rereads.session(load(config_path)) as source:
+    config = load(config_path)
+    if late:
+        names += tuple(captured(config, late_tables(config)))
+    with rereads.session(config) as source:
         try:
             if pause:
                 source.pause()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import closing
 
-from gauss_cdc import wiring
+from gauss_cdc import target, wiring
 from gauss_cdc.config import Config
 from producer.sources.kinds import SOURCES
 from producer.sources.patterns import chooser
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
-from spark_consumers.ledger import is_unloaded
+from spark_consumers.ledger import LATE, is_unloaded
 from spark_consumers.model import Ledger
 
 
@@ -19,6 +20,17 @@ def captured(config: Config, names: Iterable[str]) -> list[str]:
     options = wiring.producer_options(config)
     wants = chooser(options.include, options.exclude)
     return [name for name in names if wants(TableId(*name.split(".", 1)))]
+
+
+def late_tables(config: Config) -> list[str]:
+    """Tables that the target came too late for."""
+    with closing(target.kind_of(config).inspector(target.setup(config))) as inspector:
+        ledger = inspector.ledger()
+    return [] if ledger is None else _late(ledger)
+
+
+def _late(at: Ledger) -> list[str]:
+    return [name for name, why in at.inexact.items() if why == LATE]
 
 
 def way_out(config: Config, at: Ledger) -> str:
@@ -34,6 +46,10 @@ def way_out(config: Config, at: Ledger) -> str:
         )
     if tables:
         said.append(_of_captured(config, tables))
+    if set(_late(at)) - set(left):
+        said.append(
+            "the target began late: `gauss-cdc snapshot --late` loads what it does not have"
+        )
     return ". ".join(said)
 
 

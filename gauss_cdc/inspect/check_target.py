@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-from gauss_cdc import target, wiring
+from gauss_cdc import target
 from gauss_cdc.config import Config
-from producer.core.ddl_log import known_tables
+from gauss_cdc.shapes import shapes_at
 from producer.errors import CdcError
-from producer.kafka.cuts_reader import CutsReader
-from producer.kafka.registry import Registry
 from schemas.findings import Finding, Level, refused
 from schemas.tables import TableId, TableSchema
 from spark_consumers.errors import ApplyError, KafkaDown, RegistryDown
@@ -48,16 +46,10 @@ def check_target(
 
 def _loaded_shapes(config: Config, ledger: Ledger) -> list[TableSchema]:
     """Shapes of tables at the ledger's commit; none where Kafka does not answer."""
-    options = wiring.producer_options(config)
     try:
-        with (
-            closing(Registry(options.registry_url, options.registry_options)) as registry,
-            closing(CutsReader(options.client, options.topics.ddl)) as reader,
-        ):
-            known = known_tables(reader, registry, epoch=ledger.epoch, seq=ledger.seq)
+        return list(shapes_at(config, ledger.epoch, ledger.seq).values())
     except CdcError:
         return []  # the findings about Kafka report it
-    return list(known.values())
 
 
 def _check_next_step(config: Config, ledger: Ledger) -> Iterator[Finding]:

@@ -17,7 +17,15 @@ from typing import Final, Protocol, TypeAlias
 from schemas.control import LoadPhase, Origin, SchemaChange, TableLoad
 from schemas.tables import TableId
 from spark_consumers.errors import Fenced, Superseded
-from spark_consumers.ledger import EXACT, LOADING, loading_beside, remarked, shown, unshown
+from spark_consumers.ledger import (
+    EXACT,
+    LOADING,
+    is_absent,
+    loading_beside,
+    remarked,
+    shown,
+    unshown,
+)
 from spark_consumers.model import Change, Ledger, Segment
 
 Place: TypeAlias = tuple[int, int]  # (seq, ordinal)
@@ -29,6 +37,7 @@ OVERTAKEN: Final = (
 )
 COMPARED: Final = ("fence", "epoch", "n", "seq")  # of a ledger: is it the one that is known?
 _NONE: Final[Mapping[str, str]] = {}
+_NOT_BROUGHT: Final = "seen: rows came from a table that is not loaded here"
 
 
 class TargetTransaction(Protocol):
@@ -63,7 +72,8 @@ class TargetTransaction(Protocol):
     def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
         """Apply the staged changes between two places, in commit order.
 
-        A table that `inexact` names may lack rows that a change needs.
+        A table that `inexact` names may lack rows that a change needs, or be none that is
+        `present`.
         """
 
     def load(self, cut: TableLoad, *, keeps: bool) -> bool:
@@ -92,8 +102,13 @@ def step(
     transaction.check_staged(segment)
     if segment.loads:
         beside: dict[str, str] = {}
+        absent = absent_of(ledger.inexact)
         for load in by_table(segment.loads):
             table, is_begin = str(load.table), load.phase is LoadPhase.BEGIN
+            if is_begin:
+                absent.discard(table)
+            elif table in absent:
+                continue  # of a load that began before this target
             commit = shown(ledger, table) if is_begin else ""
             if transaction.load(load, keeps=bool(commit)):
                 beside[table] = loading_beside(commit)
@@ -150,6 +165,21 @@ def by_table(loads: Sequence[TableLoad]) -> Sequence[TableLoad]:
     return out
 
 
+def absent_of(inexact: Mapping[str, str]) -> set[str]:
+    """Tables of which a target has nothing yet."""
+    return {table for table, why in inexact.items() if is_absent(why)}
+
+
+def present(
+    changes: Mapping[TableId, Sequence[Change]], inexact: Mapping[str, str]
+) -> Mapping[TableId, Sequence[Change]]:
+    """Leave out changes of tables of which the target has nothing: their load brings them."""
+    absent = absent_of(inexact)
+    if not absent:
+        return changes
+    return {table: rows for table, rows in changes.items() if str(table) not in absent}
+
+
 def shapes_of(ddl: Iterable[SchemaChange], table: TableId) -> Iterator[SchemaChange]:
     """What the load of a table begins with, of several loads."""
     return (change for change in ddl if change.after is not None and change.after.id == table)
@@ -164,7 +194,9 @@ def _apply(transaction: TargetTransaction, segment: Segment, upto: Ledger) -> Le
             place = (change.seq, change.ordinal)
             transaction.write(after, place, upto.inexact)
             is_exact = not _fences(change) and _marks(change).isdisjoint(upto.inexact)
-            is_lost = transaction.alter(change, is_exact=is_exact)
+            is_lost = False
+            if (taken := _of_present(change, upto.inexact)) is not None:
+                is_lost = transaction.alter(taken, is_exact=is_exact)
             after = place
             inexact = followed(upto.inexact, change, holed)
             name = "" if change.after is None else str(change.after.id)
@@ -173,6 +205,16 @@ def _apply(transaction: TargetTransaction, segment: Segment, upto: Ledger) -> Le
             upto = replace(upto, inexact=inexact)
         transaction.write(after, LAST, upto.inexact)
     return replace(upto, state=LOADING if upto.inexact else EXACT)
+
+
+def _of_present(change: SchemaChange, inexact: Mapping[str, str]) -> SchemaChange | None:
+    """A schema change as a target takes it; None: it has nothing of the table."""
+    absent = absent_of(inexact)
+    if change.before is not None and str(change.before.id) in absent:
+        return None
+    if change.moved is not None and str(change.moved.table) in absent:
+        return replace(change, moved=None)  # `followed` marks where the rows should come to
+    return change
 
 
 def _marks(change: SchemaChange) -> set[str]:
@@ -228,7 +270,7 @@ def followed(
     if change.moved is not None and change.moved.op == "move" and after is not None:
         mark = out.get(str(change.moved.table))  # rows take along what is not known of them
         if mark is not None:
-            out.setdefault(str(after.id), mark)
+            out.setdefault(str(after.id), _NOT_BROUGHT if is_absent(mark) else mark)
     if before is not None:
         mark = out.pop(str(before.id), None)
         if after is not None and mark is not None:

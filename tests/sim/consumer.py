@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from producer.core.ddl_log import known_tables
 from spark_consumers.ahead import ALONE, InTurn, Promise, Several
 from spark_consumers.errors import ApplyError
 from spark_consumers.job import Observer, PassOptions
@@ -20,9 +21,9 @@ from spark_consumers.lanes import Lanes
 from spark_consumers.run import Polling, run
 from tests.sim.broker import Broker
 from tests.sim.lake import LakeSimSink
-from tests.sim.ports import CUTS, TOPICS
+from tests.sim.ports import CUTS, TOPICS, SimCodec, SimReader
 from tests.sim.reading import clients
-from tests.sim.registry import schema_of
+from tests.sim.registry import Decoded, schema_of
 from tests.sim.target import SimSink, Target
 from tests.sim.tasks import SimTasks
 from tests.sim.world import Actor, Whoever, World
@@ -156,6 +157,10 @@ def make_applier(
             if broker.lso(CUTS) > seen:
                 cuts.wait(seconds)
 
+        def known(epoch: int, seq: int) -> list[str]:
+            log, codec = SimReader(actor, broker, TOPICS.ddl), SimCodec(Decoded())
+            return [str(table) for table in known_tables(log, codec, epoch=epoch, seq=seq)]
+
         by_tasks = SimTasks(world, mine, tasks) if tasks else None
         lanes = Lanes(rows, by_tasks, source=TOPICS.prefix)
         is_lake = isinstance(sink, LakeSimSink)
@@ -171,6 +176,7 @@ def make_applier(
                 sink, cuts, rows if is_lake else lanes, Polling(wait),
                 options=options, stop=stop, observer=process.reported, begin=begin,
                 several=ALONE if is_lake else Several(lanes.together, lanes.several),
+                known=known,
             )  # fmt: skip
 
     process = ApplierProcess(Actor(name, body))

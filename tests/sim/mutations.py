@@ -446,6 +446,11 @@ _ALTERED: Final = {
     "steps": 700,
     "producer_crashes": 6,
 }
+_LATE: Faulty = {"late": True, "expiries": 2, "asks": 2, "transactions": 25, "steps": 700}
+_LATE_LOADS: Faulty = {
+    **_LATE, "lossy": True, "ranges": True, "adds": 1, "joins": 1, "transactions": 14,
+    "steps": 500,
+}  # fmt: skip
 _BESIDE: Faulty = {"ranges": True, "asks": 5, "transactions": 40, "steps": 800}
 MUTATIONS: list[Mutation] = [
     # ------------------------------------------------------------ producer: run
@@ -847,6 +852,26 @@ MUTATIONS: list[Mutation] = [
              replaced(SimSink, step=_half_visible), {"transactions": 14}, first_seed=16),
     Mutation("checkpoint", "cuts are read from the ledger's place [H11]",
              replaced(CutReader, __call__=_from_checkpoint), {"restores": 2, "steps": 500}),
+    # ------------------------------------------------------------ targets that come late
+    Mutation("late-present", "changes of a table that is not here are left out",
+             edit(rules, "present", ("if not absent:", "if True:")), _LATE),
+    Mutation("late-ddl", "and its schema changes",
+             edit(rules, "_of_present",
+                  ("if change.before is not None and str(change.before.id) in absent:",
+                   "if False:")), _LATE),
+    Mutation("late-gap", "a gap does not bring it",
+             edit(ledger, "remarked", ("if before is not None and is_absent(before):",
+                                       "if False:")), {**_LATE, "lossy": True}),
+    Mutation("late-load", "nor does a load that began before the target",
+             edit(rules, "step", ("elif table in absent:", "elif False:")), _LATE_LOADS,
+             first_seed=102),
+    Mutation("late-end", "whose END makes nothing exact",
+             edit(ledger, "loaded",
+                  ('case LoadPhase.END if not is_absent(inexact.get(table, "")):',
+                   "case LoadPhase.END:")), _LATE_LOADS, first_seed=102),
+    Mutation("late-named", "what the stream has brought is not here either",
+             edit(ledger, "begun_late", ("{*cut.loads, *there}", "{*cut.loads}")), _LATE_LOADS,
+             first_seed=92),
     # ------------------------------------------------------------ tasks, and parts
     Mutation("job-mixes-segments", "a job gives each segment its own rows, in their order",
              edit(Ahead, "_take", ("zip(steps, found, strict=True)",

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from producer.core.events import Limits
@@ -30,6 +32,7 @@ from schemas.errors import Verdict
 from spark_consumers.errors import CutsGap, RangeExpired
 from spark_consumers.errors import Fenced as ApplierFenced
 from spark_consumers.job import PassOptions
+from spark_consumers.ledger import LATE
 from tests.sim.broker import Broker, Client
 from tests.sim.checkers import ALWAYS, Oracle
 from tests.sim.consumer import ApplierProcess, make_applier
@@ -81,6 +84,7 @@ class Faults:
     unfit: bool = False  # some rows are larger than a topic takes
     ranges: bool = False  # tables are read beside the stream, not at points
     style: str = PGOUTPUT  # how the source is decoded
+    late: bool = False  # the target begins where retention took the epoch's START
     lake: bool = False  # the target has versions of tables, and no transactions
     talks: bool = False  # logical messages are written
     hides: bool = False  # in the order of CSNs: some marks of windows are not sent
@@ -171,6 +175,7 @@ class Simulation:
             strange["style"] = [*STYLES][seed // 5 % len(STYLES)]
         strange["freezes"] = 3 if seed % 6 == 5 else 0
         strange["ranges"] = seed % 3 == 1
+        strange["late"] = seed % 8 == 6
         strange["jumps"] = 3 if seed % 12 == 5 else 0
         strange["hides"] = seed % 3 == 1
         strange |= {"adds": int(seed % 5 == 2), "asks": seed % 3, "joins": int(seed % 5 == 3)}
@@ -203,7 +208,9 @@ class Simulation:
         self.target: Target = LakeTarget(world) if self.faults.lake else Target(world)
         self.target.lost_commits = self.faults.lost_commits
         self.target.has_leases = self.faults.freezes > 0
-        self.target.restores = 0 if self.faults.lake else self.faults.restores
+        # Retention goes by a late target as it is, not by a backup of it.
+        is_restored = not (self.faults.lake or self.faults.late)
+        self.target.restores = self.faults.restores if is_restored else 0
         self.oracle = Oracle(world, self.source, self.broker, self.decoded)
         self.source.limit = self._limit
         self.broker.on_fenced = self._fenced
@@ -252,6 +259,8 @@ class Simulation:
                 world.step()
             world.note("---- calm: no more faults")
             world.calm = True
+            if self.faults.late and self.oracle.records and not self.target.now.ledger.instance:
+                self._expire()
             until = world.steps + CALM_STEPS
             self._has_run = True
             if self.target.was_restored:
@@ -318,10 +327,13 @@ class Simulation:
         elif not calm and faults.second_producers and len(producers) < 3:
             weight = 0.5 if faults.rush else 0.05
             out.append(Move(weight, "a second producer is started", self._second_producer))
-        if not self.appliers:
+        if not self.appliers and (not faults.late or calm or self.broker.starts[CUTS]):
             out.append(Move(1.0, "an applier is started", self._start_applier))
         elif not calm and faults.second_appliers and len(self.appliers) < 2:
             out.append(Move(0.05, "a second applier is started", self._second_applier))
+        if faults.late and (wanted := self._not_loaded()):
+            ask = partial(self._ask, wanted)
+            out.append(Move(1.0 if calm else 0.2, "a table of a late target is asked for", ask))
         if self.source.hushed:
             often = 1.0 if calm else 0.2
             out.append(Move(often, "a table is published again", self._speak_again))
@@ -369,7 +381,8 @@ class Simulation:
             out.append(Move(0.05, "a run for another source is started", self._alien))
         if faults.silences:
             out.append(Move(0.05, "the broker falls silent", self._silence))
-        if faults.expiries:
+        is_to_come = faults.late and not self.target.now.ledger.instance
+        if faults.expiries and not (is_to_come and (self.appliers or not self.oracle.records)):
             out.append(Move(0.05, "retention removes what nobody needs", self._expire))
         if faults.adds and self._has_run:
             out.append(Move(0.05, "[tables] gets another table", self._add_table))
@@ -387,7 +400,7 @@ class Simulation:
         if faults.remakes and self._may_remake():
             out.append(Move(1.0, "a table is made again", self._remake))
         if faults.asks and self._has_run:
-            out.append(Move(0.1, "somebody asks for a re-read", self._ask))
+            out.append(Move(0.1, "somebody asks for a re-read", self._ask_for_some))
         if faults.promotions and self._has_run:
             out.append(Move(0.05, "a standby is promoted", lambda: self._promote(loses=False)))
         if faults.losses and self._has_run:
@@ -476,11 +489,22 @@ class Simulation:
         self.source.published.discard("y")
         self.source.make_unpublished()
 
-    def _ask(self) -> None:
+    def _ask_for_some(self) -> None:
         self.faults.asks -= 1
         source = self.source
+        self._ask("bbba" if source.reads_ranges else sorted(source.tables))
+
+    def _not_loaded(self) -> list[str]:
+        """Tables that a late target has nothing of, and nobody has asked for."""
+        source, ledger = self.source, self.target.now.ledger
+        names = {table.partition(".")[2] for table, why in ledger.inexact.items() if why == LATE}
+        there = source.tables.keys() & source.published - source.hushed
+        return sorted((names & there) - {name for name, _ in source.asked.values()})
+
+    def _ask(self, names: Sequence[str]) -> None:
+        source = self.source
         source.requests += 1
-        name = self.world.rng.choice("bbba" if source.reads_ranges else sorted(source.tables))
+        name = self.world.rng.choice(names)
         source.asked[source.requests] = name, source.end
         source.asked_of[name, source.end] = source.entries[name]
 
@@ -650,14 +674,14 @@ class Simulation:
     def _expire(self) -> None:
         """Retention as configured: it never passes what the target, or a backup, still needs."""
         self.faults.expiries -= 1
-        needed = self.target.oldest().ledger.next_offset
-        broker = self.broker
+        broker, oldest = self.broker, self.target.oldest().ledger
+        states = [o for o, cut in self.oracle.records if cut.head.state_from < 0]
+        is_to_come = self.faults.late and not oldest.instance
+        newest = max((o for o in states if o < broker.lso(CUTS)), default=0)
+        needed = newest if is_to_come else oldest.next_offset
         keep: dict[Any, int] = {}
         known: dict[Any, int] = {}
-        newest = 0
         for offset, cut in self.oracle.records:
-            if cut.head.state_from < 0 and offset < broker.lso(CUTS):
-                newest = offset
             for r in getattr(cut, "ranges", ()):
                 place = r.topic, r.partition
                 known[place] = max(known.get(place, 0), r.end)

@@ -331,7 +331,7 @@ class SimTransaction:
             table: [c for c in rows if after < (c.seq, c.ordinal) < before]
             for table, rows in self.rows.changes.items()
         }
-        _apply_changes(self.database.written(), changes, inexact)
+        _apply_changes(self.database.written(), rules.present(changes, inexact), inexact)
 
     def load(self, cut: TableLoad, *, keeps: bool) -> bool:
         tables, beside = self.database.tables, self.database.beside

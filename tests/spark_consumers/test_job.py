@@ -245,6 +245,26 @@ def test_a_table_that_lacks_a_row_is_marked_and_the_others_go_on() -> None:
     assert (sink.held.state, sink.held.inexact) == ("LOADING", {str(A): why})
 
 
+def test_a_mark_is_tried_again_where_the_target_was_set_back_before_it_was_in_force() -> None:
+    _feed, sink, applier = make(3, strict=True)
+    before: list[Ledger] = []
+
+    def trouble(where: str) -> None:
+        assert sink.doing is not None
+        if where == "before" and sink.doing.first_seq == 1:
+            before.append(sink.held)
+        if where == "before" and sink.doing.first_seq == 2 and not sink.doing.after.inexact:
+            if len(before) == 1:  # a backup of it takes its place
+                sink.held, sink.seqs[:] = before[0], []
+            raise RowMissing("no", table=A)
+
+    sink.trouble = trouble
+    applier.drain()
+
+    assert (len(before), sink.seqs) == (2, [1, 2, 3])
+    assert list(sink.held.inexact) == [str(A)]
+
+
 def test_a_mark_that_does_not_help_stops() -> None:
     _feed, sink, applier = make(2, strict=True)
 

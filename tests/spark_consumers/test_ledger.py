@@ -4,16 +4,24 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.control import LoadPhase, Start, Topic
+from schemas.control import Hole, LoadPhase, Start, Topic
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.complete import check_complete, promised
 from spark_consumers.errors import CutsGap, LedgerForeign
-from spark_consumers.ledger import is_unloaded, loading_beside, shown, unshown
+from spark_consumers.ledger import (
+    LATE,
+    NOT_LOADED,
+    is_unloaded,
+    loading_beside,
+    shown,
+    unshown,
+)
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.segments import segments
 from tests.spark_consumers.feed import (
     Feed,
+    Tx,
     insert,
     started,
     table,
@@ -151,13 +159,64 @@ def test_an_empty_target_begins_with_an_epoch_that_loads_all_tables() -> None:
     feed, _ = started()
     feed.commits([insert(A, "1", "x")])
     feed.start(epoch=2, continues=True)
-    with pytest.raises(CutsGap):
-        list(segments(NEW, feed.records[1:]))
-
     feed.start(epoch=3, continues=False)
     (segment,) = segments(NEW, feed.records[1:])
 
     assert (segment.upto.epoch, segment.upto.n, segment.upto.seq) == (3, 4, 0)
+
+
+def test_without_such_an_epoch_it_begins_late_with_the_newest_state_and_no_table() -> None:
+    feed, _ = started()
+    feed.commits([insert(A, "1", "x")])
+    feed.start(epoch=2, continues=True)
+    feed.commits([insert(A, "2", "x")])
+    feed.state({"public.a": "END", "public.b": "PENDING"})
+    newest = feed.records[-1]
+    feed.commits([insert(A, "3", "x")])
+
+    (late,) = segments(NEW, feed.records[1:])
+
+    assert (late.after, late.cut, late.ranges) == (NEW, newest[1], ())
+    at = late.upto
+    assert (at.epoch, at.n, at.seq) == (2, newest[1].head.n, newest[1].head.last_seq)
+    assert (at.next_offset, at.state) == (newest[0] + 1, "LOADING")
+    assert dict(at.inexact) == {"public.a": LATE, "public.b": NOT_LOADED}
+    assert shown(at, "public.a") == "", "no reader sees rows of it"
+    (following,) = segments(at, feed.records[-1:])
+    assert following.upto.inexact == at.inexact
+
+
+def test_a_late_target_lacks_what_was_made_in_the_stream_too() -> None:
+    feed, names = Feed(), Topics("bank")
+    cut_name = TableId("public", "x" * 300)
+    topics = [names.table(A.id), names.table(cut_name), names.cuts, names.ddl]
+    feed.topics = dict.fromkeys([*topics, "bank.public.made"], Topic("6", 1))
+    feed.start()
+    feed.start()
+    feed.state({"public.a": "END"})
+
+    (late,) = segments(NEW, feed.records[1:])
+
+    lacking = {"public.a", "public.made", names.table(cut_name)}
+    assert late.upto.inexact == dict.fromkeys(lacking, LATE)
+
+
+def test_a_table_that_is_not_here_stays_so_until_its_load_begins() -> None:
+    feed, _ = started()
+    feed.state({"public.a": "CHUNK", "public.b": "PENDING"})
+    (late,) = segments(NEW, feed.records[-1:])
+    at = late.upto
+    feed.load(A, LoadPhase.CHUNK)
+    feed.load(A, LoadPhase.END)
+    feed.commits(Tx([insert(B, "1", "x")], (Hole("public.a", "seen", "w"),)))
+    feed.state({"public.a": "END"})
+    *_, behind = feed.segments(at)
+
+    assert dict(behind.upto.inexact) == {"public.a": LATE, "public.b": LATE}, "rows of b came"
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.END)
+    *_, loaded = feed.segments(behind.upto)
+    assert dict(loaded.upto.inexact) == {"public.b": LATE}
 
 
 def test_a_missing_record_is_a_gap() -> None:

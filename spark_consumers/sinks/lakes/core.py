@@ -30,7 +30,7 @@ from schemas.tables import TableId, TableSchema
 from spark_consumers.errors import MissingTable, NotExpressible, Superseded
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.sinks.lakes.joined import Joined, joined
-from spark_consumers.sinks.step import FIRST, LAST, Place, check_fence, shapes_of
+from spark_consumers.sinks.step import FIRST, LAST, Place, absent_of, check_fence, shapes_of
 
 At: TypeAlias = tuple[int, int, int]  # (epoch, n, seq): grows with every step
 
@@ -247,6 +247,7 @@ class LakeTransaction:
         self._upto: Place = FIRST  # changes before it may be written
         self._inexact: Mapping[str, str] = {}
         self._written: dict[TableId, Place] = {}
+        self._left_out: set[TableId] = set()  # of which the lake had nothing, at some place
         self._shapes: dict[TableId, Joined] = {}  # of changes that wait, behind schema changes
         self._made = Counter[TableId]()  # new tables in each place
 
@@ -305,9 +306,14 @@ class LakeTransaction:
     def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
         del after
         self._upto, self._inexact = before, inexact
+        absent = absent_of(inexact)
+        left_out = [table for table in self._staged.tables if str(table) in absent]
+        self._written |= dict.fromkeys(left_out, before)
+        self._left_out |= set(left_out)
         if before == LAST:
             for table in self._staged.tables:
-                self._flush(table)
+                if table not in left_out:
+                    self._flush(table)
 
     def load(self, cut: TableLoad, *, keeps: bool) -> bool:
         del keeps  # readers find the older versions by their watermark
@@ -353,6 +359,8 @@ class LakeTransaction:
         if rows is None:
             return
         named = self._named.get(str(table))
+        if named is None and table in self._left_out:
+            return  # it has another name by now
         if named is None:
             raise MissingTable(
                 "the lake does not have a table of the stream", table=table, hint=LOAD_AGAIN

@@ -27,7 +27,7 @@ from spark_consumers.sinks.postgres.catalog import TargetTable, parents_first
 from spark_consumers.sinks.postgres.driver import part
 from spark_consumers.sinks.postgres.ledger import move_or_fail
 from spark_consumers.sinks.postgres.plan import Plan
-from spark_consumers.sinks.step import FIRST, LAST, Place
+from spark_consumers.sinks.step import FIRST, LAST, Place, present
 
 _OR_FAIL = "SELECT 1 / count(*) FROM"
 _Statement = tuple[str, Sequence[object]]
@@ -91,7 +91,8 @@ class StepMessage:
     def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
         if (after, before) != (FIRST, LAST):
             raise NotOneMessage
-        works = [_work(self.catalog, *item) for item in self.rows.changes.items() if item[1]]
+        changes = present(self.rows.changes, inexact)
+        works = [_work(self.catalog, *item) for item in changes.items() if item[1]]
         if not works:
             return
         if not self.catalog.is_replica:

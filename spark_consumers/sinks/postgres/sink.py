@@ -70,7 +70,7 @@ from spark_consumers.sinks.postgres.rights import (
 from spark_consumers.sinks.postgres.shadows import Shadows
 from spark_consumers.sinks.postgres.tables import OpenLoads, Tables
 from spark_consumers.sinks.postgres.waits import Waits
-from spark_consumers.sinks.step import Place, check_fence, divided, shapes_of, step
+from spark_consumers.sinks.step import Place, check_fence, divided, present, shapes_of, step
 
 _OF_TABLES: Final = (TargetRefused, MissingTable, MissingColumn)
 _NOT_UNIQUE: Final = "23505"
@@ -503,7 +503,8 @@ class _Step:
     def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
         del after, before
         assert self.windows is not None
-        apply_changes(self.cursor, self.catalog, next(self.windows), inexact=inexact)
+        changes = present(next(self.windows), inexact)
+        apply_changes(self.cursor, self.catalog, changes, inexact=inexact)
 
     def load(self, cut: TableLoad, *, keeps: bool) -> bool:
         cursor, catalog = self.cursor, self.catalog

@@ -1,0 +1,118 @@
+"""A second target that comes when Kafka has deleted the beginning of the cuts."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path as Folder
+
+import pytest
+from confluent_kafka import OFFSET_END, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from gauss_cdc_lab.services import Addresses
+from schemas.tables import TableId
+from schemas.topics import Topics
+from spark_consumers import job
+from spark_consumers.kafka.read import CutReader, RangeReader
+from spark_consumers.ledger import LATE
+from spark_consumers.model import Ledger
+from spark_consumers.sinks.postgres.sink import PostgresSink
+from tests.e2e.commands import command, configured
+from tests.e2e.path import Path, ask, content, pause, until
+
+TABLES = ("a", "b", "gone", "nokey")
+
+
+@pytest.fixture
+def path(
+    addresses: Addresses, new_database: Callable[..., str], topic_prefix: str
+) -> Iterator[Path]:
+    """A pair that runs; of what it wrote before its second start, nothing stands in Kafka."""
+    with Path(addresses, topic_prefix, new_database(), new_database(), look_seconds=0.2) as one:
+        for table in TABLES:
+            key = "" if table == "nokey" else " PRIMARY KEY"
+            ask(one.source, f"CREATE TABLE {table} (id int{key}, v text)")
+            ask(one.source, f"INSERT INTO {table} SELECT n, 'old' FROM generate_series(1, 9) n")
+        ask(one.source, "ALTER TABLE nokey REPLICA IDENTITY FULL")
+        one.start()
+        one.catch_up()
+        one.stop()
+        topics = Topics(topic_prefix)
+        reader = Consumer({**one.options.client, "group.id": topic_prefix})
+        _, end = reader.get_watermark_offsets(TopicPartition(topics.cuts, 0))
+        reader.close()
+        one.start()
+        one.catch_up()
+        rows = [topics.table(TableId("public", table)) for table in TABLES]
+        gone = [TopicPartition(topics.cuts, 0, end)]
+        gone += [TopicPartition(topic, 0, OFFSET_END) for topic in rows]
+        admin = AdminClient(one.options.client)
+        for place in gone:
+            admin.delete_records([place])[place].result()
+        yield one
+
+
+@pytest.fixture
+def late(path: Path, new_database: Callable[..., str]) -> Iterator["Late"]:
+    one = Late(path, new_database())
+    yield one
+    one.close()
+
+
+class Late:
+    """A target of its own beside that of a path."""
+
+    def __init__(self, path: Path, target: str) -> None:
+        self.target, self._path = target, path
+        client = path.options.client
+        self._cuts = CutReader(client, path.prefix, path.schema_of)
+        self._rows = RangeReader(client, path.prefix, path.schema_of)
+        self._sink = PostgresSink(target, path.prefix)
+        self._sink.start()
+        self._applier = job.Applier(self._cuts, self._rows, self._sink)
+
+    def catch_up(self) -> Ledger:
+        """Apply until this target is where the path's is."""
+        first = self._path.catch_up()
+        until(lambda: self._applier.drain().n >= first.n, "what the first one has", pause)
+        return self._applier.drain()
+
+    def close(self) -> None:
+        self._cuts.close()
+        self._rows.close()
+        self._sink.close()
+
+
+def there(late: Late) -> list[str]:
+    late.catch_up()
+    named = ask(late.target, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    return [name for (name,) in named]
+
+
+def test_it_begins_with_nothing_and_is_loaded_when_it_is_asked_for(
+    path: Path, late: Late, addresses: Addresses, tmp_path: Folder
+) -> None:
+    began = late.catch_up()
+    assert dict(began.inexact) == {f"public.{table}": LATE for table in TABLES}
+    assert began.state == "LOADING"
+
+    ask(path.source, "UPDATE a SET v = 'new' WHERE id < 4; DELETE FROM b WHERE id = 1")
+    ask(path.source, "ALTER TABLE b ADD COLUMN w int; UPDATE b SET w = id")
+    ask(path.source, "INSERT INTO nokey VALUES (1, 'more'); DELETE FROM nokey WHERE id = 2")
+    ask(path.source, "TRUNCATE gone")
+    ask(path.source, "ALTER TABLE a RENAME TO other; INSERT INTO other VALUES (20, 'behind')")
+    ask(path.source, "CREATE TABLE made (id int PRIMARY KEY); INSERT INTO made VALUES (1)")
+    until(lambda: "made" in there(late), "what came later", pause)
+    ask(path.source, "INSERT INTO made VALUES (2)")
+    lacking = late.catch_up()
+    assert "public.other" in lacking.inexact, "a name goes on, with nothing of its table"
+    assert there(late) == ["made"]
+    assert content(late.target, "made") == ["(1)", "(2)"]
+
+    file = configured(tmp_path, addresses, path.prefix, path.source, late.target)
+    asked = command(file, "snapshot", "--late")
+    assert not asked.exception, asked.output
+    until(lambda: not late.catch_up().inexact, "all loads", pause)
+
+    first = path.catch_up()
+    assert late.catch_up() == first
+    for table in ("other", "b", "gone", "nokey", "made"):
+        assert content(late.target, table) == content(path.source, table), table
