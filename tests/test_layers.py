@@ -115,7 +115,7 @@ LAYERS = {
         ),
         ("gauss_cdc.serve",),
         ("gauss_cdc.apply", "gauss_cdc.inspect", "gauss_cdc.recordings"),
-        ("gauss_cdc.session", "gauss_cdc.target", "gauss_cdc.reports"),
+        ("gauss_cdc.session", "gauss_cdc.target", "gauss_cdc.reports", "gauss_cdc.shapes"),
         ("gauss_cdc.wiring", "gauss_cdc.gauss_dbapi"),
         (
             *("gauss_cdc.config", "gauss_cdc.config_tables", "gauss_cdc.config_serve"),

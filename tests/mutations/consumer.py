@@ -180,8 +180,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "beside-of-no-commit",
         "3.7: rows of no commit are not kept",
         _LEDGERS_FILE,
-        "if commit or said in {_UNDER_WAY, NOT_LOADED}:",
-        "if commit or said == NOT_LOADED:",
+        "if commit or said in {_UNDER_WAY, NOT_LOADED, LATE}:",
+        "if commit or said in {NOT_LOADED, LATE}:",
         _STEP,
     ),
     Mutation(
