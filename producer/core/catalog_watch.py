@@ -62,6 +62,7 @@ class CatalogWatch:
         self.before = None if looked is None else Before.of(looked)  # the newest that was judged
         self._is_first = looked is not None  # no look of this run was judged
         self._fresh: Look | None = None  # the same, until its newcomers were taken
+        self._earlier: Before | None = None  # than that look
         self._passed: Collection[int] = ()  # oids of a look behind which the stream is
         self.signature = ""  # of a look whose findings are all reported; "": look again
 
@@ -95,7 +96,7 @@ class CatalogWatch:
 
     def newcomers(self, known: Known) -> Newcomers:
         """Return the tables of the look just judged that the stream did not bring; once."""
-        look, self._fresh = self._fresh, None
+        look, self._fresh, self._earlier = self._fresh, None, None
         if look is None:
             return Newcomers()
         self._passed = look.tables.keys()
@@ -144,6 +145,14 @@ class CatalogWatch:
         """Say whether there was a table with this oid at a place that the stream has passed."""
         return oid in self._passed
 
+    def compares(self, oid: int) -> bool:
+        """Say whether the look before has a table: what the next one compares with it is noticed.
+
+        As long as findings of a look are followed, it is the one before that look.
+        """
+        before = self._earlier or self.before
+        return before is None or oid in before.versions
+
     def judge(
         self,
         position: int,
@@ -191,7 +200,8 @@ class CatalogWatch:
                 there = {name: table for name, table in known.items() if name not in gone}
                 found += self._left(self.before, look, there) if reports_ddl else ()
                 happened += self._since(self.before, look, there, explained)
-            self.before, self._is_first = self._next(look), False
+            self._earlier = self.before
+            self.before, self._is_first = self._next(look, settled, reports_ddl=reports_ddl), False
         self._told = told  # perhaps behind this look, so before the next one
         # A state is reported once for as long as it holds, and again if it comes back.
         new = [finding for finding in found if not self._was_said(finding, known)] + happened
@@ -254,13 +264,16 @@ class CatalogWatch:
                         why = doubt.cause.value.format(publication=self._publication)
                         yield Unseen(table, why, "seen" if doubt.is_certain else "suspected")
 
-    def _next(self, look: Look) -> Before:
+    def _next(self, look: Look, settled: Known, *, reports_ddl: bool) -> Before:
         """Return what the next look is compared with; a table that is not published keeps its own.
 
-        It may be altered by the stream just now, and then nothing is found of it in this look.
+        It may be altered by the stream just now, and then nothing is found of it in this look.  A
+        new one is new to the next look, too: what this one shows may be behind its statements.
         """
         now = Before.at(look.horizon, look.publication, look.tables.values(), look.triggers)
         if self.before is None:
             return now
         kept = {oid: v for oid, v in self.before.versions.items() if oid in look.tables}
-        return replace(now, versions={**kept, **now.versions})
+        firm = {table.oid for table in settled.values()} | kept.keys()
+        came = {oid: v for oid, v in now.versions.items() if reports_ddl or oid in firm}
+        return replace(now, versions={**kept, **came})

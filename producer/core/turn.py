@@ -319,6 +319,7 @@ class Turn:
             new_tables_are_complete=source.new_tables_are_complete,
             reports_ddl=source.reports_ddl,
             had=catalog.had,
+            compares=catalog.compares,
         )
         assembler = Assembler(
             relations=relations,

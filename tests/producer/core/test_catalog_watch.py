@@ -436,6 +436,20 @@ def test_tables_of_a_look_that_was_passed_were_there() -> None:
     assert not watching.had(101)
 
 
+def test_a_table_is_compared_once_findings_of_its_first_look_were_followed() -> None:
+    watching = watch()
+    assert watching.compares(100), "nothing is compared"
+    judged(watching, look())
+    watching.newcomers({})
+    judged(watching, look(seen(TABLE, version=CatalogVersion())))
+    assert not watching.compares(100)
+
+    watching.newcomers({A: TABLE})
+
+    assert watching.compares(100)
+    assert not watching.compares(101)
+
+
 def test_a_table_that_is_not_published_keeps_what_it_is_compared_with() -> None:
     watching = watch()
     watching.before = Before(1, "", {100: CatalogVersion("16:5"), 102: CatalogVersion("18:5")})
