@@ -202,7 +202,8 @@ class CatalogWatch:
                 happened += self._since(self.before, look, there, explained)
             self._earlier = self.before
             self.before, self._is_first = self._next(look, settled, reports_ddl=reports_ddl), False
-        self._told = told  # perhaps behind this look, so before the next one
+        # Perhaps behind this look, so before the next one; what is vacant is so until a row comes.
+        self._told = replace(told, vacant=explained.vacant)
         # A state is reported once for as long as it holds, and again if it comes back.
         new = [finding for finding in found if not self._was_said(finding, known)] + happened
         self._said = {finding: known.get(finding.table) for finding in found}

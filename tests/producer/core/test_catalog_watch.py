@@ -176,6 +176,20 @@ def test_a_file_is_explained_by_what_replaced_it(
     assert (judged(watching, now, told=told) == []) is is_explained
 
 
+def test_an_emptied_table_is_vacant_until_a_row_comes_however_many_looks_are_judged() -> None:
+    watching, told = watch(), Told()
+    watching.before = Before(1, "", {100: CatalogVersion()})
+    told.empty(A, 500, 100)
+    void = Doubt(Cause.FILES, rewritten=(Rewritten(100, 7, 501, is_void=True),))
+    for _ in range(3):
+        assert judged(watching, look(seen(TABLE)), told=told) == []
+        told = Told()
+    assert judged(watching, look(seen(TABLE, doubts=(void,)))) == []
+
+    told.fill(100)
+    assert judged(watching, look(seen(TABLE, doubts=(void,))), told=told) != []
+
+
 def test_triggers_tell_that_no_row_of_an_emptied_table_went_out_of_the_log() -> None:
     gone = Rewritten(100, 7, 500, is_emptied=True, is_void=True)
     now = replace(
