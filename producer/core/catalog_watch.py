@@ -23,7 +23,6 @@ from producer.core.catalog_differences import (
     Unseen,
     columns,
     differences,
-    unpublished,
 )
 from producer.core.look import Before, Look, Seen, Told, Unchanged
 from schemas.control import Looked
@@ -64,6 +63,7 @@ class CatalogWatch:
         self._fresh: Look | None = None  # the same, until its newcomers were taken
         self._earlier: Before | None = None  # than that look
         self._passed: Collection[int] = ()  # oids of a look behind which the stream is
+        self._judged: Known = {}  # the tables then
         self.signature = ""  # of a look whose findings are all reported; "": look again
 
     @property
@@ -88,6 +88,15 @@ class CatalogWatch:
         new = missing - self._missing if self._missing is not None else set()
         self._missing = missing
         return [] if look.is_ours else sorted(new)
+
+    def unless(self, known: Known) -> str:
+        """Return the signature of the catalog with which nothing is to be judged; "": none.
+
+        The stream may have described a statement since, and its opposite without a row behind it:
+        the catalog is the same again, and the known table is not.
+        """
+        is_same = all(self._judged.get(name) is table for name, table in known.items())
+        return self.signature if is_same and len(known) == len(self._judged) else ""
 
     def take_unchanged(self, now: Unchanged) -> None:
         """Take it that the look before holds still: what it clears is younger now."""
@@ -198,7 +207,6 @@ class CatalogWatch:
             if self.before is not None:
                 gone = {finding.table for finding in found if isinstance(finding, Dropped)}
                 there = {name: table for name, table in known.items() if name not in gone}
-                found += self._left(self.before, look, there) if reports_ddl else ()
                 happened += self._since(self.before, look, there, explained)
             self._earlier = self.before
             self.before, self._is_first = self._next(look, settled, reports_ddl=reports_ddl), False
@@ -209,7 +217,10 @@ class CatalogWatch:
         self._said = {finding: known.get(finding.table) for finding in found}
         self._fresh = look
         is_complete = len(settled) == len(self._known) == len(known)
-        self.signature = look.signature if is_complete and not new else ""
+        self._judged, self.signature = (
+            dict(known),
+            look.signature if is_complete and not new else "",
+        )
         return new
 
     def _was_said(self, finding: Finding, known: Known) -> bool:
@@ -233,14 +244,6 @@ class CatalogWatch:
             seen = look.tables.get(table.oid) if table.oid else by_name.get(table.id)
             if seen is not None and self._wanted(table.id):
                 yield table.id, seen
-
-    def _left(self, before: Before, look: Look, known: Known) -> Iterator[Finding]:
-        """Find tables that are not published any more; a described one may not be yet."""
-        for table, seen in self._captured(look, known):
-            is_left = seen.is_logged and not (seen.is_published or seen.partly)
-            if is_left and seen.oid in before.versions:
-                why = unpublished(seen, look, self._publication, "is no longer")
-                yield Unseen(table, why)
 
     def _since(self, before: Before, look: Look, known: Known, told: Told) -> Iterator[Finding]:
         """Compare with the look before: what happened between the two, which one cannot show."""

@@ -406,18 +406,36 @@ def test_a_state_that_lasts_behind_a_reading_is_looked_at_again() -> None:
     assert len(watching.judge(10, known, reports_ddl=False)) == 1
 
 
-def test_with_triggers_a_table_that_leaves_the_publication_is_noticed() -> None:
+@pytest.mark.parametrize("reports_ddl", [True, False])
+def test_a_table_that_is_not_published_any_more_is_noticed(*, reports_ddl: bool) -> None:
+    """One may come and leave between two looks; one described since the look may join behind it."""
     watching, known = watch(), {A: TABLE}
-    unpublished = look(seen(TABLE, is_published=False))
-    watching.take(unpublished, known)
-    assert watching.judge(10, known, reports_ddl=True) == [], "it may be reported and not published"
-    for now, count in (
-        (look(seen(TABLE, version=CatalogVersion())), 0),
-        (unpublished, 1),
-        (unpublished, 0),
-    ):
-        watching.take(now, known)
-        assert len(watching.judge(10, known, reports_ddl=True)) == count
+    watching.take(look(seen(TABLE, is_published=False)), {})
+    assert watching.judge(10, known, reports_ddl=reports_ddl) == []
+    for is_published, count in ((False, 1), (False, 0), (True, 0), (False, 1)):
+        watching.take(look(seen(TABLE, is_published=is_published)), known)
+        assert len(watching.judge(10, known, reports_ddl=reports_ddl)) == count
+
+
+def test_a_catalog_that_is_as_it_was_is_judged_again_where_the_stream_changed_a_table() -> None:
+    """A column was renamed there and back, with a row in between: the catalog does not say so."""
+    watching, known = watch(), {A: TABLE}
+    now = look(seen(TABLE))
+    watching.take(now, known)
+    assert watching.judge(10, known, reports_ddl=False) == []
+    assert watching.unless(known) == watching.unless(dict(known)) == "x"
+
+    renamed = {A: replace(TABLE, columns=(replace(TABLE.columns[0], name="n"),))}
+
+    assert (
+        watching.unless(renamed)
+        == watching.unless({})
+        == watching.unless({**known, B: TABLE})
+        == ""
+    )
+    watching.take(now, renamed)
+    (found,) = watching.judge(10, renamed, reports_ddl=False)
+    assert isinstance(found, Described)
 
 
 def test_a_look_that_waits_knows_of_a_table_what_was_read_since() -> None:
