@@ -412,7 +412,8 @@ class Follower:
         """Return the change; None if there is none that a target follows."""
         if message.event == "install" or not all(c.number for c in before.columns):
             if _shape(before) != _shape(after):
-                return replace(self.infer(before, after), tag=message.tag)
+                change = replace(self.infer(before, after), tag=message.tag)
+                return _untold(change) if message.event == "install" else change
             is_same = before.oid == after.oid and _defaults(before) == _defaults(after)
             return None if is_same else ShapeChange(before, after, message.tag)
         is_same = before == after and before.oid == after.oid
@@ -565,6 +566,18 @@ def _begun(
     if message.event == "install" or message.joined.get(after.oid, True):
         return _gap(after.id, "the table is captured from here on; older rows were not copied")
     return (), None
+
+
+def _untold(change: ShapeChange) -> ShapeChange:
+    """Note a gap where columns came before the triggers: one may have been generated until then."""
+    assert change.before is not None
+    assert change.after is not None
+    known = {*change.before.names(), *change.renamed.values()}
+    came = [c.name for c in change.after.columns if c.name not in known and c.missing is None]
+    if not came or change.lossy:
+        return change
+    why = f"columns came before the triggers, perhaps generated until then: {', '.join(came)}"
+    return replace(change, holes=(Hole(str(change.after.id), "suspected", why),), lossy=why)
 
 
 def _gap(table: TableId, why: str) -> tuple[tuple[Hole, ...], str]:
