@@ -368,7 +368,7 @@ class Turn:
             catalog=catalog,
             progress=progress,
             rereads=Rereads(
-                [*captured, *known],
+                captured,
                 hidden,
                 source=source,
                 captured=self.wants,
