@@ -106,7 +106,7 @@ def differences(
             yield Dropped(table.id, table, f"is sent as {names} now: targets drop its own table")
         elif seen.partly:
             yield Unseen(table.id, partly_published(seen, publication))
-        elif not seen.is_published and not reports_ddl:
+        elif not seen.is_published:
             yield Unseen(table.id, unpublished(seen, look, publication, "is not"))
 
 

@@ -28,11 +28,13 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Enum:
-    """An enum in a table's columns, at any depth."""
+class UsedType:
+    """An enum or a composite type in a table's columns, at any depth."""
 
-    made: int  # id of the transaction that wrote the type's row
-    labels: tuple[tuple[int, int], ...]  # oid, and the id that wrote it; by oid
+    # Of a label its oid, and the id that wrote it; of an attribute its number, and 0.  By number.
+    parts: tuple[tuple[int, int], ...]
+    gone: frozenset[int] = frozenset()  # attributes that were dropped
+    altered: tuple[int, ...] = ()  # ids of what wrote a part after the type was made
 
 
 @dataclass(slots=True)
@@ -44,7 +46,7 @@ class Facts:
     entries: str = ""  # `oid:xid` of each entry of the publication; "": it has all tables
     name: str = ""  # where it is published with its schema alone: xid that named it last
     is_renamed: bool = False  # and made it not
-    enums: dict[int, Enum] = field(default_factory=dict)  # by oid
+    types: dict[int, UsedType] = field(default_factory=dict)  # by oid
     leaves: dict[int, Leaf] = field(default_factory=dict)  # by oid; an ordinary table: itself
     generated: frozenset[int] = frozenset()  # numbers of columns whose values are not sent
     ordinary: frozenset[int] = frozenset()  # and of the others
@@ -64,8 +66,8 @@ class Facts:
             self.entries,
             self.name,
             ",".join(
-                f"{oid}:{len(enum.labels)}:{_digest(enum.labels)}"
-                for oid, enum in sorted(self.enums.items())
+                f"{oid}:{len(used.parts)}:{_digest(used.parts)}"
+                for oid, used in sorted(self.types.items())
             ),
             parts,
             self._files(self.leaves),
@@ -83,14 +85,15 @@ class Facts:
         if was is None:
             if self.name and self.is_renamed:
                 yield Doubt(Cause.NAME)
-            if any(self._is_relabelled(enum, horizon) for enum in self.enums.values()):
+            altered = {xid for used in self.types.values() for xid in used.altered}
+            if not all(is_older(xid, horizon) for xid in altered):
                 yield Doubt(Cause.LABELS)
         else:
             if was.entries != self.entries and not _shared(was.entries, self.entries):
                 yield Doubt(Cause.ENTRIES)
             if was.name and self.name and was.name != self.name:
                 yield Doubt(Cause.NAME)
-            if self._has_renamed(was.labels):
+            if self._has_other_parts(was.labels):
                 yield Doubt(Cause.LABELS)
             if {int(number) for number in _split(was.generated)} & self.ordinary:
                 yield Doubt(Cause.GENERATED, is_certain=True)
@@ -136,17 +139,19 @@ class Facts:
         file = leaves[self.table].file if leaves else 0
         return "" if file == self.table else str(file)
 
-    def _has_renamed(self, was: str) -> bool:
-        """Say whether a label that was there is another row now; an added one has a greater oid."""
+    def _has_other_parts(self, was: str) -> bool:
+        """Say whether values of a type may have had another text since; what is added follows.
+
+        A renamed label is another row.  An attribute was dropped: rows since may have had it.
+        """
         for text in _split(was):
             oid, count, before = text.split(":")
-            enum = self.enums.get(int(oid))
-            if enum is not None and _digest(enum.labels[: int(count)]) != before:
+            if (used := self.types.get(int(oid))) is None:
+                continue
+            there, came = used.parts[: int(count)], used.parts[int(count) :]
+            if _digest(there) != before or not used.gone.isdisjoint(number for number, _ in came):
                 return True
         return False
-
-    def _is_relabelled(self, enum: Enum, horizon: int) -> bool:
-        return any(xid != enum.made and not is_older(xid, horizon) for _, xid in enum.labels)
 
 
 def is_older(xid: int, horizon: int) -> bool:

@@ -23,7 +23,6 @@ from producer.core.catalog_differences import (
     Unseen,
     columns,
     differences,
-    unpublished,
 )
 from producer.core.look import Before, Look, Seen, Told, Unchanged
 from schemas.control import Looked
@@ -62,7 +61,9 @@ class CatalogWatch:
         self.before = None if looked is None else Before.of(looked)  # the newest that was judged
         self._is_first = looked is not None  # no look of this run was judged
         self._fresh: Look | None = None  # the same, until its newcomers were taken
+        self._earlier: Before | None = None  # than that look
         self._passed: Collection[int] = ()  # oids of a look behind which the stream is
+        self._judged: Known = {}  # the tables then
         self.signature = ""  # of a look whose findings are all reported; "": look again
 
     @property
@@ -88,6 +89,15 @@ class CatalogWatch:
         self._missing = missing
         return [] if look.is_ours else sorted(new)
 
+    def unless(self, known: Known) -> str:
+        """Return the signature of the catalog with which nothing is to be judged; "": none.
+
+        The stream may have described a statement since, and its opposite without a row behind it:
+        the catalog is the same again, and the known table is not.
+        """
+        is_same = all(self._judged.get(name) is table for name, table in known.items())
+        return self.signature if is_same and len(known) == len(self._judged) else ""
+
     def take_unchanged(self, now: Unchanged) -> None:
         """Take it that the look before holds still: what it clears is younger now."""
         if self.before is not None:
@@ -95,7 +105,7 @@ class CatalogWatch:
 
     def newcomers(self, known: Known) -> Newcomers:
         """Return the tables of the look just judged that the stream did not bring; once."""
-        look, self._fresh = self._fresh, None
+        look, self._fresh, self._earlier = self._fresh, None, None
         if look is None:
             return Newcomers()
         self._passed = look.tables.keys()
@@ -144,6 +154,14 @@ class CatalogWatch:
         """Say whether there was a table with this oid at a place that the stream has passed."""
         return oid in self._passed
 
+    def compares(self, oid: int) -> bool:
+        """Say whether the look before has a table: what the next one compares with it is noticed.
+
+        As long as findings of a look are followed, it is the one before that look.
+        """
+        before = self._earlier or self.before
+        return before is None or oid in before.versions
+
     def judge(
         self,
         position: int,
@@ -189,16 +207,20 @@ class CatalogWatch:
             if self.before is not None:
                 gone = {finding.table for finding in found if isinstance(finding, Dropped)}
                 there = {name: table for name, table in known.items() if name not in gone}
-                found += self._left(self.before, look, there) if reports_ddl else ()
                 happened += self._since(self.before, look, there, explained)
-            self.before, self._is_first = self._next(look), False
-        self._told = told  # perhaps behind this look, so before the next one
+            self._earlier = self.before
+            self.before, self._is_first = self._next(look, settled, reports_ddl=reports_ddl), False
+        # Perhaps behind this look, so before the next one; what is vacant is so until a row comes.
+        self._told = replace(told, vacant=explained.vacant)
         # A state is reported once for as long as it holds, and again if it comes back.
         new = [finding for finding in found if not self._was_said(finding, known)] + happened
         self._said = {finding: known.get(finding.table) for finding in found}
         self._fresh = look
         is_complete = len(settled) == len(self._known) == len(known)
-        self.signature = look.signature if is_complete and not new else ""
+        self._judged, self.signature = (
+            dict(known),
+            look.signature if is_complete and not new else "",
+        )
         return new
 
     def _was_said(self, finding: Finding, known: Known) -> bool:
@@ -223,14 +245,6 @@ class CatalogWatch:
             if seen is not None and self._wanted(table.id):
                 yield table.id, seen
 
-    def _left(self, before: Before, look: Look, known: Known) -> Iterator[Finding]:
-        """Find tables that are not published any more; a described one may not be yet."""
-        for table, seen in self._captured(look, known):
-            is_left = seen.is_logged and not (seen.is_published or seen.partly)
-            if is_left and seen.oid in before.versions:
-                why = unpublished(seen, look, self._publication, "is no longer")
-                yield Unseen(table, why)
-
     def _since(self, before: Before, look: Look, known: Known, told: Told) -> Iterator[Finding]:
         """Compare with the look before: what happened between the two, which one cannot show."""
         if before.triggers not in {"", look.triggers}:  # they may have been off for a while
@@ -254,13 +268,16 @@ class CatalogWatch:
                         why = doubt.cause.value.format(publication=self._publication)
                         yield Unseen(table, why, "seen" if doubt.is_certain else "suspected")
 
-    def _next(self, look: Look) -> Before:
+    def _next(self, look: Look, settled: Known, *, reports_ddl: bool) -> Before:
         """Return what the next look is compared with; a table that is not published keeps its own.
 
-        It may be altered by the stream just now, and then nothing is found of it in this look.
+        It may be altered by the stream just now, and then nothing is found of it in this look.  A
+        new one is new to the next look, too: what this one shows may be behind its statements.
         """
         now = Before.at(look.horizon, look.publication, look.tables.values(), look.triggers)
         if self.before is None:
             return now
         kept = {oid: v for oid, v in self.before.versions.items() if oid in look.tables}
-        return replace(now, versions={**kept, **now.versions})
+        firm = {table.oid for table in settled.values()} | kept.keys()
+        came = {oid: v for oid, v in now.versions.items() if reports_ddl or oid in firm}
+        return replace(now, versions={**kept, **came})

@@ -13,9 +13,7 @@ from typing import Final
 
 from producer.core.changes import Relation, RelationColumn
 from producer.core.shape_change import ShapeChange
-from producer.errors import Unsupported
 from schemas.control import Hole
-from schemas.errors import LOAD_AGAIN
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 
 
@@ -91,9 +89,9 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
     precedes a known column, has the type of a dropped one, or stands where the
     last column went, may be a rename: it is followed as a drop and an add, which
     loses values, and is a gap.  So is a name that another column has now, since
-    the reading may be younger than the rows to come.  A key that may have been
-    renamed stops: rows would be found by a column that has no values yet.
-    Targets do not judge it again.
+    the reading may be younger than the rows to come.  Of a key that may have been
+    renamed no older row can be found again: targets drop them all.  Targets do
+    not judge it again.
     """
     pairs = list(_pairs(before, after))
     left = {was.name for was, _ in pairs}
@@ -107,15 +105,6 @@ def difference(before: TableSchema, after: TableSchema) -> ShapeChange:
     may_be_renamed = any(
         (c.type_oid, c.type_mod) in types or places.index(c.name) < last_known for c in come
     )
-    if may_be_renamed and not {c.name for c in (*gone, *come)}.isdisjoint(before.key + after.key):
-        raise Unsupported(
-            "a key column was renamed, or dropped and another added: the stream does not report"
-            " which",
-            table=after.id,
-            gone=",".join(c.name for c in gone),
-            come=",".join(c.name for c in come),
-            hint=f"{LOAD_AGAIN}; with `gauss-cdc ddl install` (PostgreSQL) the next one is known",
-        )
     # Its type may have been altered, too; a number that no column had shows an added one.
     all_numbered = all(c.number for c in before.columns)
     last_went = any(c in gone for c in before.columns[-1:])

@@ -8,7 +8,7 @@ the `CatalogVersion` of a table.  They stand in START and STATE, so that a resta
 
     entries   what of the publication has the table: removed and added again is another entry
     name      of a table that is published with its schema: it was moved out and back
-    labels    of its enums: a label was renamed and renamed back
+    labels    of its types: a label was renamed, or an attribute added, and that was undone
     parts     its partitions: one was detached, and attached again
     files     where its rows are: they were written anew, by a statement that sends no rows
     generated its columns whose values are not sent: one may be made an ordinary one
@@ -36,7 +36,7 @@ class CatalogVersion(NamedTuple):
 
     entries: str = ""  # `oid:xid` each; "": the publication has all tables
     name: str = ""
-    labels: str = ""  # `type:count:digest` of each enum
+    labels: str = ""  # `type:count:digest` of each enum and composite type
     parts: str = ""  # `horizon:count:digest`, and `:oid` of each that joined later
     files: str = ""  # "": the file that the table was made with
     generated: str = ""  # numbers of columns
@@ -73,7 +73,7 @@ class Cause(Enum):
 
     ENTRIES = "left publication {publication} and was added again: changes in between are lost"
     NAME = "had another name or schema for a while: changes in between may be lost"
-    LABELS = "has an enum whose labels were renamed: values in between may be others"
+    LABELS = "has a type whose labels or attributes were altered: values may be others"
     PARTS = "has other partitions: rows that they took along or brought are not sent"
     GENERATED = "has an ordinary column that was generated: its older values were not sent"
     FILES = "has another storage file, and no row from before: what wrote it is not sent"

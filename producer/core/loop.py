@@ -382,9 +382,8 @@ class Loop:
             began = self._clock.now()
             if began < self._look_due:
                 return
-            look = self._source.look(
-                relations.known, unless=catalog.signature, before=catalog.before
-            )
+            known = relations.known
+            look = self._source.look(known, unless=catalog.unless(known), before=catalog.before)
             now = self._clock.now()
             took = now - began
             options = self._options

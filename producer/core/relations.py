@@ -40,10 +40,12 @@ class Relations:
         new_tables_are_complete: bool,
         reports_ddl: bool = False,
         had: Callable[[int], bool] = lambda _oid: False,
+        compares: Callable[[int], bool] = lambda _oid: True,
     ) -> None:
         """`known`: the tables in force, one state that is shared with the source.
 
-        `had` says of a table's oid whether it was there, unknown, at an earlier place.
+        `had` says of a table's oid whether it was there, unknown, at an earlier place, `compares`
+        whether the look before has it: what was generated then, the next one finds.
 
         `reports_ddl`: the source describes every statement, with the shapes of tables after it.
 
@@ -56,6 +58,7 @@ class Relations:
         self._wanted = wanted
         self._given_up: set[int] = set()  # oids of tables that were dropped here, unsure
         self._new_tables_are_complete, self._had = new_tables_are_complete, had
+        self._compares = compares
         self._described: dict[int, Relation] = {}
         self._reports_ddl = reports_ddl
         self._stated: set[TableId] = set()  # tables whose shape is a statement's
@@ -226,7 +229,7 @@ class Relations:
             return table, ShapeChange(None, table, "CREATE TABLE", holes)
         if followed(known) == followed(table) and not made_again(known, table):
             return table, None
-        return table, self._unread(difference(known, table), reading, relation.relation)
+        return table, self._doubted(difference(known, table), reading, relation.relation)
 
     def withheld(self, relation: Relation) -> list[str]:
         """Return columns that the table has still, and the stream does not send: a column list.
@@ -256,21 +259,29 @@ class Relations:
                 return found
         return None
 
-    def _unread(self, change: ShapeChange, reading: TableSchema | None, oid: int) -> ShapeChange:
-        """Note a gap where a table is there, and has columns that were not read: with a default?
+    def _doubted(self, change: ShapeChange, reading: TableSchema | None, oid: int) -> ShapeChange:
+        """Note a gap where a table is there, and older rows may have values in columns that came.
 
-        They may be gone by now, or the table was not read at all.
+        They were not read: with a default?  They may be gone by now, or the table was not read at
+        all.  Or no look has compared the table: they may have been there, and generated.
         """
         before, after = change.before, change.after
         assert before is not None
         assert after is not None
         there = (*before.columns, *(reading.columns if reading is not None else ()))
-        added = {c.name for c in after.columns} - {c.name for c in there}
-        if not added or change.lossy:
+        unread = {c.name for c in after.columns} - {c.name for c in there}
+        came = {c.name for c in after.columns if c.missing is None}
+        came -= {*before.names(), *change.renamed.values()}
+        if unread:
+            why = f"columns were added, and could not be read: {', '.join(sorted(unread))}"
+        elif came and not self._compares(oid):
+            why = (
+                f"columns of a new table came, perhaps generated before: {', '.join(sorted(came))}"
+            )
+        else:
             return change
-        if self._name_table is None or self._name_table(oid) is None:
+        if change.lossy or self._name_table is None or self._name_table(oid) is None:
             return change
-        why = f"columns were added, and could not be read: {', '.join(sorted(added))}"
         return replace(change, holes=(Hole(str(after.id), "suspected", why),), lossy=why)
 
     def _named(self, table: TableSchema) -> TableSchema:

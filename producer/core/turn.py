@@ -319,6 +319,7 @@ class Turn:
             new_tables_are_complete=source.new_tables_are_complete,
             reports_ddl=source.reports_ddl,
             had=catalog.had,
+            compares=catalog.compares,
         )
         assembler = Assembler(
             relations=relations,
@@ -367,7 +368,7 @@ class Turn:
             catalog=catalog,
             progress=progress,
             rereads=Rereads(
-                [*captured, *known],
+                captured,
                 hidden,
                 source=source,
                 captured=self.wants,

@@ -262,7 +262,8 @@ def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Ite
     if depends:
         yield _AS_BEFORE
     if after.key and rekeyed:
-        if set(after.key) & again:
+        blank = {n for n, c in new.items() if n in again or (n not in old and c.missing is None)}
+        if blank & set(after.key):  # a key cannot be unknown: the table is read again
             yield f"DELETE FROM {table}"
         yield f"ALTER TABLE {table} ADD PRIMARY KEY ({_names(after.key)})"
     for unique in after.unique:

@@ -198,6 +198,164 @@ def test_as_long_as_it_lasts_the_table_is_called_not_exact(path: Undone, publish
         until(lambda: path.is_mended() and not path.wait(), f"an exact target: {what}", time.sleep)
 
 
+OLD_G = [
+    "DROP TABLE g",
+    "CREATE TABLE g (id int PRIMARY KEY, v int, w int GENERATED ALWAYS AS (v + 1) STORED)",
+    "INSERT INTO g SELECT n, n FROM generate_series(1, 9) n",
+]
+DROPPED = "ALTER TABLE g ALTER w DROP EXPRESSION"
+
+
+@pytest.mark.parametrize("has_row", [True, False])
+@pytest.mark.parametrize("how", ["apart", "together", "while run is down"])
+def test_a_new_table_with_a_column_that_was_generated_is_mended(
+    path: Undone, how: str, *, has_row: bool
+) -> None:
+    """No look has compared it, as `pg_dump | psql` of a table leaves it."""
+    if how == "while run is down":
+        path.stop()
+    row = ["UPDATE g SET v = v + 5 WHERE id = 3"] if has_row else []
+    path.do([*OLD_G, DROPPED, *row], together=how == "together")
+    if how == "while run is down":
+        path.start()
+    path.wait()
+
+    until(path.is_mended, "an equal target", time.sleep)
+    assert any("public.g" in note for note in path.gaps)
+
+
+@pytest.mark.parametrize("has_row", [True, False])
+def test_a_column_that_was_generated_until_the_triggers_came_is_mended(
+    path: Undone, *, has_row: bool
+) -> None:
+    path.do([*OLD_G, DROPPED], together=False)
+    install(path.source, "p")
+    path.do(["UPDATE g SET v = v + 5 WHERE id = 3"] if has_row else [], together=False)
+    path.wait()
+
+    until(path.is_mended, "an equal target", time.sleep)
+    assert any("public.g" in note for note in path.gaps)
+
+
+THIRD = "r3 FOR VALUES FROM (100) TO (200)"
+IN_NEW = {
+    "an attribute that came": ("n1", [
+        "CREATE TYPE duo1 AS (a int, b int)", "CREATE TABLE n1 (id int PRIMARY KEY, p duo1)",
+        "INSERT INTO n1 VALUES (1, '(1,2)')", "ALTER TYPE duo1 ADD ATTRIBUTE c int"]),
+    "an attribute that went": ("n2", [
+        "CREATE TYPE duo2 AS (a int, b int)", "CREATE TABLE n2 (id int PRIMARY KEY, p duo2)",
+        "INSERT INTO n2 VALUES (1, '(1,2)')", "ALTER TYPE duo2 DROP ATTRIBUTE b"]),
+    "an attribute below an array": ("n3", [
+        "CREATE TYPE duo3 AS (a int, b int)", "CREATE TYPE trio AS (x duo3[], y int)",
+        "CREATE TABLE n3 (id int PRIMARY KEY, p trio)",
+        "INSERT INTO n3 VALUES (1, ROW(ARRAY['(1,2)'::duo3], 3))",
+        "ALTER TYPE duo3 ADD ATTRIBUTE c int"]),
+    "a label": ("n4", [
+        "CREATE TYPE moody AS ENUM ('x', 'y')", "CREATE TABLE n4 (id int PRIMARY KEY, p moody)",
+        "INSERT INTO n4 VALUES (1, 'x')", "ALTER TYPE moody RENAME VALUE 'x' TO 'z'"]),
+    "a partition that was filled by itself": ("r", [
+        f"CREATE TABLE {THIRD.replace('r3', 'r3 PARTITION OF r')}",
+        "ALTER TABLE r DETACH PARTITION r3", "INSERT INTO r3 VALUES (150, 1)",
+        f"ALTER TABLE r ATTACH PARTITION {THIRD}"]),
+    "a table that was filled, and became a partition": ("r", [
+        "DROP TABLE r3", "CREATE TABLE r3 (LIKE r INCLUDING ALL)",
+        "INSERT INTO r3 VALUES (151, 1)", f"ALTER TABLE r ATTACH PARTITION {THIRD}"]),
+    "an attribute of a known table that came and went": ("n2", [
+        "ALTER TYPE duo2 ADD ATTRIBUTE d int", "UPDATE n2 SET p = '(1,4)'",
+        "ALTER TYPE duo2 DROP ATTRIBUTE d"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["together", "while run is down"])
+def test_what_is_done_to_a_new_table_before_anybody_looks_is_mended(path: Undone, how: str) -> None:
+    for what, (table, statements) in IN_NEW.items():
+        path.notes.clear()
+        if how == "while run is down":
+            path.stop()
+        path.do(statements, together=how == "together")
+        if how == "while run is down":
+            path.start()
+
+        def is_equal(table: str = table) -> bool:
+            return content(path.source, table) == content(path.target, table)
+
+        assert f"public.{table}" in path.waited() or is_equal(), what
+        until(
+            lambda equal=is_equal: path.is_mended() and equal(),
+            f"an equal target: {what}",
+            time.sleep,
+        )
+        is_loaded = how == "while run is down"  # a table that came meanwhile
+        assert is_loaded or any(f"public.{table}" in note for note in path.gaps), what
+
+
+@pytest.mark.parametrize("published", ["a list"])
+@pytest.mark.parametrize("how", ["apart", "together"])
+def test_a_table_that_the_triggers_published_and_that_left_is_called_not_exact(
+    path: Undone, published: str, how: str
+) -> None:
+    """No look has seen it published."""
+    install(path.source, "p", include=[f"public.{t}" for t in ("t", "g", "r", "x", "calm", "n")])
+    path.catch_up()
+    path.wait()
+    path.do(
+        [
+            "CREATE TABLE n (id int PRIMARY KEY, v int)",
+            "INSERT INTO n VALUES (1, 1)",
+            "ALTER PUBLICATION p DROP TABLE n",
+            "UPDATE n SET v = 2",
+        ],
+        together=how == "together",
+    )
+
+    assert "public.n" in path.wait()
+
+
+def test_an_altered_type_that_older_values_cannot_have_stops_no_target(path: Undone) -> None:
+    """Rows are not described, so a target tries the values as texts; the table is read again."""
+    path.do(["ALTER TABLE t ALTER w TYPE int USING length(w)", UPDATE], together=True)
+    path.wait()
+
+    until(path.is_mended, "an equal target", time.sleep)
+    assert any("public.t" in note for note in path.gaps)
+
+
+def test_values_that_were_computed_while_the_trigger_was_off_do_not_stop_the_target(
+    path: Undone,
+) -> None:
+    install(path.source, "p")
+    path.catch_up()
+    path.wait()
+    rewrite = "ALTER EVENT TRIGGER gauss_cdc_ddl_rewrite"
+    there = "ALTER TABLE t ALTER v TYPE text USING 'x' || v"
+    back = "ALTER TABLE t ALTER v TYPE int USING NULL"
+    path.do([f"{rewrite} DISABLE", there, back, f"{rewrite} ENABLE ALWAYS"], together=True)
+    path.wait()
+
+    until(path.is_mended, "an equal target", time.sleep)
+    assert any("public.t" in note for note in path.gaps)
+
+
+def test_a_key_that_may_have_been_renamed_is_a_gap_of_its_table_alone(path: Undone) -> None:
+    """A column of the rows is gone by the time it is read, so the numbers tell nothing."""
+    path.do(
+        [
+            "ALTER TABLE t RENAME COLUMN id TO n",
+            "ALTER TABLE t ADD id int, ADD y int DEFAULT 5",
+            "DELETE FROM t WHERE n < 9",
+            "INSERT INTO calm VALUES (2)",
+            "ALTER TABLE t DROP y",
+        ],
+        together=True,
+    )
+    path.wait()
+
+    until(path.is_mended, "an equal target", time.sleep)
+    rows = "(SELECT n, id, v, w FROM t)"
+    assert content(path.source, rows) == content(path.target, rows)
+    assert not any("calm" in note for note in path.gaps)
+
+
 @pytest.mark.parametrize("triggers", [False, True])
 def test_a_key_that_partitions_lack_is_no_key_until_it_is_valid(
     path: Undone, triggers: bool

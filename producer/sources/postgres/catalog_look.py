@@ -189,7 +189,7 @@ def _look(
         asked = [
             seen
             for seen in tables.values()
-            if seen.is_published and (seen.oid in compared or seen.id in known)
+            if seen.is_published and (seen.oid in compared or seen.id in known or wanted(seen.id))
         ]
         shapes = catalog.table_schemas(connection, [seen.id for seen in asked])
         described = [

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.catalog_facts import Enum, Facts, Leaf
+from producer.core.catalog_facts import Facts, Leaf, UsedType
 from producer.core.look import Before, Cause, Doubt, Rewritten, Seen
 from producer.errors import SourceError
 from producer.sources.postgres.catalog import MULTIRANGES, asking
@@ -57,7 +57,8 @@ _BY_SCHEMA: Final = """
     JOIN pg_type t ON t.oid = c.reltype
     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'ctid' AND a.attnum < 0
 """
-# Enums in a table's values, at any depth.
+# Enums and composite types in a table's values, at any depth.  What made the type wrote its row and
+# those of all its parts by one command; one that a later command wrote tells of an alteration.
 _LABELS: Final = """
 WITH RECURSIVE used (tab, typ) AS (
     SELECT attrelid, atttypid FROM pg_attribute
@@ -71,23 +72,33 @@ WITH RECURSIVE used (tab, typ) AS (
         UNION ALL SELECT atttypid FROM pg_attribute
         WHERE attrelid = t.typrelid AND t.typtype = 'c' AND attnum > 0 AND NOT attisdropped
     ) AS x (oid) WHERE x.oid >= 16384)
-SELECT u.tab, e.enumtypid, min(t.xmin::text::bigint),
-       array_agg(e.oid::bigint ORDER BY e.oid), array_agg(e.xmin::text::bigint ORDER BY e.oid)
-FROM used u JOIN pg_enum e ON e.enumtypid = u.typ JOIN pg_type t ON t.oid = e.enumtypid
+SELECT u.tab, u.typ, array_agg(p.number ORDER BY p.number), array_agg(p.said ORDER BY p.number),
+       coalesce(array_agg(p.number) FILTER (WHERE p.is_gone), '{{}}'),
+       coalesce(array_agg(p.xmin::text::bigint)
+                FILTER (WHERE p.xmin <> t.xmin OR p.cmin <> t.cmin::text), '{{}}')
+FROM used u JOIN pg_type t ON t.oid = u.typ CROSS JOIN LATERAL (
+    SELECT oid::bigint, xmin::text::bigint, false, xmin, cmin::text FROM pg_enum
+    WHERE enumtypid = t.oid
+    UNION ALL
+    SELECT attnum::bigint, 0, attisdropped, xmin, cmin::text FROM pg_attribute
+    WHERE attrelid = t.typrelid AND t.typtype = 'c' AND attnum > 0
+) AS p (number, said, is_gone, xmin, cmin)
 GROUP BY 1, 2
 """
 _MULTIRANGE: Final = "UNION ALL SELECT rngtypid FROM pg_range WHERE rngmultitypid = t.oid"
-# The row of pg_inherits and those of a table's system columns are written once: by one
-# transaction where the table was made as a partition.
+# ATTACH writes the rows of all columns with that of pg_inherits.  Where a table was made as a
+# partition, theirs came before it, by one transaction.
 _LEAVES: Final = """
 WITH RECURSIVE tree (root, oid, path, is_born) AS (
     SELECT o, o, '{}'::bigint[], true FROM unnest(%(oids)s::oid[]) AS o
     UNION ALL
     SELECT t.root, i.inhrelid, t.path || i.xmin::text::bigint,
-           t.is_born AND i.xmin::text = a.xmin::text
+           t.is_born AND EXISTS (
+               SELECT FROM pg_attribute a WHERE a.attrelid = i.inhrelid AND a.attnum > 0
+               AND NOT a.attisdropped AND a.xmin = i.xmin AND a.xmax = '0'::xid
+               AND a.cmin::text::bigint < i.cmin::text::bigint)
     FROM tree t JOIN pg_class p ON p.oid = t.oid AND p.relkind = 'p'
     JOIN pg_inherits i ON i.inhparent = t.oid
-    JOIN pg_attribute a ON a.attrelid = i.inhrelid AND a.attname = 'ctid' AND a.attnum < 0
 )
 SELECT t.root, c.oid, n.nspname, c.relname, c.relfilenode, c.xmin::text::bigint, t.path, t.is_born
 FROM tree t JOIN pg_class c ON c.oid = t.oid AND c.relkind = 'r'
@@ -139,8 +150,9 @@ def versions(
             facts[oid].is_renamed = bool(is_renamed)
     has_them = connection.server_version >= MULTIRANGES
     labels_of = _LABELS.format(multirange=_MULTIRANGE if has_them else "")
-    for oid, enum, made, labels, xids in _rows(connection, labels_of, values):
-        facts[oid].enums[enum] = Enum(made, tuple(zip(labels, xids, strict=True)))
+    for oid, used, numbers, said, gone, altered in _rows(connection, labels_of, values):
+        parts = tuple(zip(numbers, said, strict=True))
+        facts[oid].types[used] = UsedType(parts, frozenset(gone), tuple(altered))
     files: dict[int, LeafFile] = {}
     for root, oid, schema, name, file, xid, path, is_born in _rows(connection, _LEAVES, values):
         facts[root].leaves[oid] = Leaf(file, tuple(path), is_born)

@@ -30,7 +30,7 @@ GAPS: Final = (
     Gap(
         "rename of a column",
         "",
-        "suspected, unless its column number identifies it; a key column stops",
+        "suspected, unless its column number identifies it",
     ),
     Gap("a column dropped and made again, of the same name and type", "", "suspected"),
     Gap("rename of a table, SET SCHEMA", "", "suspected"),

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from producer.core.catalog_facts import Enum, Facts, Leaf
+from producer.core.catalog_facts import Facts, Leaf, UsedType
 from producer.core.look import CatalogVersion, Cause
 
 OID = 100
 BEFORE, NOW = 8, 11  # horizons of the look before and of this one
-MOOD = Enum(5, ((20, 5), (22, 5)))
+MOOD = UsedType(((20, 5), (22, 5)))
+PAIR = UsedType(((1, 0), (2, 0)))
 
 
 def plain(**more) -> Facts:
@@ -57,20 +58,30 @@ def test_a_name_counts_where_the_schema_publishes() -> None:
 
 
 def test_labels_may_come_and_not_change() -> None:
-    was = plain(enums={7: MOOD})
-    more = replace(MOOD, labels=(*MOOD.labels, (24, 9)))
-    for enums in ({7: MOOD}, {7: more}, {7: MOOD, 8: Enum(9, ((30, 9),))}):
-        assert causes(plain(enums=enums), was) == []
-    for labels in (((20, 6), (22, 5)), ((20, 5), (22, 6), (24, 6)), ((20, 5),)):
-        assert causes(plain(enums={7: replace(MOOD, labels=labels)}), was) == [Cause.LABELS]
-    assert causes(plain(enums={8: MOOD}), was) == [], "it has no column of that enum now"
+    was = plain(types={7: MOOD})
+    more = replace(MOOD, parts=(*MOOD.parts, (24, 9)), altered=(9,))
+    for types in ({7: MOOD}, {7: more}, {7: MOOD, 8: UsedType(((30, 9),))}):
+        assert causes(plain(types=types), was) == []
+    for parts in (((20, 6), (22, 5)), ((20, 5), (22, 6), (24, 6)), ((20, 5),)):
+        assert causes(plain(types={7: replace(MOOD, parts=parts)}), was) == [Cause.LABELS]
+    assert causes(plain(types={8: MOOD}), was) == [], "it has no column of that enum now"
 
 
-def test_of_a_new_table_a_label_counts_that_is_younger_than_its_type() -> None:
-    for xid, is_doubted in ((5, False), (7, False), (9, True)):
-        enum = replace(MOOD, labels=((20, 5), (22, xid)))
-        assert causes(plain(enums={7: enum}), None) == ([Cause.LABELS] if is_doubted else [])
-    assert causes(plain(enums={7: Enum(9, ((20, 9),))}), None) == []
+def test_an_attribute_may_come_and_not_come_and_go() -> None:
+    was = plain(types={7: PAIR})
+    more = replace(PAIR, parts=(*PAIR.parts, (3, 0)))
+    assert causes(plain(types={7: more}), was) == []
+    assert causes(plain(types={7: replace(more, gone=frozenset({3}))}), was) == [Cause.LABELS]
+    known = plain(types={7: replace(more, gone=frozenset({3}))})
+    assert causes(known, known) == [], "it was gone then"
+
+
+def test_of_a_new_table_a_part_counts_that_was_written_after_its_type_was_made() -> None:
+    for altered, is_doubted in (((), False), ((7,), False), ((7, 9), True)):
+        used = replace(MOOD, altered=altered)
+        assert causes(plain(types={7: PAIR, 8: used}), None) == (
+            [Cause.LABELS] if is_doubted else []
+        )
 
 
 def test_a_column_that_was_generated_lacks_its_older_values() -> None:

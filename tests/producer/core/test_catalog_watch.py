@@ -176,6 +176,20 @@ def test_a_file_is_explained_by_what_replaced_it(
     assert (judged(watching, now, told=told) == []) is is_explained
 
 
+def test_an_emptied_table_is_vacant_until_a_row_comes_however_many_looks_are_judged() -> None:
+    watching, told = watch(), Told()
+    watching.before = Before(1, "", {100: CatalogVersion()})
+    told.empty(A, 500, 100)
+    void = Doubt(Cause.FILES, rewritten=(Rewritten(100, 7, 501, is_void=True),))
+    for _ in range(3):
+        assert judged(watching, look(seen(TABLE)), told=told) == []
+        told = Told()
+    assert judged(watching, look(seen(TABLE, doubts=(void,)))) == []
+
+    told.fill(100)
+    assert judged(watching, look(seen(TABLE, doubts=(void,))), told=told) != []
+
+
 def test_triggers_tell_that_no_row_of_an_emptied_table_went_out_of_the_log() -> None:
     gone = Rewritten(100, 7, 500, is_emptied=True, is_void=True)
     now = replace(
@@ -392,18 +406,36 @@ def test_a_state_that_lasts_behind_a_reading_is_looked_at_again() -> None:
     assert len(watching.judge(10, known, reports_ddl=False)) == 1
 
 
-def test_with_triggers_a_table_that_leaves_the_publication_is_noticed() -> None:
+@pytest.mark.parametrize("reports_ddl", [True, False])
+def test_a_table_that_is_not_published_any_more_is_noticed(*, reports_ddl: bool) -> None:
+    """One may come and leave between two looks; one described since the look may join behind it."""
     watching, known = watch(), {A: TABLE}
-    unpublished = look(seen(TABLE, is_published=False))
-    watching.take(unpublished, known)
-    assert watching.judge(10, known, reports_ddl=True) == [], "it may be reported and not published"
-    for now, count in (
-        (look(seen(TABLE, version=CatalogVersion())), 0),
-        (unpublished, 1),
-        (unpublished, 0),
-    ):
-        watching.take(now, known)
-        assert len(watching.judge(10, known, reports_ddl=True)) == count
+    watching.take(look(seen(TABLE, is_published=False)), {})
+    assert watching.judge(10, known, reports_ddl=reports_ddl) == []
+    for is_published, count in ((False, 1), (False, 0), (True, 0), (False, 1)):
+        watching.take(look(seen(TABLE, is_published=is_published)), known)
+        assert len(watching.judge(10, known, reports_ddl=reports_ddl)) == count
+
+
+def test_a_catalog_that_is_as_it_was_is_judged_again_where_the_stream_changed_a_table() -> None:
+    """A column was renamed there and back, with a row in between: the catalog does not say so."""
+    watching, known = watch(), {A: TABLE}
+    now = look(seen(TABLE))
+    watching.take(now, known)
+    assert watching.judge(10, known, reports_ddl=False) == []
+    assert watching.unless(known) == watching.unless(dict(known)) == "x"
+
+    renamed = {A: replace(TABLE, columns=(replace(TABLE.columns[0], name="n"),))}
+
+    assert (
+        watching.unless(renamed)
+        == watching.unless({})
+        == watching.unless({**known, B: TABLE})
+        == ""
+    )
+    watching.take(now, renamed)
+    (found,) = watching.judge(10, renamed, reports_ddl=False)
+    assert isinstance(found, Described)
 
 
 def test_a_look_that_waits_knows_of_a_table_what_was_read_since() -> None:
@@ -434,6 +466,20 @@ def test_tables_of_a_look_that_was_passed_were_there() -> None:
 
     assert watching.had(100)
     assert not watching.had(101)
+
+
+def test_a_table_is_compared_once_findings_of_its_first_look_were_followed() -> None:
+    watching = watch()
+    assert watching.compares(100), "nothing is compared"
+    judged(watching, look())
+    watching.newcomers({})
+    judged(watching, look(seen(TABLE, version=CatalogVersion())))
+    assert not watching.compares(100)
+
+    watching.newcomers({A: TABLE})
+
+    assert watching.compares(100)
+    assert not watching.compares(101)
 
 
 def test_a_table_that_is_not_published_keeps_what_it_is_compared_with() -> None:

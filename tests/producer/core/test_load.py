@@ -12,12 +12,14 @@ from producer.core.engine import WriterState
 from producer.core.events import Records
 from producer.core.load import Loader
 from producer.core.ports import RunObserver, ShutdownRequested, Tuning
+from producer.native import NativeParts
 from schemas.control import Cut, Head, LoadPhase, TableLoad
 from schemas.headers import POSITION
 from schemas.positions import CommitKey
 from schemas.tables import TableId, TableSchema
 from tests.producer.core.assembling import read
 from tests.producer.core.streaming import IDENTITY, NAMES, A, B, Calls, Clock, Kafka, Options, shape
+from tests.producer.native.twins import native
 
 
 @dataclass
@@ -31,7 +33,7 @@ class Kept(Kafka):
         self.ahead += [table.id for table in tables]
 
     def send(self, records: Records, start: int = 0) -> int:
-        self.records += records[start:]
+        self.records += [*records][start:]
         return super().send(records, start)
 
 
@@ -59,7 +61,9 @@ def rows(*numbers: int) -> list[list[bytes | None]]:
 class Loading:
     """A loader and its world."""
 
-    def __init__(self, *, leaves: bool = False, busy: bool = False, **options: Any) -> None:
+    def __init__(
+        self, *, leaves: bool = False, busy: bool = False, native: Any = None, **options: Any
+    ) -> None:
         self.did: list[Any] = []
         self.kafka = Kept(self.did, {})
         self.calls, self.clock = Calls(), Clock()
@@ -80,7 +84,7 @@ class Loading:
         self.loader = Loader(
             Options(**options), WriterState(head, 5, IDENTITY, "content", "cluster", {}, {}),
             log=log, delivery=parts, publisher=parts, observer=observer, clock=self.clock,
-            at=500, csn=12, quarantine=parts, behind=self.calls,
+            at=500, csn=12, quarantine=parts, behind=self.calls, native=native,
         )  # fmt: skip
 
     @property
@@ -154,6 +158,15 @@ def test_tables_are_loaded_one_by_one_and_each_record_has_the_next_number() -> N
     assert [d for d in loading.did if d[0] == "load"] == [
         ("load", A, 3, 9), ("load", A, 3, 3), ("load", B, 2, 9), ("load", B, 2, 2),
     ]  # fmt: skip
+
+
+def test_a_native_chunk_takes_all_rows_but_the_first_and_the_last() -> None:
+    loading = Loading(native=NativeParts(native().Places()))
+
+    loading.loader.first(Tables({A: [rows(1, 2, 3), rows(4, 5)]}), [A])
+
+    assert loading.told(A) == [("r", "first"), *[("r", "true")] * 3, ("r", "last")]
+    assert loading.ordinals == list(range(6))
 
 
 @pytest.mark.parametrize(("of_all", "of_b"), [([A], None), ([A, B], "first_in_data_collection")])

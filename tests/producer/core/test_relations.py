@@ -8,7 +8,7 @@ from producer.core.changes import Relation, RelationColumn
 from producer.core.inference import agrees, difference
 from producer.core.relations import Relations, ShapeChange, merge
 from producer.core.shape_change import StatementChanges
-from producer.errors import DecodeError, Unsupported
+from producer.errors import DecodeError
 from schemas.control import Origin
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 
@@ -321,9 +321,12 @@ def test_what_may_be_a_rename_is_a_gap(after: tuple[Column, ...]) -> None:
     assert [(h.table, h.kind, h.why) for h in found.holes] == [("public.account", "suspected", why)]
 
 
-def test_what_may_be_the_rename_of_a_key_is_refused() -> None:
-    with pytest.raises(Unsupported, match="key column was renamed"):
-        change(table(KEY, OWNER, NOTE), table(Column("holder", TEXT), NOTE))
+def test_what_may_be_the_rename_of_a_key_is_a_gap() -> None:
+    found = change(table(KEY, OWNER, NOTE), table(Column("holder", INT), OWNER, NOTE))
+
+    assert found is not None
+    why = "a column was renamed, or dropped and another added: id went, holder came"
+    assert [(h.kind, h.why) for h in found.holes] == [("suspected", why)]
 
 
 def test_another_column_where_the_last_one_went_may_be_a_rename_and_another_type() -> None:
@@ -541,6 +544,35 @@ def test_a_table_that_had_another_name_lacks_rows() -> None:
 
         assert made is not None
         assert [hole.why for hole in made.holes] == whys
+
+
+@pytest.mark.parametrize(
+    ("compares", "note", "is_there", "is_gap"),
+    [
+        (False, NOTE, True, True),
+        (True, NOTE, True, False),
+        (False, replace(NOTE, missing="5"), True, False),
+        (False, NOTE, False, False),
+    ],
+)
+def test_a_column_may_have_been_generated_that_comes_before_a_look_compared_the_table(
+    *, compares: bool, note: Column, is_there: bool, is_gap: bool
+) -> None:
+    now = replace(table(KEY, OWNER, note), oid=OID)
+    names = iter([ID, ID if is_there else None])
+    stream = Relations(
+        {ID: replace(table(KEY, OWNER), oid=OID)},
+        read_catalog=lambda _: now,
+        name_table=lambda _: next(names),
+        wanted=lambda _: True,
+        new_tables_are_complete=True,
+        compares=lambda _oid: compares,
+    )
+
+    _, came = stream.resolve(replace(said(KEY, OWNER, NOTE), relation=OID))
+
+    assert came is not None
+    assert bool(came.holes) is is_gap
 
 
 def test_a_column_that_was_made_again_is_told_by_its_number() -> None:

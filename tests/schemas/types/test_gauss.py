@@ -179,6 +179,23 @@ def test_values_of_gauss_types(oid: int, text: str, value: object, back: str) ->
     assert dumper(entry.avro(column))(value) == back
 
 
+@pytest.mark.parametrize(
+    ("oid", "array", "name", "target"),
+    [
+        (5545, 5546, "tinyint", "smallint"),
+        (702, 1023, "abstime", "timestamp with time zone"),
+        (703, 1024, "reltime", "interval"),
+        (4301, 4302, "hll", "bytea"),
+        (34, 1234, "int16", "numeric(39,0)"),
+    ],
+)
+def test_what_is_like_another_type_has_a_name_and_an_array_of_its_own(
+    oid: int, array: int, name: str, target: str
+) -> None:
+    entry = BY_OID[oid]
+    assert (entry.name, entry.array_oid, entry.ddl) == (name, array, {"postgres": target})
+
+
 @pytest.mark.parametrize("text", [".1", "-.5", ".0000000001"])
 def test_numbers_without_a_leading_zero(text: str) -> None:
     for column in (Column("v", 1700), Column("v", 1700, (20 << 16 | 10) + 4)):

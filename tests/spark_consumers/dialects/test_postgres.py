@@ -194,6 +194,18 @@ def test_a_key_and_unique_indexes_that_change() -> None:
     ]
 
 
+def test_rows_go_where_a_column_without_values_becomes_the_key() -> None:
+    other = Column("n", 23, -1, "integer")
+    after = replace(with_columns(other, *T.columns[1:]), key=("n",))
+    known = replace(with_columns(replace(other, missing="1"), *T.columns[1:]), key=("n",))
+
+    emptied = statements(alter(T, after, origin=Origin.INFERRED))
+
+    assert emptied[-2:] == ['DELETE FROM "public"."t"', HEAD + 'ADD PRIMARY KEY ("n")']
+    kept = statements(alter(T, known, origin=Origin.INFERRED))
+    assert 'DELETE FROM "public"."t"' not in kept
+
+
 def test_a_table_that_moves() -> None:
     moved = replace(T, id=TableId("s", "u"))
 

@@ -36,6 +36,7 @@ from schemas.control import Hole, Moved
 from schemas.encodings import is_text
 from schemas.sql_text import NotRead
 from schemas.tables import Column, TableId, TableSchema, UserType
+from schemas.types import FIRST_OF_USERS
 
 Infer = Callable[[TableSchema, TableSchema], ShapeChange]
 
@@ -45,6 +46,15 @@ _OF_TABLES: Final = ("trigger", "rule", "policy")
 _BOOL: Final = 16
 _MONEY: Final = 790
 _PLAIN: Final = {21, 23, 20, _BOOL, 25, 1043, 2950}  # int2, int4, int8, bool, text, varchar, uuid
+_OF_USERS: Final = 0
+# Built-in types between which ALTER TYPE rewrites nothing: texts, oids, and others.
+_STORED_ALIKE: Final = (
+    {25, 1043, 1042, 142},
+    {23, 26, 24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191},
+    {1114, 1184},  # where the session's time zone is UTC
+    {1560, 1562},  # bit
+    {650, 869},  # cidr, inet
+)
 # A constant as pg_get_expr() prints it; a backslash may have been doubled.
 _CONSTANT: Final = re.compile(
     r"""(?:'(?P<text>(?:[^'\\]|'')*)'|(?P<number>\d+)|\((?P<negative>-\d+)\)|(?P<word>true|false))
@@ -402,7 +412,8 @@ class Follower:
         """Return the change; None if there is none that a target follows."""
         if message.event == "install" or not all(c.number for c in before.columns):
             if _shape(before) != _shape(after):
-                return replace(self.infer(before, after), tag=message.tag)
+                change = replace(self.infer(before, after), tag=message.tag)
+                return _untold(change) if message.event == "install" else change
             is_same = before.oid == after.oid and _defaults(before) == _defaults(after)
             return None if is_same else ShapeChange(before, after, message.tag)
         is_same = before == after and before.oid == after.oid
@@ -434,6 +445,8 @@ class Follower:
             has_type = (was.type_oid, was.type_mod) == (column.type_oid, column.type_mod)
             if is_converted:
                 how = _conversion(message, before.id.name, was, column, has_type=has_type)
+            elif not has_type and not is_empty and not _is_stored_alike(was, column):
+                how = "lost"  # it was rewritten while the trigger that tells was off
             if is_converted and not has_type and _MONEY in {was.type_oid, column.type_oid}:
                 how = "lost"  # by lc_monetary, a locale that the target may not have
             if how == "lost" or reads_otherwise(was, column):
@@ -526,6 +539,21 @@ def _conversion(
     return "lost" if is_ours and not has_type else how
 
 
+def _is_stored_alike(was: Column, now: Column) -> bool:
+    """Say whether a value may be of the other type as it is stored: no rewrite is needed then."""
+    types = {_stored_as(was), _stored_as(now)}
+    return len(types) == 1 or _OF_USERS in types or any(types <= alike for alike in _STORED_ALIKE)
+
+
+def _stored_as(column: Column) -> int:
+    """Return the oid below domains; of base types that users made one for all."""
+    oid, said = column.type_oid, column.user_type
+    while said is not None and said.kind == "d":
+        oid, said = said.type_oid, said.of
+    is_base = oid >= FIRST_OF_USERS and (said is None or said.kind == "b")
+    return _OF_USERS if is_base else oid
+
+
 def _begun(
     after: TableSchema, message: TriggerMessage, made: set[int]
 ) -> tuple[tuple[Hole, ...], str | None]:
@@ -538,6 +566,18 @@ def _begun(
     if message.event == "install" or message.joined.get(after.oid, True):
         return _gap(after.id, "the table is captured from here on; older rows were not copied")
     return (), None
+
+
+def _untold(change: ShapeChange) -> ShapeChange:
+    """Note a gap where columns came before the triggers: one may have been generated until then."""
+    assert change.before is not None
+    assert change.after is not None
+    known = {*change.before.names(), *change.renamed.values()}
+    came = [c.name for c in change.after.columns if c.name not in known and c.missing is None]
+    if not came or change.lossy:
+        return change
+    why = f"columns came before the triggers, perhaps generated until then: {', '.join(came)}"
+    return replace(change, holes=(Hole(str(change.after.id), "suspected", why),), lossy=why)
 
 
 def _gap(table: TableId, why: str) -> tuple[tuple[Hole, ...], str]:

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from producer.core.records.reference import (
@@ -9,7 +11,7 @@ from producer.core.records.reference import (
 )
 from producer.errors import Unsupported
 from schemas.envelope import EnvelopeOptions
-from schemas.tables import UNCHANGED, Column, TableId, TableSchema
+from schemas.tables import UNCHANGED, Column, TableId, TableSchema, UserType
 from schemas.types import TypeOptions
 
 TX = TransactionConstants(700, 99, 1, 1, 0, 0, 1)
@@ -29,6 +31,19 @@ def test_a_type_that_is_not_in_the_table_is_refused() -> None:
     table = TableSchema(TABLE.id, (Column("m", 16385, type_name="mood"),))
     with pytest.raises(Unsupported, match="mood"):
         plans_of(table, EnvelopeOptions(types=TypeOptions(unknown_types="fail")))
+
+
+@pytest.mark.parametrize("handling", ["json", "map"])
+def test_an_unsent_hstore_has_the_mark_in_its_own_form(handling: Any) -> None:
+    column = Column("h", 99_002, type_name="hstore", user_type=UserType("b", "hstore"))
+    table = TableSchema(TABLE.id, (column,))
+    options = EnvelopeOptions(types=TypeOptions(hstore_handling=handling))
+
+    (plan,) = plans_of(table, options)
+
+    mark = "__debezium_unavailable_value"
+    expected: Any = {mark: mark} if handling == "map" else f'{{"{mark}":"{mark}"}}'
+    assert plan.placeholder == expected
 
 
 def test_bytes_that_are_no_text_are_in_exact() -> None:
