@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gauss_cdc.recordings.decode import as_json, transactions
-from gauss_cdc.recordings.record import RecordingPlan, record
 from gauss_cdc_lab.emulator import recording
 from gauss_cdc_lab.emulator.facade import Facade
 from gauss_cdc_lab.emulator.login import Account, Gate
@@ -18,6 +16,8 @@ from gauss_cdc_lab.emulator.replay import Replay
 from gauss_cdc_lab.emulator.scratch import Scratch
 from gauss_cdc_lab.emulator.server import Emulator
 from gauss_cdc_lab.emulator.upstream import Address
+from gauss_cdc_lab.recordings.decode import as_json, transactions
+from gauss_cdc_lab.recordings.record import RecordingPlan, record
 from producer.options import Options
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.postgres.connection import ConnectionArguments

@@ -7,8 +7,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
+from gauss_cdc_lab.recordings.heard import (
+    RECORDED_SETTINGS,
+    Overheard,
+    Wished,
+    check_may_create,
+)
 from producer.options import Options
-from producer.sources.base import RECORDED_SETTINGS, Overheard, Wished, check_may_create
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.connection import GaussConnection
