@@ -104,7 +104,7 @@ LAYERS = {
         ("spark_consumers.errors", "spark_consumers.folders", "spark_consumers.given"),
     ),
     "gauss_cdc": (
-        ("gauss_cdc.__main__", "gauss_cdc.reference"),
+        ("gauss_cdc.__main__",),
         ("gauss_cdc.cli",),
         ("gauss_cdc.commands",),
         ("gauss_cdc.commands.base",),
@@ -127,7 +127,7 @@ LAYERS = {
         ("gauss_cdc.runtime",),
     ),
     "gauss_cdc_lab": (
-        ("gauss_cdc_lab.commands",),
+        ("gauss_cdc_lab.commands", "gauss_cdc_lab.reference"),
         ("gauss_cdc_lab.recordings",),
         ("gauss_cdc_lab.demo",),
         ("gauss_cdc_lab.emulator",),
