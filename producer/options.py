@@ -64,7 +64,6 @@ class Options:
     kafka_silence_seconds: float = 30.0  # then the source is released
     loads_beside: bool = False  # a first load reads each table while the stream goes on
     load_rate: int = 50_000  # rows a second of a load beside the stream, at most; 0 = no limit
-    load_workers: int = 1  # sessions that read a load, PostgreSQL only
     tuning: Tuning = field(default_factory=Tuning)
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"  # schemas, for the registry
     ddl_text: bool = False  # statements, definitions and defaults stand in <prefix>.ddl as text

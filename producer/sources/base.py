@@ -367,7 +367,6 @@ class SourceKind(NamedTuple):
     why_not_full: Callable[[Mapping[str, str]], str] = _nothing  # what the plugin's options omit
     way_out: str = LOAD_AGAIN  # where another server has taken the source's place
     advice: Callable[[Options, TableId], str] = _not_captured  # how a new table gets captured
-    loads_by_sessions: bool = False  # as many as [load] workers says
     opens_stream: bool = False  # `open` shows that the role may replicate
     # None: the kind cannot.
     rehearse: Callable[[Options, str], Rehearsed] | None = None  # a statement, undone at once

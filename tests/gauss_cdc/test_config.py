@@ -432,25 +432,20 @@ def test_a_choice_that_debezium_has_not_is_refused(file: Path) -> None:
 
 # ---------------------------------------------------------------- loads
 def test_how_tables_are_loaded_reaches_the_producer(file: Path) -> None:
-    assert producer_options(load(file)).load_workers == 1
+    file.write_text(SMALL + "[load]\nrate = 5\nchunk-rows = 100\n")
 
-    file.write_text(SMALL + "[load]\nworkers = 5\nchunk-rows = 100\n")
     options = producer_options(load(file))
-    assert (options.load_workers, options.tuning.chunk_rows) == (5, 100)
+
+    assert (options.load_rate, options.tuning.chunk_rows) == (5, 100)
 
 
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ("workers = 0", "load.workers"),
+        ("rate = -1", "load.rate"),
+        ("workers = 2", "load.workers: leave it out"),
         ('order = "smallest"', "load.order: leave it out"),
     ],
 )
 def test_a_load_that_cannot_be_is_refused(file: Path, section: str, said: str) -> None:
     assert said in refused(file, f"{SMALL}[load]\n{section}\n")
-
-
-def test_only_postgresql_is_loaded_by_several_sessions(file: Path) -> None:
-    gaussdb = SMALL.replace("[source]", '[source]\nkind = "gaussdb"')
-
-    assert 'only with kind = "postgres"' in refused(file, f"{gaussdb}[load]\nworkers = 2\n")

@@ -41,7 +41,6 @@ KIND: Final = SourceKind(
     rereads=lambda _: True,
     why_not_full=why_not_full,
     advice=not_captured,
-    loads_by_sessions=True,
     opens_stream=True,
     rehearse=_rehearsed,
     triggers=_at_primary,

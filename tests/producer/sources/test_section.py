@@ -187,14 +187,6 @@ def test_what_only_postgresql_has_is_refused(file: Path, source: str) -> None:
     assert refused(file, source) == f'{file}:4: source.{key}: only with kind = "postgres"'
 
 
-def test_sessions_of_a_load_are_postgresqls(file: Path) -> None:
-    load(written(file, "[load]\nworkers = 2", kind="postgres"))
-
-    message = refused(file, "[load]\nworkers = 2")
-
-    assert message == f'{file}:5: load.workers: only with kind = "postgres"'
-
-
 def test_a_kind_that_is_not_there_is_refused_with_those_that_are(file: Path) -> None:
     message = refused(file, kind="oracle")
 
