@@ -497,6 +497,7 @@ REMOVED: Final = {
     "a topic by kafka-configs",
     "load.order": "leave it out: tables are loaded by name; `exclude` some, and include them later",
     "load.workers": "leave it out: one session reads a load, as fast as it is written",
+    "source.allow-internal-options": "leave it out: such options are taken, with a warning",
     "source.hold-bytes": "leave it out: 64 MiB of a transaction wait in memory, the rest in a file",
     "source.spill-folder": "leave it out: such files are below TMPDIR",
     "source.sql-mode": "leave it out: functions are read by peek, which loses nothing",

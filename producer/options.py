@@ -40,7 +40,6 @@ class Options:
     role: Role = "primary"  # which of them is read
     ha_port: int | None = None  # for replication; None: the port of `source`
     interface: Interface = "stream"
-    allow_internal: bool = False  # decoding options that servers use among themselves
     unknown_message: Literal["stop", "quarantine"] = "stop"
     without_identity: Literal["stop", "skip-and-record"] = (
         "stop"  # changes that do not identify a row
@@ -85,5 +84,4 @@ class Options:
             role=self.role,
             interface=self.interface,
             status_seconds=self.status_seconds,
-            allow_internal=self.allow_internal,
         )

@@ -65,12 +65,15 @@ class PlainSource:
     encoding = "utf-8"
     keepalives_move = False
     new_tables_are_complete = True
-    told_end = 0  # what comes is as old as the reading of the log
     positions_are_csns = True  # there are no others
     ids_are_oids = False
     reports_ddl = False
     rereads = False
     tells_switches = True  # there are none
+
+    @property
+    def told_end(self) -> int:
+        return 0  # what comes is as old as the reading of the log
 
     def prepare(self, note: Callable[[str], None]) -> list[TableId]:
         del note

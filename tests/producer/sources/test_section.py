@@ -78,7 +78,6 @@ role = "standby"
 ha-port = 8002
 status-interval = "5s"
 unknown-message = "quarantine"
-allow-internal-options = true
 """
     options = producer_options(
         load(written(file, source, 'decode-style = "t"\nparallel-decode-num = 2'))
@@ -90,7 +89,7 @@ allow-internal-options = true
     assert options.interface == "stream"
     assert (options.unknown_message, options.without_identity) == ("quarantine", "stop")
     assert options.terms.product is Vendor.GAUSSDB
-    assert (options.terms.status_seconds, options.terms.allow_internal) == (5.0, True)
+    assert options.terms.status_seconds == 5.0
     decided = effective(options.plugin_options, options.terms)
     assert (decided.get("standby-connection"), decided.format.style) == ("true", "t")
 

@@ -167,8 +167,6 @@ def test_a_plugin_for_parallel_decoding_gets_threads_of_its_own() -> None:
         ({"skip-empty-xacts": "off"}, "set by us to true"),
         ({"parallel-decode-num": "2", "skip-empty-xacts": "true"}, "set by us to false"),
         ({"auto-advance": "true"}, "past our last durable cut"),
-        ({"output-order": "1", "slice-id": "0"}, "allow-internal-options"),
-        ({"output-order": "1", "start-position": "1/1"}, "allow-internal-options"),
     ],
 )
 def test_what_our_contract_needs_is_not_to_be_changed(options: dict[str, str], rule: str) -> None:
