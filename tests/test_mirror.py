@@ -89,7 +89,6 @@ TESTED_BY = {
     "producer.sources.gauss.inspector": "e2e/test_gauss_cli.py",
     "producer.sources.gauss.rehearsal": "integration/test_ddl_plan.py",
     "producer.sources.gauss.resolver": "producer/sources/gauss/test_stream.py",
-    "producer.sources.gauss.section": "producer/sources/test_section.py",
     "producer.sources.gauss.snapshot": "integration/test_gauss_snapshot.py",
     "producer.sources.rights": "integration/test_source_rights.py",
     "producer.sources.postgres": "integration/test_postgres_source.py",
