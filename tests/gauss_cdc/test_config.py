@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gauss_cdc import config
-from gauss_cdc.config import ConfigError, line_of, load
+from gauss_cdc.config import REMOVED, ConfigError, line_of, load
 from gauss_cdc.wiring import producer_options
 from schemas.types import TypeOptions
 
@@ -449,3 +449,15 @@ def test_how_tables_are_loaded_reaches_the_producer(file: Path) -> None:
 )
 def test_a_load_that_cannot_be_is_refused(file: Path, section: str, said: str) -> None:
     assert said in refused(file, f"{SMALL}[load]\n{section}\n")
+
+
+@pytest.mark.parametrize("setting", sorted(REMOVED))
+def test_a_setting_of_an_older_release_is_refused_with_what_to_write(
+    file: Path, setting: str
+) -> None:
+    section, key = setting.split(".")
+    text = SMALL if f"[{section}]" in SMALL else f"{SMALL}[{section}]\n"
+
+    said = refused(file, text.replace(f"[{section}]\n", f"[{section}]\n{key} = 1\n", 1))
+
+    assert f"{setting}: {REMOVED[setting]}" in said

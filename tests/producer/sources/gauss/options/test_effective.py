@@ -289,3 +289,13 @@ def test_status_says_why_the_target_is_not_a_full_copy() -> None:
         "users, and only-local = true omits changes that reached the source by replication "
         "from elsewhere"
     )
+
+
+def test_options_of_a_cluster_s_servers_are_taken_with_a_warning() -> None:
+    options = {"output-order": "1", "slice-id": "0", "start-position": "1/1"}
+
+    found = effective(options, GAUSS)
+
+    warned = {advice.option for advice in found.warnings if "advises against" in str(advice)}
+    assert warned == {"slice-id", "start-position"}
+    assert "start-position = 1/1 omits changes" in why_not_full(options)
