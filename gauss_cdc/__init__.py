@@ -1,1 +1,1 @@
-"""Puts both halves together: the command line, inspection, and recordings."""
+"""Puts both halves together: the command line, and inspection."""

@@ -89,16 +89,6 @@ _COMMANDS: Final = {
         "Show the cuts: which commits are durable, and the offsets of their rows.",
     ),
     "tail": _Place("looking", "tail", "Show row changes in readable form; default: all tables."),
-    "decode": _Place(
-        "recordings",
-        "decode_file",
-        "Print a recording's transactions, one JSON object a line; needs no server.",
-    ),
-    "record": _Place(
-        "recordings",
-        "record_stream",
-        "Record what the source sends, without confirming it: nothing is lost.",
-    ),
     "slot": _Place("slot", "slot_group", "The replication slot."),
     "snapshot": _Place(
         "snapshot",
@@ -114,10 +104,12 @@ _COMMANDS: Final = {
 }
 # Of the laboratory, a distribution of its own: its entry points say where they are defined.
 _LABORATORY: Final = {
+    "decode": "Print a recording's transactions, one JSON object a line; needs no server.",
     "demo": "Run everything on this machine: load, kills, and a comparison of source and target.",
     "emulator": (
         "A server with GaussDB's protocol: it replays a recording, or presents a PostgreSQL."
     ),
+    "record": "Record what the source sends, without confirming it: nothing is lost.",
     "services": "Local PostgreSQL, Kafka and registry for a first try; never for production.",
 }
 _ENTRY_POINTS: Final = "gauss_cdc.commands"

@@ -263,10 +263,6 @@ class TargetSection(Section):
     keep: Duration = timedelta(days=7)
     """How long `read_at` finds the commits of a lake."""
 
-    load: Literal["shadow", "in-place"] = "shadow"
-    """A table that is loaded again: `shadow` puts its rows beside those that readers see, and
-    exchanges them at the end; `in-place` empties it first, and needs no room for both."""
-
     strict: bool = False
     """One source transaction = one target transaction. Default: grouped, always whole ones."""
 
@@ -396,10 +392,6 @@ def load(path: Path) -> Config:
         # Not `from exc`: it repeats the input, which may wrongly contain a secret.
         reasons = "\n".join(_explain(path, text, error) for error in exc.errors())
         raise ConfigError(reasons) from None
-    if "workers" in config.load.model_fields_set:
-        able = [name for name, kind in SOURCES.items() if kind.loads_by_sessions]
-        if config.source.kind not in able:
-            raise ConfigError(_place(path, text, ["load", "workers"], _only_with(able)))
     wrong = [(["source", *key], why) for key, why in config.source.problems()]
     wrong += [(["serve", key], why) for key, why in config.serve.problems()]
     if wrong := [*wrong, *config.plaintext_logins()]:
@@ -504,9 +496,13 @@ REMOVED: Final = {
     "kafka.min-insync-replicas": "leave it out: min.insync.replicas is set at the broker, or at "
     "a topic by kafka-configs",
     "load.order": "leave it out: tables are loaded by name; `exclude` some, and include them later",
+    "load.workers": "leave it out: one session reads a load, as fast as it is written",
+    "source.allow-internal-options": "leave it out: such options are taken, with a warning",
     "source.hold-bytes": "leave it out: 64 MiB of a transaction wait in memory, the rest in a file",
     "source.spill-folder": "leave it out: such files are below TMPDIR",
     "source.sql-mode": "leave it out: functions are read by peek, which loses nothing",
+    "target.load": "leave it out: a table that is loaded again keeps its rows until the load "
+    "ends, and the target needs room for both",
     "spark.linger": "leave it out: it did nothing",
 }
 _WRITE = {

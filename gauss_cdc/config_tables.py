@@ -65,10 +65,6 @@ class LoadSection(Section):
     """Rows a second of a load beside the stream, at most. A larger one delays what others commit,
     at a target that is slower. `0` is no limit. Each range has 8,000 rows, or 8 MiB."""
 
-    workers: Annotated[int, Field(ge=1, le=64)] = 1
-    """PostgreSQL: sessions that read at once, besides one that holds the snapshot, ahead of the one
-    writer by some 4 MiB each. On two cores a second one brings nothing."""
-
     chunk_rows: Annotated[int, Field(ge=1)] = 16_000
     """Rows of a chunk: one Kafka transaction, and what `apply` can take at a time. 16 MiB close one
     in any case."""

@@ -34,7 +34,6 @@ def setup(config: Config) -> Setup:
         code=config.ddl.code,
         mode=target.mode,
         keep=target.keep.total_seconds(),
-        shadow=target.load == "shadow",
     )
     if (client := _CLIENTS.get(kind_of(config).client)) is None:
         return made  # it brings its own

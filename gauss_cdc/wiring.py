@@ -71,7 +71,6 @@ def producer_options(
             transaction_timeout=kafka.transaction_timeout.total_seconds(),
         ),
         status_seconds=config.source.status_interval.total_seconds(),
-        load_workers=config.load.workers,
         load_rate=config.load.rate,
         loads_beside=config.load.mode == "chunks",
         tuning=Tuning(chunk_rows=config.load.chunk_rows),

@@ -40,7 +40,6 @@ class Options:
     role: Role = "primary"  # which of them is read
     ha_port: int | None = None  # for replication; None: the port of `source`
     interface: Interface = "stream"
-    allow_internal: bool = False  # decoding options that servers use among themselves
     unknown_message: Literal["stop", "quarantine"] = "stop"
     without_identity: Literal["stop", "skip-and-record"] = (
         "stop"  # changes that do not identify a row
@@ -64,7 +63,6 @@ class Options:
     kafka_silence_seconds: float = 30.0  # then the source is released
     loads_beside: bool = False  # a first load reads each table while the stream goes on
     load_rate: int = 50_000  # rows a second of a load beside the stream, at most; 0 = no limit
-    load_workers: int = 1  # sessions that read a load, PostgreSQL only
     tuning: Tuning = field(default_factory=Tuning)
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"  # schemas, for the registry
     ddl_text: bool = False  # statements, definitions and defaults stand in <prefix>.ddl as text
@@ -86,5 +84,4 @@ class Options:
             role=self.role,
             interface=self.interface,
             status_seconds=self.status_seconds,
-            allow_internal=self.allow_internal,
         )

@@ -271,25 +271,25 @@ def net_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
             "exact",
         )
     )
-    last_gone = lasting.groupBy("key").agg(
-        f.expr("max(place) FILTER (WHERE is_gone)").alias("gone_at"),
-        f.expr("max_by(is_gone, place)").alias("is_gone_last"),
-    )
-    # Joined again and not over a window: a hot key has one row here, however often it changed.
-    alive = lasting.where("NOT is_gone").withColumnRenamed("key", "k")
-    joined = last_gone.join(
-        alive,
-        f.expr("k <=> key AND NOT is_gone_last AND (gone_at IS NULL OR place > gone_at)"),
-        "left",
-    )
     values = [
         f.expr(
-            f"max_by(struct(row.{quote(name)} AS v, exact[{literal(name)}] AS t), place)"
-            f" FILTER (WHERE place IS NOT NULL AND NOT array_contains(unsent, {literal(name)}))"
+            f"max_by(struct(place AS at, row.{quote(name)} AS v, exact[{literal(name)}] AS t),"
+            " place)"
+            f" FILTER (WHERE NOT is_gone AND NOT array_contains(unsent, {literal(name)}))"
         ).alias(f"c{at}")
         for at, name in enumerate(columns)
     ]
-    latest = joined.groupBy("key", "is_gone_last").agg(*values)
+    last = lasting.groupBy("key").agg(
+        f.expr("max(place) FILTER (WHERE is_gone)").alias("gone_at"),
+        f.expr("max_by(is_gone, place)").alias("is_gone_last"),
+        *values,
+    )
+    # What was sent before the key was gone is another row's.
+    latest = last.selectExpr(
+        "key",
+        "is_gone_last",
+        *(f"if(c{at}.at <= gone_at, NULL, c{at}) AS c{at}" for at in range(len(columns))),
+    )
     row = ", ".join(f"c{at}.v AS {quote(name)}" for at, name in enumerate(columns))
     names = "array(" + ", ".join(map(literal, columns)) + ")"
     missing = ", ".join(f"c{at} IS NULL" for at in range(len(columns)))

@@ -19,7 +19,7 @@ import pytest
 from gauss_cdc import logs
 from gauss_cdc.cli import cli
 from gauss_cdc.config import Config
-from gauss_cdc.reference import ROOT, documents
+from gauss_cdc_lab.reference import ROOT, documents
 from tests.e2e.test_documented_commands import WALK
 
 _FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)

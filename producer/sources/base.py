@@ -16,16 +16,14 @@ from producer.core.look import Before, Look, Unchanged
 from producer.core.ports import KeyRanges
 from producer.core.shape_change import ShapeChange
 from producer.core.takeover import MadeSlot
-from producer.errors import SlotMissing, Unsupported
+from producer.errors import Unsupported
 from producer.options import Options
 from producer.sources.dial import ConnectionArguments
 from producer.sources.section import SourceSection
 from producer.sources.session import Asks
-from producer.wire.replication import Received
 from schemas.control import Cut, Identity, Looked, Origin
 from schemas.errors import LOAD_AGAIN
 from schemas.findings import Finding
-from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 from schemas.types import BY_OID
 
@@ -67,12 +65,15 @@ class PlainSource:
     encoding = "utf-8"
     keepalives_move = False
     new_tables_are_complete = True
-    told_end = 0  # what comes is as old as the reading of the log
     positions_are_csns = True  # there are no others
     ids_are_oids = False
     reports_ddl = False
     rereads = False
     tells_switches = True  # there are none
+
+    @property
+    def told_end(self) -> int:
+        return 0  # what comes is as old as the reading of the log
 
     def prepare(self, note: Callable[[str], None]) -> list[TableId]:
         del note
@@ -315,7 +316,7 @@ class SourceInspector:
         raise Unsupported("no state of this kind of source is known by its position")
 
 
-# ---------------------------------------------------------------- ddl plan, and record
+# ---------------------------------------------------------------- ddl plan
 STATEMENT_TIMEOUT: Final = "30s"
 SEARCH_PATH_OF_STATEMENTS: Final = '"$user", public'
 
@@ -328,59 +329,6 @@ class Rehearsed:
     origin: Origin
     changes: tuple[tuple[ShapeChange, Mapping[str, str]], ...]  # with the session's settings
     note: str = ""  # what it would not contain, or why `run` would stop
-
-
-class OverheardSession(Protocol):
-    """A session that turned to streaming."""
-
-    def tap(self, take: Callable[[bytes], None]) -> None:
-        """Hand on every byte."""
-
-    def receive(self, timeout: float) -> Received:
-        """Read what has arrived."""
-
-    def send_status(self, flush: Lsn) -> None:
-        """Say that we live."""
-
-
-RECORDED_SETTINGS: Final = (
-    *("server_version", "server_encoding", "TimeZone", "DateStyle", "IntervalStyle"),
-    "sql_compatibility",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Overheard:
-    """A stream that has begun, or a part of the log, and what its reader must know."""
-
-    server: str  # its product and version
-    plugin: str
-    sent: Mapping[str, str]  # the plugin's options
-    database: str
-    encoding: str
-    settings: Mapping[str, str]  # of `RECORDED_SETTINGS`
-    confirmed: Lsn | None = None  # by the slot
-    wire: OverheardSession | None = None
-    changes: Iterable[tuple[int, int, bytes]] = ()  # start, end, payload: of the part
-
-
-@dataclass(frozen=True, slots=True)
-class Wished:
-    """What is to be recorded."""
-
-    more: Mapping[str, str]  # options of the plugin
-    create: bool = False  # the slot, if there is none; it is dropped at the end
-    between: tuple[Lsn, Lsn] | None = None  # decode this part of the log again; no slot is used
-
-
-def check_may_create(options: Options, wished: Wished) -> None:
-    """Raise SlotMissing unless a slot may be made."""
-    if not wished.create:
-        raise SlotMissing(
-            "there is no slot to record from",
-            hint="record --create makes one for as long as it records",
-            slot=options.slot,
-        )
 
 
 # ---------------------------------------------------------------- how a source is made
@@ -422,9 +370,7 @@ class SourceKind(NamedTuple):
     why_not_full: Callable[[Mapping[str, str]], str] = _nothing  # what the plugin's options omit
     way_out: str = LOAD_AGAIN  # where another server has taken the source's place
     advice: Callable[[Options, TableId], str] = _not_captured  # how a new table gets captured
-    loads_by_sessions: bool = False  # as many as [load] workers says
     opens_stream: bool = False  # `open` shows that the role may replicate
     # None: the kind cannot.
     rehearse: Callable[[Options, str], Rehearsed] | None = None  # a statement, undone at once
-    record: Callable[[Options, Wished], AbstractContextManager[Overheard]] | None = None
     triggers: Callable[[Options], Any] | None = None  # logs in to install them

@@ -109,7 +109,6 @@ class Setup:
     code: bool = False  # [ddl] code
     mode: str = "scd1"  # [target] mode
     keep: float = 7 * 86_400  # [target] keep, seconds
-    shadow: bool = True  # [target] load
     spark: Callable[[], Any] = field(default=_no_client, repr=False)  # the session of the program
     asked: Asked = field(default_factory=dict)  # of packed rows: tasks answer it next
     on_step: Callable[[str], None] = field(default=_ignore, repr=False)

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import psycopg2
 
-from gauss_cdc.reference import ROOT
 from gauss_cdc_lab.services import use_java
 from tests.e2e.path import PATIENCE, ask
+from tests.tree import ROOT
 
 TUTORIAL = "docs/tutorials/own-database.md"
 # Blocks in the order in which a reader types them, in one shell.

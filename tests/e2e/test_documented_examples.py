@@ -5,8 +5,8 @@ import re
 from decimal import Decimal
 from pathlib import Path as File
 
-from gauss_cdc.reference import ROOT
 from tests.e2e.path import Path, ask
+from tests.tree import ROOT
 
 _PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 

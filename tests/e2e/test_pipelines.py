@@ -9,9 +9,9 @@ from pathlib import Path as Folder
 import pyarrow.parquet as pq
 import pyspark
 
-from gauss_cdc.reference import ROOT
 from gauss_cdc_lab.services import Addresses
 from tests.e2e.path import Path, ask
+from tests.tree import ROOT
 
 SPEC = """
 name: bank

@@ -213,9 +213,7 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
         assert (watcher.shrunk, watcher.looks > 9) == ([], True)
 
 
-def test_a_column_is_dropped_in_the_middle_of_a_load_by_several_sessions(
-    addresses, topic_prefix, new_database
-) -> None:
+def test_a_column_is_dropped_in_the_middle_of_a_load(addresses, topic_prefix, new_database) -> None:
     source, target = new_database(), new_database()
     make(source, TABLES)
     ask(source, "ALTER TABLE b ADD COLUMN w text DEFAULT 'w'")
@@ -232,7 +230,7 @@ def test_a_column_is_dropped_in_the_middle_of_a_load_by_several_sessions(
                 until(lambda: ask(source, waits) != [], "the statement waits", pause)
             left.append(done)
 
-    with Path(addresses, topic_prefix, source, target, tuning=SMALL, load_workers=3) as path:
+    with Path(addresses, topic_prefix, source, target, tuning=SMALL) as path:
         path.on_load = on_load
         path.start()
         with Writer(source, ("a",), 10_000) as writer:

@@ -15,7 +15,6 @@ from click.testing import CliRunner
 from psycopg2 import sql
 
 from gauss_cdc.cli import cli
-from gauss_cdc.reference import ROOT
 from producer.errors import NotPermitted
 from producer.sources import requests
 from producer.sources.postgres import catalog
@@ -28,6 +27,7 @@ from spark_consumers.sinks.postgres.rights import database_problems, load_proble
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.path import Path, pause, until
 from tests.integration.private_postgres import PrivateServer, private_server
+from tests.tree import ROOT
 
 SECURITY = ROOT / "docs" / "security.md"
 _RUN = re.compile(r"<!-- run: ([\w-]+) -->\n *```\w+\n(.*?)```", re.DOTALL)

@@ -19,7 +19,6 @@ import pyspark
 import pytest
 from pyspark.errors import PySparkException
 
-from gauss_cdc.reference import ROOT
 from gauss_cdc_lab.services import Addresses, spark_confs, use_java
 from gauss_cdc_lab.services.process import (
     LOOPBACK,
@@ -42,6 +41,7 @@ from tests.e2e.path import Path, ask, until
 from tests.e2e.sink_program import MANIFESTS, into_files
 from tests.e2e.test_ddl import install
 from tests.spark_consumers.typed import expected, shown
+from tests.tree import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

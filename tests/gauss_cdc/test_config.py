@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gauss_cdc import config
-from gauss_cdc.config import ConfigError, line_of, load
+from gauss_cdc.config import REMOVED, ConfigError, line_of, load
 from gauss_cdc.wiring import producer_options
 from schemas.types import TypeOptions
 
@@ -432,17 +432,18 @@ def test_a_choice_that_debezium_has_not_is_refused(file: Path) -> None:
 
 # ---------------------------------------------------------------- loads
 def test_how_tables_are_loaded_reaches_the_producer(file: Path) -> None:
-    assert producer_options(load(file)).load_workers == 1
+    file.write_text(SMALL + "[load]\nrate = 5\nchunk-rows = 100\n")
 
-    file.write_text(SMALL + "[load]\nworkers = 5\nchunk-rows = 100\n")
     options = producer_options(load(file))
-    assert (options.load_workers, options.tuning.chunk_rows) == (5, 100)
+
+    assert (options.load_rate, options.tuning.chunk_rows) == (5, 100)
 
 
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ("workers = 0", "load.workers"),
+        ("rate = -1", "load.rate"),
+        ("workers = 2", "load.workers: leave it out"),
         ('order = "smallest"', "load.order: leave it out"),
     ],
 )
@@ -450,7 +451,13 @@ def test_a_load_that_cannot_be_is_refused(file: Path, section: str, said: str) -
     assert said in refused(file, f"{SMALL}[load]\n{section}\n")
 
 
-def test_only_postgresql_is_loaded_by_several_sessions(file: Path) -> None:
-    gaussdb = SMALL.replace("[source]", '[source]\nkind = "gaussdb"')
+@pytest.mark.parametrize("setting", sorted(REMOVED))
+def test_a_setting_of_an_older_release_is_refused_with_what_to_write(
+    file: Path, setting: str
+) -> None:
+    section, key = setting.split(".")
+    text = SMALL if f"[{section}]" in SMALL else f"{SMALL}[{section}]\n"
 
-    assert 'only with kind = "postgres"' in refused(file, f"{gaussdb}[load]\nworkers = 2\n")
+    said = refused(file, text.replace(f"[{section}]\n", f"[{section}]\n{key} = 1\n", 1))
+
+    assert f"{setting}: {REMOVED[setting]}" in said

@@ -1,6 +1,6 @@
 """The README is the product's face; its tables are tested with those of all documents."""
 
-from gauss_cdc import reference
+from gauss_cdc_lab import reference
 
 
 def test_the_readme_is_the_products_face() -> None:

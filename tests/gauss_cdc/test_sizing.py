@@ -3,8 +3,8 @@
 import re
 
 from gauss_cdc import sizing
-from gauss_cdc.reference import ROOT
 from gauss_cdc.sizing import Rates, Statistics
+from tests.tree import ROOT
 
 GIB = 1 << 30
 

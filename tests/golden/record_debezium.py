@@ -34,7 +34,6 @@ from gauss_cdc_lab.services import LocalServices
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog, publications, snapshot
 from producer.sources.postgres.connection import ReplicationConnection
-from producer.sources.postgres.readers import SnapshotReading
 from schemas.positions import Lsn
 from schemas.tables import TableId
 from tests.connect import Connect
@@ -175,7 +174,7 @@ class _Source:
         self._tables = [asdict(shape) for shape in shapes]
         self._rows: dict[str, list[list[str | None]]] = {}
         with snapshot.imported(self._arguments, made.snapshot or "") as seen:
-            reading = SnapshotReading(seen, self._arguments, 0)
+            reading = snapshot.SnapshotReading(seen)
             for shape in reading.shapes(ids):
                 rows: list[Any] = []
                 reading.copy_rows(shape.id, shape.columns, rows.extend)

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from gauss_cdc.reference import ROOT, documents
+from gauss_cdc_lab.reference import ROOT, documents
 
 _BLOCK = re.compile(r"^( *)```sql\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 _MADE = re.compile(r"CREATE (?:ROLE|USER|SCHEMA)(?: IF NOT EXISTS)? (\w+)")

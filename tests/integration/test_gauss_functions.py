@@ -12,7 +12,6 @@ from psycopg2 import sql
 
 from gauss_cdc_lab.services import Addresses
 from producer.errors import HistoryDiffers, SlotAhead, SlotMissing, SlotTaken, SourceError
-from producer.sources.gauss import functions as gauss_functions
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.functions import FunctionStream
 from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
@@ -331,37 +330,3 @@ def test_payloads_are_in_the_databases_encoding(addresses: Addresses) -> None:
         drop_database(addresses.postgres_url(), name)
 
     assert rows_in(messages) == [b"table public.t: INSERT: v[text]:'na\xefve'"]
-
-
-def test_a_range_is_asked_for_with_quoted_arguments(postgres_url: str) -> None:
-    """PostgreSQL has no such function: one of the documented signature stands for it."""
-    range_of = gauss_functions.area_changes
-    with closing(session(postgres_url)) as connection:
-        with pytest.raises(SourceError) as caught:
-            next(range_of(connection, Lsn(1), Lsn(2), plugin="p"))
-        connection.query("ROLLBACK")
-        connection.query("SET allow_system_table_mods = on")
-        connection.query(
-            "CREATE FUNCTION pg_catalog.pg_logical_get_area_changes(start_lsn text, upto_lsn text,"
-            " upto_nchanges int, plugin name, xlog_path text, VARIADIC options text[],"
-            " OUT location text, OUT xid xid, OUT data text) RETURNS SETOF record LANGUAGE sql AS"
-            " $$ SELECT start_lsn, '7'::xid, concat_ws('|', upto_lsn, upto_nchanges, plugin,"
-            " coalesce(xlog_path, 'none'), array_to_string(options, ','))"
-            " FROM generate_series(1, 5000) $$"
-        )
-
-        messages = list(
-            range_of(
-                connection,
-                Lsn.parse("A/1"),
-                Lsn.parse("A/2"),
-                plugin="it's",
-                options=(("include-xids", "\\"),),
-                rows_a_call=9,
-            )
-        )
-        again = connection.query("SELECT 1")  # the session goes on
-
-    assert caught.value.where["sqlstate"] == "42883"  # there is none, and that is what is said
-    assert messages == [(Lsn.parse("A/1"),) * 2 + (b"A/2|9|it's|none|include-xids,\\",)] * 5000
-    assert again == [["1"]]

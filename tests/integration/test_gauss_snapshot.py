@@ -16,7 +16,7 @@ from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.snapshot import GaussReading
 from producer.sources.postgres import snapshot
 from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
-from producer.sources.postgres.readers import SnapshotReading
+from producer.sources.postgres.snapshot import SnapshotReading
 from producer.sources.session_settings import POSTGRES as SESSION_SETTINGS
 from producer.wire.replication import WalMessage
 from schemas.errors import Verdict
@@ -83,7 +83,7 @@ def test_cells_are_those_of_the_load_from_postgresql(
 
     theirs: list[Cells] = []
     with snapshot.imported(parse_dsn(postgres_url), exported) as connection:
-        reading = SnapshotReading(connection, parse_dsn(postgres_url), 0)
+        reading = SnapshotReading(connection)
         (shape,) = reading.shapes([table])
         reading.copy_rows(table, shape.columns, theirs.extend)
     assert rows == theirs

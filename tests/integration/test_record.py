@@ -13,8 +13,8 @@ from click import UsageError
 from click.testing import CliRunner
 
 from gauss_cdc.cli import cli
-from gauss_cdc.recordings.decode import as_json, transactions
-from gauss_cdc.recordings.record import RecordingPlan, record
+from gauss_cdc_lab.recordings.decode import as_json, transactions
+from gauss_cdc_lab.recordings.record import RecordingPlan, record
 from producer.errors import SlotMissing
 from producer.options import Options
 from tests.integration.private_postgres import DATABASE, PrivateServer, private_server

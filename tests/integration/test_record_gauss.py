@@ -2,13 +2,11 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from gauss_cdc.recordings.decode import as_json, transactions
-from gauss_cdc.recordings.record import RecordingPlan, record
 from gauss_cdc_lab.emulator import recording
 from gauss_cdc_lab.emulator.facade import Facade
 from gauss_cdc_lab.emulator.login import Account, Gate
@@ -18,9 +16,14 @@ from gauss_cdc_lab.emulator.replay import Replay
 from gauss_cdc_lab.emulator.scratch import Scratch
 from gauss_cdc_lab.emulator.server import Emulator
 from gauss_cdc_lab.emulator.upstream import Address
+from gauss_cdc_lab.recordings.decode import as_json, transactions
+from gauss_cdc_lab.recordings.gauss import area_changes
+from gauss_cdc_lab.recordings.record import RecordingPlan, record
+from producer.errors import SourceError
 from producer.options import Options
+from producer.sources import session_settings
 from producer.sources.gauss.connection import GaussConnection
-from producer.sources.postgres.connection import ConnectionArguments
+from producer.sources.postgres.connection import ConnectionArguments, parse_dsn
 from schemas.positions import Lsn
 from tests.gauss_cdc_lab.emulator.running import Running
 from tests.integration.private_postgres import DATABASE, PrivateServer, private_server
@@ -181,3 +184,40 @@ def test_a_recording_of_a_replay_is_the_recording(
     ]
     assert again == [payload for _, payload in read.payloads]
     assert len(recording.load(path).transactions) == len(want)  # and it can be served again
+
+
+def test_a_range_is_asked_for_with_quoted_arguments(postgres_url: str) -> None:
+    """PostgreSQL has no such function: one of the documented signature stands for it."""
+    with closing(
+        GaussConnection.open(
+            parse_dsn(postgres_url), replication=False, settings=session_settings.POSTGRES
+        )
+    ) as connection:
+        with pytest.raises(SourceError) as caught:
+            next(area_changes(connection, Lsn(1), Lsn(2), plugin="p", options={}))
+        connection.query("ROLLBACK")
+        connection.query("SET allow_system_table_mods = on")
+        connection.query(
+            "CREATE FUNCTION pg_catalog.pg_logical_get_area_changes(start_lsn text, upto_lsn text,"
+            " upto_nchanges int, plugin name, xlog_path text, VARIADIC options text[],"
+            " OUT location text, OUT xid xid, OUT data text) RETURNS SETOF record LANGUAGE sql AS"
+            " $$ SELECT start_lsn, '7'::xid, concat_ws('|', upto_lsn, upto_nchanges, plugin,"
+            " coalesce(xlog_path, 'none'), array_to_string(options, ','))"
+            " FROM generate_series(1, 5000) $$"
+        )
+
+        messages = list(
+            area_changes(
+                connection,
+                Lsn.parse("A/1"),
+                Lsn.parse("A/2"),
+                plugin="it's",
+                options={"include-xids": "\\"},
+                most=9,
+            )
+        )
+        again = connection.query("SELECT 1")  # the session goes on
+
+    assert caught.value.where["sqlstate"] == "42883"  # there is none, and that is what is said
+    assert messages == [(Lsn.parse("A/1"),) * 2 + (b"A/2|9|it's|none|include-xids,\\",)] * 5000
+    assert again == [["1"]]

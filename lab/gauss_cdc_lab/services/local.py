@@ -31,10 +31,12 @@ from gauss_cdc_lab.services.kafka import KafkaService
 from gauss_cdc_lab.services.postgres import Postgres
 from gauss_cdc_lab.services.process import LOOPBACK, Process, ProcessCommand, free_ports, poll
 from gauss_cdc_lab.services.registry import RegistryService
+from gauss_cdc_lab.services.unpacked import unpack
 
 Name = Literal["postgres", "kafka", "registry"]
 NAMES: Final[tuple[Name, ...]] = ("postgres", "kafka", "registry")
 
+_LOCKS: Final = ("kafka", "spark", "registry", "postgres")
 _PORTS: Final = ("postgres", "kafka", "kafka-controller", "registry")
 _START_SECONDS: Final = 180.0  # seconds are usual; a busy machine may need many times that
 _STOP_SECONDS: Final = 30.0
@@ -183,7 +185,7 @@ class LocalServices:
                 f"no PostgreSQL {postgres.OLDEST} or newer is installed here",
                 hint="Install it, or set GAUSS_CDC_POSTGRES=embedded.",
             )
-        wanted = [name for name in jars.LOCKS if name != "postgres" or binaries is None]
+        wanted = [name for name in _LOCKS if name != "postgres" or binaries is None]
         files = jars.fetch(wanted, console=self._console)
         if binaries is None:
             binaries = postgres.embedded(files["postgres"][0])
@@ -193,7 +195,7 @@ class LocalServices:
         registry = RegistryService(
             self.directory / "registry",
             java=runtime,
-            home=jars.unpack(files["registry"][0]),
+            home=unpack(files["registry"][0]),
             port=self._ports["registry"],
         )
         self._services = {

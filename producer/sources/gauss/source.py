@@ -31,6 +31,7 @@ from producer.errors import (
 )
 from producer.options import Options
 from producer.sources import patterns, requests, session_settings
+from producer.sources.base import PlainSource
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss import evidence as gauss_evidence
 from producer.sources.gauss import gaps
@@ -69,11 +70,9 @@ _WINDOWS: Final = 3  # without a lock, until a table is locked for the moment of
 _RELEASE_SECONDS: Final = 3.0
 
 
-class GaussSource:
-    """A source of kind "opengauss" or "gaussdb"."""
+class GaussSource(PlainSource):
+    """A source of kind "opengauss" or "gaussdb"; decoders number the tables in the stream."""
 
-    reads_ranges = False
-    ids_are_oids = False  # decoders number the tables in the stream
     tells_switches = False  # nor their own timelines
 
     def __init__(
@@ -89,7 +88,11 @@ class GaussSource:
         self.decided: Effective = effective(
             options.plugin_options, options.terms, encoding=server.codec
         )
-        self.tables: list[TableId] = []  # of the load, once the slot is created
+        self.encoding = of_cells(server.codec)  # the database's: a stream is never converted
+        self.positions_are_csns = self.decided.ordered_by == "csn"
+        # A table has a place in the stream by a slot, or by marks in the log.
+        self.rereads = server.is_primary and gauss_point.rereads(options)
+        self.tables = []  # of the load, once the slot is created
         # No publication filters rows; but a slot without a snapshot omits
         # what is older than the slot.
         self.new_tables_are_complete = self._has_snapshot
@@ -115,6 +118,7 @@ class GaussSource:
         self._is_streaming = False
         self._last_status = time.monotonic()
         self._reader = StreamReader(options, self.decided, self.encoding, self)
+        self.keepalives_move = self._reader.keepalives_move
         self._new_slot = NewSlot(
             options,
             self.decided,
@@ -156,26 +160,6 @@ class GaussSource:
         return self._functions or self._behind or self._replication()
 
     @property
-    def encoding(self) -> str:
-        """The database's: a stream is never converted."""
-        return of_cells(self.server.codec)
-
-    @property
-    def reports_ddl(self) -> bool:
-        """Say whether our event triggers report schema changes: PostgreSQL only."""
-        return False
-
-    @property
-    def positions_are_csns(self) -> bool:
-        """In the order of CSNs only: a snapshot does not say its own."""
-        return self.decided.ordered_by == "csn"
-
-    @property
-    def keepalives_move(self) -> bool:
-        """Say whether a keepalive's position says that everything before was sent."""
-        return self._reader.keepalives_move
-
-    @property
     def told_end(self) -> int:
         """The end of the log by the newest heartbeat; by a coordinator's, the newest CSN.
 
@@ -186,11 +170,6 @@ class GaussSource:
         if self.decided.ordered_by == "lsn":
             return told
         return max(told - 1, 0) if self._has_ids_of_its_own else 0
-
-    @property
-    def rereads(self) -> bool:
-        """Say whether a table has a place in the stream: by a slot, or by marks in the log."""
-        return self.server.is_primary and gauss_point.rereads(self._options)
 
     @property
     def _has_snapshot(self) -> bool:
@@ -278,10 +257,6 @@ class GaussSource:
         confirmed = found.confirmed_csn if found.ordered_by == "csn" else found.confirmed
         return Slot(found.plugin or "physical", found.database, int(confirmed or 0), invalid)
 
-    def switch_point(self, timeline: int) -> int | None:  # noqa: ARG002  the protocol's
-        """Return None: the server tells no history of its timelines."""
-        return None
-
     def lacks(self, resume: int, xid: int) -> str:
         """Say what shows that a primary lacks what was delivered: after a forced switch-over.
 
@@ -359,9 +334,6 @@ class GaussSource:
     def discard(self, note: Callable[[str], None]) -> None:
         """Drop the slot that is not used: it would keep log."""
         self._new_slot.discard(note)
-
-    def looked(self, made: MadeSlot) -> None:
-        """Return None: the catalog is not compared from one run to the next."""
 
     def captured(self, made: MadeSlot) -> tuple[str, ...]:
         """List the tables under the slot's snapshot; or those of now, which windows load."""
@@ -445,14 +417,6 @@ class GaussSource:
         self._windows.pop(table.id, None)
         self._reader.adopt(table)
 
-    def publish(self, table: TableId) -> str:  # noqa: ARG002  the protocol's
-        """Return "": there is no publication."""
-        return ""
-
-    def ranges(self, table: TableId) -> None:
-        """Every table is read at a point."""
-        del table
-
     def requests(self) -> Mapping[TableId, int]:
         """Return the tables that somebody asks to be read again."""
         return self._open_requests.newest(self.asking, self._note)
@@ -528,10 +492,6 @@ class GaussSource:
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""
         return gauss_catalog.type_name(self.asking, type_oid, modifier)
-
-    def table_name(self, oid: int) -> TableId | None:  # noqa: ARG002  the protocol's
-        """Never called: relation ids are the decoders' own numbers."""
-        return None
 
     def keep_alive(self, *, force: bool = False) -> None:
         """Send a keepalive, confirming nothing."""

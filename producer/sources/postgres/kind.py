@@ -15,7 +15,6 @@ from producer.sources.postgres.connection import ReplicationConnection
 from producer.sources.postgres.inspector import PostgresSourceInspector
 from producer.sources.postgres.options import why_not_full
 from producer.sources.postgres.primary import at_primary
-from producer.sources.postgres.recording import overheard
 from producer.sources.postgres.section import PostgresSection
 from producer.sources.postgres.source import PostgresSource
 
@@ -42,9 +41,7 @@ KIND: Final = SourceKind(
     rereads=lambda _: True,
     why_not_full=why_not_full,
     advice=not_captured,
-    loads_by_sessions=True,
     opens_stream=True,
     rehearse=_rehearsed,
-    record=overheard,
     triggers=_at_primary,
 )

@@ -24,7 +24,6 @@ from producer.sources.postgres import catalog_look, running, snapshot
 from producer.sources.postgres.captured import captured, reading_problems
 from producer.sources.postgres.connection import ReplicationConnection
 from producer.sources.postgres.primary import Primary
-from producer.sources.postgres.readers import SnapshotReading
 from schemas.tables import TableId
 
 SHORTEST: Final = 2.0  # seconds for the slot: the stream waits meanwhile
@@ -92,10 +91,8 @@ def make_point(
         if not is_there:
             return PostgresPoint(at, NothingThere(), None, stack.pop_all())
         snapshot.hold(session, connection, [table])
-        reading = SnapshotReading(session, options.source, options.load_workers)
-        stack.callback(reading.close)
         looked = catalog_look.baseline(session, options, [table])
-        return PostgresPoint(at, reading, looked, stack.pop_all())
+        return PostgresPoint(at, snapshot.SnapshotReading(session), looked, stack.pop_all())
 
 
 def _waits(found: list[running.Blocker], delay: str, patience: float) -> SourceBusy:

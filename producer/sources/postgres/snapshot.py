@@ -7,7 +7,7 @@ sends: memory is bounded by one batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -15,11 +15,12 @@ from psycopg2 import errors, sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer.core.catalog_rows import as_sent
+from producer.core.changes import Cells
+from producer.core.copy_lines import CopyLines
 from producer.errors import DecodeError, TableChanging
 from producer.sources.dial import ConnectionArguments
 from producer.sources.postgres import catalog
-from producer.sources.postgres.parts import TablePart
-from schemas.quoting import literal, names
+from schemas.quoting import names, qualified
 from schemas.tables import Column, TableId, TableSchema
 
 _LOCK_SECONDS = 5
@@ -31,6 +32,7 @@ WITH RECURSIVE below (oid) AS (
     UNION SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
 SELECT c.oid, c.relfilenode FROM below b JOIN pg_class c ON c.oid = b.oid ORDER BY 1
 """
+_IS_PARTITIONED = "SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass(%s)"
 _BLOCK_BYTES: Final = 128 << 10  # handed on at once
 _BLOCK_ROWS: Final = 1_000
 
@@ -86,6 +88,47 @@ def _files(connection: Connection, tables: Sequence[TableId]) -> list[tuple[int,
     return found
 
 
+class SnapshotReading:
+    """`ports.Reading` by the session that imported the snapshot, and protects the tables.
+
+    A session beside it would wait without end behind DDL that waits for this one.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def shapes(self, tables: list[TableId]) -> list[TableSchema]:
+        """Shapes as the stream will describe them."""
+        return stream_shapes(catalog.table_schemas(self.connection, tables))
+
+    def estimated_rows(self, table: TableId) -> int:
+        """A guess for a progress bar; 0 = unknown."""
+        return estimated_rows(self.connection, table)
+
+    def copy_rows(
+        self,
+        table: TableId,
+        columns: Sequence[Column],
+        hand_on: Callable[[Sequence[Cells]], None],
+    ) -> None:
+        """Send all rows to `hand_on`, some at a time."""
+        rows = _Rows(table, lambda lines: hand_on(CopyLines(lines, len(columns), table)))
+        with catalog.asking(self.connection, table=table) as cursor:
+            cursor.execute(_IS_PARTITIONED, [_regclass(self.connection, table)])
+            is_partitioned = cursor.fetchone() == (True,)
+            cursor.copy_expert(_copy(table, columns, is_partitioned=is_partitioned), rows)
+        rows.finish()
+
+
+def _copy(table: TableId, columns: Sequence[Column], *, is_partitioned: bool) -> str:
+    """Write the COPY of a table's own rows; of a partitioned one, of those in its partitions."""
+    listed = names(column.name for column in columns)
+    if columns and not is_partitioned:
+        return f"COPY {qualified(table)} ({listed}) TO STDOUT"  # no view can take its place
+    only = "" if is_partitioned else "ONLY "
+    return f"COPY (SELECT {listed} FROM {only}{qualified(table)}) TO STDOUT"  # noqa: S608  quoted
+
+
 def estimated_rows(connection: Connection, table: TableId) -> int:
     """The planner's estimate, for a progress bar; 0 = unknown."""
     with catalog.asking(connection, table=table) as cursor:
@@ -96,56 +139,6 @@ def estimated_rows(connection: Connection, table: TableId) -> int:
             [_regclass(connection, table)] * 2,
         )
         return int(cursor.fetchone()[0])
-
-
-def beginning(name: str, part: TablePart) -> str:
-    """Write statements that begin a transaction under a snapshot, to read a part of a table.
-
-    Raises in the server where the table's lock, or an index', is not to be had: who waits for it
-    would wait behind DDL, which waits for the session that gave the snapshot.
-    """
-    settings = {"lock_timeout": f"{_LOCK_SECONDS}s", **_in_order(part)}
-    return "; ".join(
-        [
-            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-            f"SET TRANSACTION SNAPSHOT {literal(name)}",
-            *(f"SET LOCAL {setting} = {literal(value)}" for setting, value in settings.items()),
-            f"LOCK TABLE {part.lock} IN ACCESS SHARE MODE NOWAIT",
-        ]
-    )
-
-
-def statement(part: TablePart, columns: Sequence[Column]) -> str:
-    """Write the COPY of a part."""
-    return f"COPY (SELECT {names(c.name for c in columns)} FROM {part.rows}) TO STDOUT"  # noqa: S608
-
-
-def copy_part(
-    connection: Connection,
-    part: TablePart,
-    columns: Sequence[Column],
-    hand_on: Callable[[list[bytes]], None],
-) -> None:
-    """Send all rows of a part to `hand_on`, some hundred lines of COPY at a time."""
-    in_order = _in_order(part)
-    with catalog.asking(connection, table=part.table) as cursor:
-        for setting, value in in_order.items():
-            cursor.execute(f"SET LOCAL {setting} = {literal(value)}")
-        parser = _Rows(part.table, hand_on)
-        cursor.copy_expert(statement(part, columns), parser)
-        parser.finish()
-        for setting in in_order:
-            cursor.execute(f"SET LOCAL {setting} TO DEFAULT")
-
-
-def _in_order(part: TablePart) -> Mapping[str, str]:
-    """Return settings under which a part has one order: of a key, or of the file of its rows."""
-    scans = () if part.by == "key" else ("indexscan", "indexonlyscan", "bitmapscan")
-    return {
-        "max_parallel_workers_per_gather": "0",
-        "synchronize_seqscans": "off",
-        **{f"enable_{scan}": "off" for scan in scans},
-    }
 
 
 def _regclass(connection: Connection, table: TableId) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Final, Self
 
@@ -52,9 +52,8 @@ from producer.sources.postgres.history import StandbyConnection
 from producer.sources.postgres.key_ranges import PostgresRanges, open_ranges
 from producer.sources.postgres.point import LONGEST, SHORTEST, PostgresPoint, make_point
 from producer.sources.postgres.primary import Primary
-from producer.sources.postgres.readers import SnapshotReading
 from producer.sources.postgres.role import check_role
-from producer.sources.postgres.snapshot import stream_shapes
+from producer.sources.postgres.snapshot import SnapshotReading, stream_shapes
 from producer.sources.postgres.standbys import FAILOVER
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers import install as ddl_triggers
@@ -365,14 +364,10 @@ class PostgresSource(PlainSource):
 
     @contextmanager
     def reading(self, made: MadeSlot) -> Iterator[SnapshotReading]:
-        """Open sessions under the slot's exported snapshot."""
+        """Open a session under the slot's exported snapshot."""
         with snapshot.imported(self._options.source, made.snapshot) as connection:
             snapshot.hold(connection, self.connection, self.tables)
-            options = self._options
-            with closing(
-                SnapshotReading(connection, options.source, options.load_workers)
-            ) as found:
-                yield found
+            yield SnapshotReading(connection)
 
     # ---- the stream
 

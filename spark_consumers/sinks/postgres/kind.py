@@ -23,7 +23,6 @@ def _sink(setup: Setup, product: TargetProduct) -> PostgresSink:
         ddl=setup.ddl,
         code=setup.code,
         on_note=setup.on_note,
-        shadow=setup.shadow,
         asked=setup.asked,
     )
 

@@ -105,7 +105,6 @@ class PostgresSink:
         code: bool = False,
         on_note: Callable[[str], None] = lambda _: None,
         message_rows: int = _MESSAGE_ROWS,
-        shadow: bool = True,
         asked: Asked | None = None,
     ) -> None:
         """`connect` is a DSN, or a callable that gives a DB-API connection.
@@ -113,7 +112,6 @@ class PostgresSink:
         Steps of up to `message_rows` rows are one message where their rows allow it.
 
         With `replace`, tables that hold rows before their first load are emptied.
-        With `shadow`, a table that is loaded again serves its rows until the load's END.
         With `replica_role`, foreign keys and triggers are off where the user may do so.
         `asked` learns what this sink asks of packed rows.
         A `product` other than PostgreSQL needs a `connect` of its own (sinks.driver).
@@ -123,7 +121,7 @@ class PostgresSink:
         )
         self._source = source
         self._wants_replica, self._product = replica_role, product
-        self._shadows, self._keeps = Shadows(source), shadow
+        self._shadows = Shadows(source)
         self._loads = OpenLoads(source, replace=replace)
         self._tables = Tables(
             source,
@@ -305,7 +303,7 @@ class PostgresSink:
             with self._transaction() as cursor:
                 one = _Step(
                     cursor, self._source, self._guard, self._catalog, self._tables, self._loads,
-                    staged, waiting, self._shadows, segment.loads, keeps=self._keeps,
+                    staged, waiting, self._shadows, segment.loads,
                 )  # fmt: skip
                 upto = step(one, segment, fence=self._fence, on_step=self._on_step)
                 met = dict(self._catalog.met)
@@ -462,7 +460,6 @@ class _Step:
     waiting: set[str]  # tables that are still to be loaded
     shadows: Shadows
     steps: Sequence[TableLoad]  # of loads, in the segment
-    keeps: bool  # rows of a table that is loaded again
     rows: Rows = field(default_factory=partial(Rows, {}))  # of the part under way
     windows: Iterator[Mapping[TableId, Sequence[Change]]] | None = None  # its rows between DDL
 
@@ -509,7 +506,7 @@ class _Step:
     def load(self, cut: TableLoad, *, keeps: bool) -> bool:
         cursor, catalog = self.cursor, self.catalog
         if cut.phase is LoadPhase.BEGIN:
-            return self._begin(cut, keeps=keeps and self.keeps)
+            return self._begin(cut, keeps=keeps)
         place = self.shadows.place(cursor, cut.table)
         match cut.phase:
             case LoadPhase.CHUNK:

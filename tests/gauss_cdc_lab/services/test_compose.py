@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from gauss_cdc import reference
+from gauss_cdc_lab import reference
 from gauss_cdc_lab.services import docker
 
 COMPOSE = reference.ROOT / "docker" / "compose.yaml"

@@ -78,7 +78,6 @@ role = "standby"
 ha-port = 8002
 status-interval = "5s"
 unknown-message = "quarantine"
-allow-internal-options = true
 """
     options = producer_options(
         load(written(file, source, 'decode-style = "t"\nparallel-decode-num = 2'))
@@ -90,7 +89,7 @@ allow-internal-options = true
     assert options.interface == "stream"
     assert (options.unknown_message, options.without_identity) == ("quarantine", "stop")
     assert options.terms.product is Vendor.GAUSSDB
-    assert (options.terms.status_seconds, options.terms.allow_internal) == (5.0, True)
+    assert options.terms.status_seconds == 5.0
     decided = effective(options.plugin_options, options.terms)
     assert (decided.get("standby-connection"), decided.format.style) == ("true", "t")
 
@@ -185,14 +184,6 @@ def test_what_only_postgresql_has_is_refused(file: Path, source: str) -> None:
     key = source.split(" ", maxsplit=1)[0]
 
     assert refused(file, source) == f'{file}:4: source.{key}: only with kind = "postgres"'
-
-
-def test_sessions_of_a_load_are_postgresqls(file: Path) -> None:
-    load(written(file, "[load]\nworkers = 2", kind="postgres"))
-
-    message = refused(file, "[load]\nworkers = 2")
-
-    assert message == f'{file}:5: load.workers: only with kind = "postgres"'
 
 
 def test_a_kind_that_is_not_there_is_refused_with_those_that_are(file: Path) -> None:

@@ -20,9 +20,8 @@ that no `fmt` names are information, and are not read.  openGauss spells
 `type_name`: one document uses one spelling, a name given in both is refused.
 
 What the language does not know is an error in the server's own words (SQLSTATE
-22023), never a guess.  Two conversions of PostgreSQL's older proposal that neither
-server prints are known as well: `O`, an operator's dotted name, whose last part is
-not quoted, and `R`, a role.
+22023), never a guess: PostgreSQL's older proposal had an `O` and an `R`, which neither
+server prints.
 
 Source: openGauss, deparsing of DDL; GaussDB manual, "DDL in logical decoding".
 
@@ -56,7 +55,7 @@ _ATTRIBUTE: Final = ("attrname", "attr_name", "attribute_name")
 _TYPE: Final = ("typename", "type_name")
 _SUFFIX: Final = "_XYZZYX_"
 _RUNS: Final = re.compile(r"\$(?:_XYZZYX_)*(?:_XYZZYX|_XYZZY|_XYZZ|_XYZ|_XY|_X|_)?")
-_CONVERSIONS: Final = frozenset("IDsLTnOR")
+_CONVERSIONS: Final = frozenset("IDsLTn")
 
 
 def parse(text: str) -> Object:
@@ -225,19 +224,6 @@ def _identifier(value: Json, name: str, work: _Work, depth: int) -> str:
     return quote_identifier(_clean(value))
 
 
-def _role(value: Json, name: str, work: _Work, depth: int) -> str:
-    """A role by name, or an object that says PUBLIC, in PostgreSQL's proposal."""
-    del work, depth
-    if isinstance(value, dict):
-        is_public = value.get("is_public", False)
-        if not isinstance(is_public, bool):
-            raise DdlMalformed('element "is_public" is not of type boolean')
-        return "PUBLIC" if is_public else quote_identifier(_text_of(value, "rolename"))
-    if not isinstance(value, str):
-        raise _expected("string", "R", name, value)
-    return quote_identifier(_clean(value))
-
-
 def _dotted(value: Json, name: str, work: _Work, depth: int) -> str:
     del work, depth
     if not isinstance(value, dict):
@@ -245,14 +231,6 @@ def _dotted(value: Json, name: str, work: _Work, depth: int) -> str:
     schema, table = dotted(value)
     parts = (schema, table, member(value, _ATTRIBUTE))
     return ".".join(quote_identifier(part) for part in parts if part is not None)
-
-
-def _operator(value: Json, name: str, work: _Work, depth: int) -> str:
-    del work, depth
-    if not isinstance(value, dict):
-        raise _expected("struct", "O", name, value)
-    schema, operator = dotted(value)
-    return operator if schema is None else f"{quote_identifier(schema)}.{operator}"
 
 
 def _literal(value: Json, name: str, work: _Work, depth: int) -> str:
@@ -306,8 +284,6 @@ _CONVERT: Final[dict[str, Callable[[Json, str, _Work, int], str | None]]] = {
     "L": _literal,
     "T": _type,
     "n": _number,
-    "O": _operator,
-    "R": _role,
 }
 
 

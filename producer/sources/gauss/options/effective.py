@@ -122,10 +122,6 @@ def _value_problem(
         return _refused(option, text, "the server accepts only false")
     if option.treatment is Treatment.REFUSED and canonical != "false":
         return _refused(option, text, option.why)
-    if option.treatment is Treatment.INTERNAL and not terms.allow_internal:
-        return _refused(
-            option, text, f"{option.why}; source.allow-internal-options = true allows it"
-        )
     return None
 
 

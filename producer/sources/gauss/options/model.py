@@ -54,4 +54,3 @@ class Terms:
     interface: Interface = "stream"
     status_seconds: float = 10.0
     binary: bool = False  # pg_logical_slot_*_binary_changes
-    allow_internal: bool = False

@@ -481,6 +481,7 @@ OPTIONS: Final = (
         dn_only=True,
         treatment=Treatment.INTERNAL,
         meaning="Omit what precedes this CSN and LSN.",
+        removes="changes before that position",
         why="sent by a coordinator to its data nodes; the manual advises against setting it",
     ),
 )

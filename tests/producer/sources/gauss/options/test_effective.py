@@ -167,8 +167,6 @@ def test_a_plugin_for_parallel_decoding_gets_threads_of_its_own() -> None:
         ({"skip-empty-xacts": "off"}, "set by us to true"),
         ({"parallel-decode-num": "2", "skip-empty-xacts": "true"}, "set by us to false"),
         ({"auto-advance": "true"}, "past our last durable cut"),
-        ({"output-order": "1", "slice-id": "0"}, "allow-internal-options"),
-        ({"output-order": "1", "start-position": "1/1"}, "allow-internal-options"),
     ],
 )
 def test_what_our_contract_needs_is_not_to_be_changed(options: dict[str, str], rule: str) -> None:
@@ -291,3 +289,13 @@ def test_status_says_why_the_target_is_not_a_full_copy() -> None:
         "users, and only-local = true omits changes that reached the source by replication "
         "from elsewhere"
     )
+
+
+def test_options_of_a_cluster_s_servers_are_taken_with_a_warning() -> None:
+    options = {"output-order": "1", "slice-id": "0", "start-position": "1/1"}
+
+    found = effective(options, GAUSS)
+
+    warned = {advice.option for advice in found.warnings if "advises against" in str(advice)}
+    assert warned == {"slice-id", "start-position"}
+    assert "start-position = 1/1 omits changes" in why_not_full(options)

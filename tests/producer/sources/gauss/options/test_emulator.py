@@ -43,7 +43,6 @@ def cases(
         product=product,
         plugin=plugin,
         interface=interface,  # type: ignore[arg-type]
-        allow_internal=True,
     )
     for option in OPTIONS:
         for value in VALUES:
@@ -110,7 +109,7 @@ def test_what_the_emulator_refuses_of_a_value_we_refuse(product: Vendor) -> None
                 options["output-order"] = "1"
             given, terms = (
                 list(options.items()),
-                Terms(product=product, plugin="mppdb_decoding", allow_internal=True),
+                Terms(product=product, plugin="mppdb_decoding"),
             )
             if not refuses(
                 lambda given=given: read(

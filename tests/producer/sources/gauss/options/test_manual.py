@@ -106,7 +106,6 @@ def terms(mode: Decoding = PARALLEL, **more: object) -> Terms:
         "product": Vendor.GAUSSDB,
         "plugin": "mppdb_decoding",
         "interface": "sql" if mode is SQL else "stream",
-        "allow_internal": True,
         **more,
     }
     return Terms(**given)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ def decided(options: dict[str, str], product: Vendor = Vendor.GAUSSDB, **more: s
     given = {"plugin": "mppdb_decoding", **more}
     return effective(
         options,
-        Terms(product=product, allow_internal=True, **given),  # type: ignore[arg-type]
+        Terms(product=product, **given),  # type: ignore[arg-type]
     )
 
 

@@ -1,10 +1,9 @@
-"""Tables read by several sessions under one snapshot, on a real server that ends sessions."""
+"""Tables read under one snapshot, on a real server that ends sessions."""
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import psycopg2
@@ -15,12 +14,12 @@ from producer.core.changes import Cells
 from producer.core.ports import ShutdownRequested
 from producer.errors import ConnectionLost, SourceError
 from producer.sources.dial import parse_dsn
-from producer.sources.postgres import catalog, parts, snapshot
-from producer.sources.postgres.readers import SnapshotReading
+from producer.sources.postgres import catalog, snapshot
+from producer.sources.postgres.snapshot import SnapshotReading
 from schemas.tables import TableId
 from tests.services_fixtures import execute
 
-# Six megabytes: more than a worker holds, and than sockets do.
+# Six megabytes: more than sockets hold.
 BIG = """
 CREATE TABLE big (id int PRIMARY KEY, v text);
 INSERT INTO big SELECT n, repeat(chr(97 + mod(n, 26)), 700) FROM generate_series(1, 20000) n;
@@ -43,16 +42,13 @@ CREATE TABLE e_odd (at int, id int);
 ALTER TABLE e_high ATTACH PARTITION e_odd FOR VALUES IN (1);
 CREATE TABLE e_none PARTITION OF e_high FOR VALUES IN (2);
 INSERT INTO e_parts SELECT n, 1 FROM generate_series(0, 6000) n;
-CREATE TABLE f_days (day date PRIMARY KEY, v int);
-INSERT INTO f_days SELECT date '1999-01-01' + n, n FROM generate_series(1, 5000) n;
+CREATE TABLE f_bare (); INSERT INTO f_bare SELECT FROM generate_series(1, 3);
 """
-NAMES = ("a_empty", "b_keyless", "c_text", "d_parent", "e_parts", "f_days")
+NAMES = ("a_empty", "b_keyless", "c_text", "d_parent", "e_parts", "f_bare")
 CHANGES = """
 DELETE FROM b_keyless WHERE n = 1; UPDATE c_text SET v = 'new';
 INSERT INTO d_parent SELECT generate_series(5000, 9000); UPDATE e_parts SET id = 0 WHERE id < 3000;
 """
-PAGE = 8192  # bytes
-
 Rows = dict[TableId, list[tuple[bytes | None, ...]]]
 
 
@@ -68,12 +64,9 @@ def ask(url: str, statement: str) -> list[tuple[Any, ...]]:
 
 
 @contextmanager
-def opened(
-    url: str, names: Sequence[str], workers: int, role: str = "", **more: Any
-) -> Iterator[SnapshotReading]:
+def opened(url: str, names: Sequence[str]) -> Iterator[SnapshotReading]:
     """A reading under a snapshot whose first session is gone, as at a point."""
     arguments = parse_dsn(url)
-    arguments = replace(arguments, user=role or arguments.user)
     with closing(catalog.connect(arguments)) as now:
         with closing(catalog.connect(arguments)) as first, first.cursor() as cursor:
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT pg_export_snapshot()")
@@ -81,8 +74,7 @@ def opened(
             holder = imported.__enter__()
         try:
             snapshot.hold(holder, now, tables(names))
-            with closing(SnapshotReading(holder, arguments, workers, **more)) as reading:
-                yield reading
+            yield SnapshotReading(holder)
         finally:
             imported.__exit__(None, None, None)
 
@@ -107,66 +99,21 @@ def read(
     return found
 
 
-def end_workers(url: str) -> None:
-    ended = ask(
-        url,
-        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND query LIKE 'COPY%'",
-    )
-    assert ended[0][0] >= 1
-
-
-def test_every_row_of_every_table_is_read_once_whoever_reads(postgres_url: str) -> None:
+def test_every_row_of_every_table_is_read_once(postgres_url: str) -> None:
     execute(postgres_url, TABLES)
 
-    with opened(postgres_url, NAMES, 3, least_bytes=2 * PAGE) as reading:
+    with opened(postgres_url, NAMES) as reading:
         execute(postgres_url, CHANGES)
-        by_three = read(reading, NAMES)
-        by_holder = read(SnapshotReading(reading.connection, parse_dsn(postgres_url), 0), NAMES)
+        found = read(reading, NAMES)
 
-    assert by_three == by_holder
-    counts = {table.name: len(rows) for table, rows in by_three.items()}
-    assert counts == dict(zip(NAMES, (0, 5000, 5000, 3000, 6001, 5000), strict=True))
-    kinds = Counter(row[1] for row in by_three[TableId("public", "b_keyless")])
+    counts = {table.name: len(rows) for table, rows in found.items()}
+    assert counts == dict(zip(NAMES, (0, 5000, 5000, 3000, 6001, 3), strict=True))
+    kinds = Counter(row[1] for row in found[TableId("public", "b_keyless")])
     assert sorted(kinds.values()) == [1666, 1667, 1667]
 
 
-@pytest.mark.parametrize("statistics", ["", "; ANALYZE"])
-def test_ranges_of_a_key_have_every_row_once(postgres_url: str, statistics: str) -> None:
-    """For servers before 14, where a range of ctid reads the whole table."""
-    execute(postgres_url, TABLES + BIG + statistics)
-    names = ("big", "c_text", "f_days")
-    with opened(postgres_url, names, 0) as reading:
-        shapes = reading.shapes(tables(names))
-        divided = parts.divided(reading.connection, shapes, 3, least_bytes=4 * PAGE, by_ctid=False)
-        read_again: Rows = {shape.id: [] for shape in shapes}
-        for shape in shapes:
-            for part in divided[shape.id]:
-                lines: list[bytes] = []
-                snapshot.copy_part(reading.connection, part, shape.columns, lines.extend)
-                read_again[shape.id] += [tuple(line.split(b"\t", 1)) for line in lines]
-        truth = {s.id: rows for s, rows in zip(shapes, map(len, read_again.values()), strict=True)}
-
-    assert list(truth.values()) == [20000, 5000, 5000]
-    assert all(len(set(rows)) == len(rows) for rows in read_again.values())
-    kinds = {table.name: {part.by for part in of} for table, of in divided.items()}
-    days = "key" if statistics else "whole"
-    assert kinds == {"big": {"key"}, "c_text": {"whole"}, "f_days": {days}}
-
-
-def test_a_session_that_ends_costs_its_part_only(postgres_url: str) -> None:
-    execute(postgres_url, BIG)
-
-    with opened(postgres_url, ["big"], 1, least_bytes=8 << 20) as reading:
-        rows = read(reading, ["big"], lambda: end_workers(postgres_url))
-
-    assert Counter(id_ for id_, _ in rows[TableId("public", "big")]) == Counter(
-        str(n).encode() for n in range(1, 20001)
-    )
-
-
 def test_a_table_that_ddl_waits_for_is_read_to_its_end(postgres_url: str) -> None:
-    """A new session would wait behind the DROP, which waits for the one that holds the table."""
+    """A second session would wait behind the DROP, which waits for the one that holds the table."""
     execute(postgres_url, BIG)
     dropper = threading.Thread(target=execute, args=(postgres_url, "DROP TABLE big"))
 
@@ -174,9 +121,8 @@ def test_a_table_that_ddl_waits_for_is_read_to_its_end(postgres_url: str) -> Non
         dropper.start()
         waits = "SELECT count(*) FROM pg_locks WHERE relation = 'big'::regclass AND NOT granted"
         assert poll(lambda: ask(postgres_url, waits) == [(1,)], 60)
-        end_workers(postgres_url)
 
-    with opened(postgres_url, ["big"], 1, least_bytes=8 << 20) as reading:
+    with opened(postgres_url, ["big"]) as reading:
         rows = read(reading, ["big"], drop)
         assert dropper.is_alive()
     dropper.join(60)
@@ -185,27 +131,10 @@ def test_a_table_that_ddl_waits_for_is_read_to_its_end(postgres_url: str) -> Non
     assert ask(postgres_url, "SELECT to_regclass('big')") == [(None,)]
 
 
-def test_a_server_without_room_for_sessions_is_read_by_one(
-    postgres_url: str, topic_prefix: str
-) -> None:
-    role = f"{topic_prefix}_role"
-    execute(postgres_url, f"{BIG} CREATE ROLE {role} LOGIN CONNECTION LIMIT 3")
-    execute(postgres_url, f"GRANT SELECT ON big TO {role}")
-
-    with (
-        opened(postgres_url, ["big"], 2, role, least_bytes=PAGE) as reading,
-        closing(psycopg2.connect(postgres_url, user=role)),
-    ):
-        rows = read(reading, ["big"])
-    execute(postgres_url, f"DROP OWNED BY {role}; DROP ROLE {role}")
-
-    assert len(set(rows[TableId("public", "big")])) == 20000
-
-
 def test_a_holder_that_ended_protected_nothing(postgres_url: str) -> None:
     execute(postgres_url, BIG)
 
-    with opened(postgres_url, ["big"], 2, least_bytes=PAGE) as reading:
+    with opened(postgres_url, ["big"]) as reading:
         end = f"SELECT pg_terminate_backend({reading.connection.info.backend_pid})"
         with pytest.raises(ConnectionLost):
             read(reading, ["big"], lambda: execute(postgres_url, end))
@@ -217,7 +146,7 @@ def test_a_stop_leaves_no_session_behind(postgres_url: str) -> None:
     def stop() -> None:
         raise ShutdownRequested
 
-    with pytest.raises(ShutdownRequested), opened(postgres_url, ["big"], 2) as reading:
+    with pytest.raises(ShutdownRequested), opened(postgres_url, ["big"]) as reading:
         read(reading, ["big"], stop)
 
     others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
@@ -232,11 +161,10 @@ CREATE VIEW public.big AS SELECT ctid, id, v FROM moved.big WHERE public.call();
 """
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_view_in_a_tables_place_is_not_read(postgres_url: str, workers: int) -> None:
+def test_a_view_in_a_tables_place_is_not_read(postgres_url: str) -> None:
     """A lock on a table keeps its name, and not that of its schema."""
     execute(postgres_url, BIG)
-    with opened(postgres_url, ["big"], workers, least_bytes=PAGE) as reading:
+    with opened(postgres_url, ["big"]) as reading:
         shapes = reading.shapes(tables(["big"]))
         execute(postgres_url, SWAPPED)
 

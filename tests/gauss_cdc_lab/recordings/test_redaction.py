@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from gauss_cdc.recordings.masks import MaskKind, Masks
-from gauss_cdc.recordings.redaction import Redaction
+from gauss_cdc_lab.recordings.masks import MaskKind, Masks
+from gauss_cdc_lab.recordings.redaction import Redaction
 from producer.sources.decoders import Format
 from producer.sources.gauss.decoders.messages import DecodedMessage, NamedChange
 from tests.producer.sources.gauss.decoders.ledgers import CAPTURES, Capture, capture, reported

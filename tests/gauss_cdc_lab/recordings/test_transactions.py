@@ -1,6 +1,6 @@
 import pytest
 
-from gauss_cdc.recordings.transactions import (
+from gauss_cdc_lab.recordings.transactions import (
     KnownTable,
     RecordedStream,
     RecordedTransaction,

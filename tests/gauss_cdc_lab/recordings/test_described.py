@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gauss_cdc.recordings.transactions import RecordedStream, RecordedTransaction
+from gauss_cdc_lab.recordings.transactions import RecordedStream, RecordedTransaction
 from producer.errors import DecodeError
 from producer.sources.decoders import Format
 from tests.producer.sources.gauss.decoders.ledgers import GOLDEN

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from gauss_cdc.recordings.files import Began, Closed, SentMessage, parse_options, read, written
+from gauss_cdc_lab.recordings.files import Began, Closed, SentMessage, parse_options, read, written
 from producer.errors import DecodeError
 from producer.sources.decoders import Format
 from tests.producer.sources.gauss.decoders.ledgers import GOLDEN

@@ -2,8 +2,8 @@ import re
 
 from click.testing import CliRunner
 
-from gauss_cdc import reference
 from gauss_cdc.cli import cli
+from gauss_cdc_lab import reference
 
 
 def test_the_documents_tables_are_what_the_code_says() -> None:

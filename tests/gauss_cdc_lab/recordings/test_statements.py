@@ -1,7 +1,7 @@
 import pytest
 
-from gauss_cdc.recordings.statements import statements
-from gauss_cdc.recordings.transactions import KnownTable, RecordedTransaction, RowChange
+from gauss_cdc_lab.recordings.statements import statements
+from gauss_cdc_lab.recordings.transactions import KnownTable, RecordedTransaction, RowChange
 from producer.sources.gauss.decoders.messages import Ddl, NamedTruncate, RowShape
 from schemas.tables import UNCHANGED, TableId
 

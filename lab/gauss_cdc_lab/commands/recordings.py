@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from gauss_cdc import wiring
 from gauss_cdc.commands.base import ExampleCommand, PositionType, configured
-from gauss_cdc.config import load
 from gauss_cdc.watch import StopSignal, console
 from schemas.positions import Lsn
 
@@ -31,8 +28,8 @@ def decode_file(file: Path, *, tables_path: Path | None, sql: bool, everything: 
 
     Exit code 3 where the file is damaged; what came before is printed.
     """
-    from gauss_cdc.recordings.decode import print_all  # noqa: PLC0415  only here
-    from gauss_cdc.recordings.tables_file import read_tables  # noqa: PLC0415
+    from gauss_cdc_lab.recordings.decode import print_all  # noqa: PLC0415  only here
+    from gauss_cdc_lab.recordings.tables_file import read_tables  # noqa: PLC0415
 
     known = read_tables(tables_path) if tables_path is not None else {}
     out = sys.stdout.buffer
@@ -102,13 +99,12 @@ def record_stream(
     a part of openGauss' or GaussDB's log (ten WAL files at most) is decoded again, for
     administrators: `decode --sql` makes statements of it.
     """
-    from gauss_cdc.recordings import record as recording  # noqa: PLC0415  only here
+    from gauss_cdc_lab.recordings import record as recording  # noqa: PLC0415  only here
 
     if wrong := [pair for pair in pairs if "=" not in pair]:
         raise click.UsageError(f"--option {wrong[0]}: write NAME=VALUE")
     more = {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
-    options = wiring.producer_options(load(config_path), load=False)
-    options = replace(options, slot=slot or options.slot, plugin=plugin or options.plugin)
+    options = recording.source(config_path, slot=slot, plugin=plugin)
     if (low is None) != (high is None):
         raise click.UsageError("give both --from and --to, or none")
     between = None if low is None or high is None else (low, high)

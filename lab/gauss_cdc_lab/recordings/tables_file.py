@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gauss_cdc.errors import ConfigError
-from gauss_cdc.recordings.transactions import Known, KnownTable
+from gauss_cdc_lab.recordings.transactions import Known, KnownTable
 from schemas.tables import TableId
 
 

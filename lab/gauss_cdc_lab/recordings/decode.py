@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, assert_never
 
-from gauss_cdc.recordings.files import Began, Closed, SentMessage, read
-from gauss_cdc.recordings.statements import statements
-from gauss_cdc.recordings.transactions import (
+from gauss_cdc_lab.recordings.files import Began, Closed, SentMessage, read
+from gauss_cdc_lab.recordings.statements import statements
+from gauss_cdc_lab.recordings.transactions import (
     Columns,
     Known,
     RecordedStream,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gauss_cdc.recordings.record import RecordingPlan, _File
+from gauss_cdc_lab.recordings.record import RecordingPlan, _File
 from producer.sources.decoders import Format
 
 

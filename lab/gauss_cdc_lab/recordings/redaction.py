@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
-from gauss_cdc.recordings.masks import MaskKind, Masks
+from gauss_cdc_lab.recordings.masks import MaskKind, Masks
 from producer.core.changes import Relation
 from producer.errors import DecodeError
 from producer.sources.decoders import NAMING, Format

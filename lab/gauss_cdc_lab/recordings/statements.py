@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Final, assert_never
 
-from gauss_cdc.recordings.transactions import Columns, Known, RecordedTransaction, RowChange
+from gauss_cdc_lab.recordings.transactions import Columns, Known, RecordedTransaction, RowChange
 from producer.core.changes import Cell, Logical
 from producer.sources.gauss.decoders.messages import Ddl, NamedTruncate
 from schemas.quoting import identifier, literal, qualified

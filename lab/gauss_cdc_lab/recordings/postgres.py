@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
+from gauss_cdc_lab.recordings.heard import (
+    RECORDED_SETTINGS,
+    Overheard,
+    Wished,
+    check_may_create,
+)
 from producer.errors import Unsupported
 from producer.options import Options
-from producer.sources.base import RECORDED_SETTINGS, Overheard, Wished, check_may_create
 from producer.sources.postgres import catalog
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.connection import ReplicationConnection

@@ -1,4 +1,4 @@
-"""The documents' tables, made from the code: `python -m gauss_cdc.reference [--check]`.
+"""The documents' tables, made from the code: `python -m gauss_cdc_lab.reference [--check]`.
 
 Each stands between `<!-- begin: NAME -->` and `<!-- end -->`; a test runs the check.
 """
@@ -33,7 +33,7 @@ from schemas.types import BY_OID, AvroType, SqlType, TypeOptions, extensions, ty
 from spark_consumers import errors as consumer_errors
 from spark_consumers.security import TABLE as SETTINGS
 
-ROOT: Final = Path(__file__).parent.parent
+ROOT: Final = Path(__file__).parents[2]
 _BLOCK: Final = re.compile(r"(<!-- begin: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -400,7 +400,7 @@ def main() -> None:
             if "--check" not in sys.argv:
                 path.write_text(fresh, "utf-8")
     if stale and "--check" in sys.argv:
-        sys.exit(f"{', '.join(stale)}: stale tables: python -m gauss_cdc.reference")
+        sys.exit(f"{', '.join(stale)}: stale tables: python -m gauss_cdc_lab.reference")
 
 
 if __name__ == "__main__":

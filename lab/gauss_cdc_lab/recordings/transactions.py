@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, assert_never
 
-from gauss_cdc.recordings.described import DescribedRows, KeyedChange
+from gauss_cdc_lab.recordings.described import DescribedRows, KeyedChange
 from producer.core.changes import Cell, Cells, Logical
 from producer.errors import DecodeError, Unsupported
 from producer.sources.decoders import DECODERS, NAMING, Format, Naming

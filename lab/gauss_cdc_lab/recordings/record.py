@@ -12,19 +12,21 @@ import json
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
-from gauss_cdc.recordings.files import written
-from gauss_cdc.recordings.redaction import Redaction
+from gauss_cdc import wiring
+from gauss_cdc.config import load
+from gauss_cdc_lab.recordings import gauss, postgres
+from gauss_cdc_lab.recordings.files import written
+from gauss_cdc_lab.recordings.heard import Overheard, OverheardSession, Wished
+from gauss_cdc_lab.recordings.redaction import Redaction
 from producer.errors import DecodeError, Unsupported
 from producer.options import Options
-from producer.sources.base import Overheard, OverheardSession, Wished
 from producer.sources.decoders import NAMING, Format
 from producer.sources.gauss.decoders.messages import TxBegin, TxCommit
-from producer.sources.kinds import SOURCES
 from producer.wire import commands
 from producer.wire.protocol import Frame, Frames, frame
 from producer.wire.replication import NOWHERE
@@ -40,6 +42,12 @@ _FROM_SLOT: Final = "0/0 (= slot confirmed position)"
 _NAMING_OPTIONS: Final = frozenset(
     {"publication_names", "white-table-list", "exclude-users", "exclude-userids"}
 )
+# [source] kind -> how its stream is listened to
+_OVERHEARD: Final[Mapping[str, Callable[[Options, Wished], AbstractContextManager[Overheard]]]] = {
+    "postgres": postgres.overheard,
+    "opengauss": gauss.overheard,
+    "gaussdb": gauss.overheard,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +75,18 @@ class Recorded:
     undone: int = 0  # transactions left out, since they were rolled back, or only prepared
 
 
+def source(config: Path, *, slot: str | None, plugin: str | None) -> Options:
+    """Return the arguments of the source that a file names, with another slot or plugin."""
+    options = wiring.producer_options(load(config), load=False)
+    return replace(options, slot=slot or options.slot, plugin=plugin or options.plugin)
+
+
 def record(options: Options, plan: RecordingPlan, stop: Callable[[], bool]) -> Recorded:
     """Record from the slot of `options`; raises what its connection raises, the file closed.
 
     Raises FileExistsError rather than write over a recording.
     """
-    begin = SOURCES[options.kind].record
+    begin = _OVERHEARD.get(options.kind)
     if begin is None:
         raise Unsupported(f"a source of kind {options.kind} cannot be recorded")
     with (
