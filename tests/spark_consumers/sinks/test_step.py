@@ -6,11 +6,21 @@ from typing import Any
 
 import pytest
 
-from schemas.control import Hole, LoadPhase, SchemaChange, TableLoad
+from schemas.control import Hole, LoadPhase, Moved, SchemaChange, TableLoad
 from spark_consumers.errors import Fenced, Incomplete, Superseded
+from spark_consumers.ledger import LATE
 from spark_consumers.model import Change, Ledger, Segment
 from spark_consumers.segments import segments
-from spark_consumers.sinks.step import FIRST, LAST, Place, by_table, divided, shapes_of, step
+from spark_consumers.sinks.step import (
+    FIRST,
+    LAST,
+    Place,
+    by_table,
+    divided,
+    present,
+    shapes_of,
+    step,
+)
 from tests.spark_consumers.feed import Feed, Tx, alter, create, insert, table
 
 A, WIDER = table("a", "id integer, v text"), table("a", "id integer, v text, w text")
@@ -218,6 +228,59 @@ def test_a_gap_of_the_commit_itself_holds_for_its_rows_already() -> None:
 
     assert transaction.did[3] == ("write", FIRST, LAST, ["public.a"])
     assert upto.state == "LOADING"
+
+
+def test_schema_changes_of_a_table_that_is_not_here_move_its_mark_alone() -> None:
+    named, made = table("named", "id integer, v text"), table("a", "id integer")
+    changes = [alter(A, named), alter(named, None), alter(None, made, tag="CREATE TABLE")]
+    _, (begun, commit) = fed(changes)
+    ddl = [replace(change, seq=1, ordinal=at) for at, change in enumerate(changes)]
+    late = replace(begun.upto, fence=3, inexact={"public.a": LATE})
+    transaction = Noting(late, ddl)
+
+    upto = step(transaction, replace(commit, after=late, upto=late), fence=3)
+
+    assert [did for did in transaction.did if did[0] == "alter"] == [("alter", 2, True)]
+    writes = [did[3] for did in transaction.did if did[0] == "write"]
+    assert writes == [["public.a"], ["public.named"], [], []]
+    assert upto.inexact == {}
+
+
+def test_rows_do_not_come_from_a_table_that_is_not_here_and_the_other_one_is_marked() -> None:
+    change = replace(alter(B, B), seq=1, ordinal=0, moved=Moved("move", A.id))
+    _, (begun, commit) = fed([change])
+    late = replace(begun.upto, fence=3, inexact={"public.a": LATE})
+    taken: list[SchemaChange] = []
+
+    class Altering(Noting):
+        def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
+            taken.append(change)
+            return super().alter(change, is_exact=is_exact)
+
+    upto = step(Altering(late, [change]), replace(commit, after=late, upto=late), fence=3)
+
+    assert [one.moved for one in taken] == [None]
+    assert upto.inexact["public.b"].startswith("seen: rows came from a table that is not loaded")
+    assert upto.inexact["public.a"] == LATE
+
+
+def test_changes_of_a_table_that_is_not_here_are_not_present() -> None:
+    changes = {A.id: [_change(1, 0)], B.id: [_change(1, 1)]}
+
+    assert present(changes, {"public.a": LATE, "public.b": "seen: a gap"}) == {B.id: changes[B.id]}
+    assert present(changes, {}) is changes
+
+
+def test_a_load_that_began_before_the_target_is_left_out() -> None:
+    feed, (begun, _) = fed([insert(A, "1", "x")])
+    feed.load(A, LoadPhase.CHUNK, ["1", "x"])
+    feed.load(A, LoadPhase.END)
+    late = replace(feed.segments(begun.upto)[0].upto, fence=3, inexact={"public.a": LATE})
+    (older,) = feed.segments(late)
+    transaction = Noting(late)
+
+    assert step(transaction, older, fence=3).inexact == {"public.a": LATE}
+    assert transaction.did == ["lock", "check", "move"]
 
 
 def test_a_load_is_no_commit() -> None:
