@@ -32,6 +32,7 @@ SESSION: Final = (
     "tests/e2e/test_documented_examples.py",
     "tests/e2e/test_in_a_program.py",
     "tests/e2e/test_spark_source.py",
+    "tests/e2e/test_late_target.py",
     "tests/e2e/test_upsert.py",
     "tests/e2e/test_lake_kills.py",
 )
@@ -57,6 +58,7 @@ SCENES: Final = (
     "tests/e2e/test_upsert.py",
     "tests/e2e/test_lake_kills.py",
     "tests/e2e/test_restored.py",
+    "tests/e2e/test_late_target.py",
     "tests/e2e/test_frozen.py",
     "tests/e2e/test_gauss_rereads.py",
     "tests/e2e/test_beside.py",

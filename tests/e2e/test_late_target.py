@@ -1,24 +1,39 @@
 """A second target that comes when Kafka has deleted the beginning of the cuts."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path as Folder
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from gauss_cdc_lab.demo.programs import Program
 from gauss_cdc_lab.services import Addresses
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers import job
 from spark_consumers.kafka.read import CutReader, RangeReader
+from spark_consumers.lakes import read_at
 from spark_consumers.ledger import LATE
 from spark_consumers.model import Ledger
+from spark_consumers.sinks.base import Setup
+from spark_consumers.sinks.kinds import SINKS
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.commands import command, configured
 from tests.e2e.path import Path, ask, content, pause, until
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 TABLES = ("a", "b", "gone", "nokey")
+MORE = """\
+kind = "delta"
+interval = "1s"
+[spark]
+master = "local[1]"
+"""
 
 
 @pytest.fixture
@@ -116,3 +131,37 @@ def test_it_begins_with_nothing_and_is_loaded_when_it_is_asked_for(
     assert late.catch_up() == first
     for table in ("other", "b", "gone", "nokey", "made"):
         assert content(late.target, table) == content(path.source, table), table
+
+
+def test_a_lake_that_comes_late_is_loaded_by_the_program(
+    path: Path, addresses: Addresses, tmp_path: Folder, spark: "SparkSession"
+) -> None:
+    ask(path.source, "ALTER TABLE gone RENAME TO kept; DROP TABLE nokey")  # a lake needs keys
+    path.catch_up()
+    place = str(tmp_path / "lake")
+    file = configured(tmp_path, addresses, path.prefix, path.source, place)
+    with file.open("a") as more:
+        more.write(MORE)
+    (tmp_path / "logs").mkdir()
+    inspector = SINKS["delta"].inspector(Setup(path.prefix, dsn=place))
+
+    def stands(is_there: Callable[[Ledger], bool]) -> Callable[[], bool]:
+        def look() -> bool:
+            assert not program.died(), program.last_words()
+            ledger = inspector.ledger()
+            return ledger is not None and bool(ledger.instance) and is_there(ledger)
+
+        return look
+
+    with closing(Program("apply", file, folder=tmp_path)) as program:
+        program.start()
+        until(stands(lambda at: LATE in at.inexact.values()), "its beginning", pause)
+        ask(path.source, "UPDATE a SET v = 'new' WHERE id < 4; INSERT INTO kept VALUES (30, 'x')")
+        asked = command(file, "snapshot", "--late")
+        assert not asked.exception, asked.output
+        first = path.catch_up()
+        until(stands(lambda at: at.seq >= first.seq and not at.inexact), "all loads", pause)
+    tables = read_at(spark.newSession(), path.prefix, kind="delta", dsn=place)
+    for name in ("a", "b", "kept"):
+        rows = tables[f"public.{name}"].select("id", "v").collect()
+        assert sorted(f"({row.id},{row.v})" for row in rows) == content(path.source, name), name
