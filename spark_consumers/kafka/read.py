@@ -159,13 +159,16 @@ class CutReader:
         return bool(self._ahead) and self._ahead[-1].offset() < end
 
     def _begin(self, ledger: Ledger) -> None:
-        """Begin at the ledger's position; if that is gone, at an epoch that loads all tables."""
+        """Begin at the ledger's position; if that is gone, at an epoch that loads all tables.
+
+        An empty target needs no older record: it may begin with any START or STATE that comes.
+        """
         place = (self._topic, 0)
         low, high = self._cluster.first([place])[place], self._end()
         self._unfit = None
-        if ledger.next_offset < low:
-            begins = "" if ledger.instance else ", and nothing begins in what is left"
-            self._unfit = _expired(low, ledger.next_offset, begins)
+        start = ledger.next_offset if ledger.instance else max(low, ledger.next_offset)
+        if start < low:
+            self._unfit = _expired(low, start)
         elif ledger.next_offset > high:
             self._unfit = TopicReplaced(
                 "the cuts topic ends before the target's place in it",
@@ -185,7 +188,7 @@ class CutReader:
                 resume=ledger.resume,
             )
         )
-        self._at = low if self._unfit else ledger.next_offset
+        self._at = low if self._unfit else start
         self._ahead.clear()
         self._consumer.assign([TopicPartition(self._topic, 0, self._at)])
 
@@ -198,9 +201,7 @@ class CutReader:
         if self._unknown is not None and replay.instance is None:
             raise self._unknown  # nothing can be read: another registry, or one that lost its data
         if self._unfit is not None and (
-            replay.suspect is not None
-            or replay.instance is None
-            or isinstance(self._unfit, TopicReplaced)
+            replay.suspect is not None or isinstance(self._unfit, TopicReplaced)
         ):
             raise self._unfit
         if self._doubted_at is not None and self._now() - self._doubted_at < self._doubt:
@@ -245,7 +246,9 @@ class CutReader:
         low = self._cluster.first([place])[place]
         if self._at is None or self._at >= low:
             return False
-        self._unfit, self._at = _expired(low, self._at), low
+        if self._replay.instance is not None:  # else nothing was to be continued
+            self._unfit = _expired(low, self._at)
+        self._at = low
         self._consumer.assign([TopicPartition(*place, low)])
         return True
 
@@ -275,9 +278,9 @@ class CutReader:
             raise ValueError("of no schema") from error
 
 
-def _expired(first: int, needed: int, more: str = "") -> RangeExpired:
+def _expired(first: int, needed: int) -> RangeExpired:
     return RangeExpired(
-        "cuts were deleted before they were applied" + more,
+        "cuts were deleted before they were applied",
         hint=LOAD_AGAIN,
         first=first,
         needed=needed,
