@@ -88,8 +88,8 @@ class Walker(Protocol):
     ) -> Walk:
         """Take messages, or records of whole transactions that a source holds, from `at` on.
 
-        `now_us`: µs since 1970, for transactions that get their number here.  BEGIN and COMMIT of
-        a transaction that was delivered are left to Python, its rows are not.
+        `now_us`: µs since 1970, for transactions that get their number here.  A BEGIN of a
+        transaction that was delivered is left to Python, its rows and its COMMIT are not.
         """
 
 

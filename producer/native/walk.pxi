@@ -413,7 +413,7 @@ cdef class Walker:
             entry = &self.batch.transactions_[self.batch.transaction_count - 1]
             entry.end_lsn, entry.rows = end_lsn, tx.ordinal
             self._end(entry)
-        else:  # none is open; or it was delivered, and who compares that is told
+        elif tx.stage == STAGE_NONE:
             return False
         tx.stage = STAGE_NONE
         return True
