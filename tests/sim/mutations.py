@@ -678,7 +678,7 @@ MUTATIONS: list[Mutation] = [
     Mutation("looked-forgotten", "the first look of a run is compared with the last one before",
              edit(turn.Turn, "_loop", ("looked=writer_state.looked,", "")), _ALTERED, first_seed=2),
     Mutation("left-version", "one that is not published keeps what it is compared with",
-             edit(CatalogWatch, "_next", ("{**kept, **now.versions}", "now.versions")), _ALTERED,
+             edit(CatalogWatch, "_next", ("{**kept, **came}", "came")), _ALTERED,
              first_seed=12),
     Mutation("emptied-for-all", "a TRUNCATE explains the file that it made, and no other",
              edit(Told, "explains", ("each.is_emptied", "True"),
