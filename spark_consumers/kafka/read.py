@@ -159,17 +159,9 @@ class CutReader:
         return bool(self._ahead) and self._ahead[-1].offset() < end
 
     def _begin(self, ledger: Ledger) -> None:
-        """Begin at the ledger's position; if that is gone, at an epoch that loads all tables.
-
-        An empty target needs no older record: it may begin with any START or STATE that comes.
-        """
-        place = (self._topic, 0)
-        low, high = self._cluster.first([place])[place], self._end()
-        self._unfit = None
-        start = ledger.next_offset if ledger.instance else max(low, ledger.next_offset)
-        if start < low:
-            self._unfit = _expired(low, start)
-        elif ledger.next_offset > high:
+        """Begin at the ledger's position; what was deleted from there on, `_goes_on` notices."""
+        self._unfit, high = None, self._end()
+        if ledger.next_offset > high:
             self._unfit = TopicReplaced(
                 "the cuts topic ends before the target's place in it",
                 hint=f"the topic was made again, or the cluster lost its tail: {LOAD_AGAIN}",
@@ -188,7 +180,7 @@ class CutReader:
                 resume=ledger.resume,
             )
         )
-        self._at = low if self._unfit else start
+        self._at = 0 if self._unfit else ledger.next_offset
         self._ahead.clear()
         self._consumer.assign([TopicPartition(self._topic, 0, self._at)])
 
@@ -241,12 +233,15 @@ class CutReader:
                 raise KafkaDown("the broker is silent", topic=self._topic)
 
     def _goes_on(self) -> bool:
-        """Go on where the log begins by now; False: what is read next was not deleted."""
+        """Go on where the log begins by now; False: what is read next was not deleted.
+
+        An empty target lacks nothing: it may begin with any START or STATE that comes.
+        """
         place = (self._topic, 0)
         low = self._cluster.first([place])[place]
         if self._at is None or self._at >= low:
             return False
-        if self._replay.instance is not None:  # else nothing was to be continued
+        if self._replay.instance is not None and self._unfit is None:
             self._unfit = _expired(low, self._at)
         self._at = low
         self._consumer.assign([TopicPartition(*place, low)])

@@ -254,8 +254,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "cuts-from-the-beginning",
         "3.1: cuts are read from the ledger's place",
         _READ_FILE,
-        "self._at = low if self._unfit else start",
-        "self._at = low",
+        "self._at = 0 if self._unfit else ledger.next_offset",
+        "self._at = 0",
         _READ,
     ),
     Mutation(
@@ -310,8 +310,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "expired-cuts-passed-over",
         "3.1: cuts that were deleted before they were applied stop",
         _READ_FILE,
-        "        if start < low:\n",
-        "        if False:\n",
+        "if self._replay.instance is not None and self._unfit is None:",
+        "if False:",
         _READ,
     ),
     Mutation(
