@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from schemas.accept import reloads
-from schemas.control import GAP, PENDING, Cut, Head, LoadPhase, Start, State, TableLoad
+from schemas.control import GAP, LEFT, PENDING, Cut, Head, LoadPhase, Start, State, TableLoad
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
 from schemas.topics import Topics
@@ -58,6 +58,7 @@ def begun_late(at: Ledger, offset: int, cut: State, known: Known = all_topics) -
     inexact = {
         table: NOT_LOADED if cut.loads.get(table) == PENDING else LATE
         for table in sorted({*cut.loads, *there})
+        if cut.loads.get(table) != LEFT  # nothing of it comes before a load
     }
     return replace(
         at,

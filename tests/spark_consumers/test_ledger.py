@@ -170,7 +170,7 @@ def test_without_such_an_epoch_it_begins_late_with_the_newest_state_and_no_table
     feed.commits([insert(A, "1", "x")])
     feed.start(epoch=2, continues=True)
     feed.commits([insert(A, "2", "x")])
-    feed.state({"public.a": "END", "public.b": "PENDING"})
+    feed.state({"public.a": "END", "public.b": "PENDING", "public.c": "LEFT"})
     newest = feed.records[-1]
     feed.commits([insert(A, "3", "x")])
 
