@@ -14,6 +14,7 @@ from gauss_cdc_lab.services import Addresses
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers import job
+from spark_consumers.errors import TargetNotEmpty
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.lakes import read_at
 from spark_consumers.ledger import LATE
@@ -131,6 +132,27 @@ def test_it_begins_with_nothing_and_is_loaded_when_it_is_asked_for(
     assert late.catch_up() == first
     for table in ("other", "b", "gone", "nokey", "made"):
         assert content(late.target, table) == content(path.source, table), table
+
+
+def test_rows_that_somebody_else_put_there_are_not_overwritten(
+    path: Path, late: Late, addresses: Addresses, tmp_path: Folder
+) -> None:
+    ask(late.target, "CREATE TABLE b (id int PRIMARY KEY, v text); INSERT INTO b VALUES (7, 'x')")
+    late.catch_up()
+    asked = command(
+        configured(tmp_path, addresses, path.prefix, path.source, late.target), "snapshot", "--late"
+    )
+    assert not asked.exception, asked.output
+
+    def refuses() -> bool:
+        try:
+            late.catch_up()
+        except TargetNotEmpty as error:
+            return error.where["table"] == TableId("public", "b")
+        return False
+
+    until(refuses, "a refusal", pause)
+    assert content(late.target, "b") == ["(7,x)"]
 
 
 def test_a_lake_that_comes_late_is_loaded_by_the_program(
