@@ -60,20 +60,7 @@ def begun_late(at: Ledger, offset: int, cut: State, known: Known = all_topics) -
         for table in sorted({*cut.loads, *there})
         if cut.loads.get(table) != LEFT  # nothing of it comes before a load
     }
-    return replace(
-        at,
-        epoch=head.epoch,
-        n=head.n,
-        seq=head.last_seq,
-        writer=head.writer,
-        instance=head.instance,
-        next_offset=offset + 1,
-        cluster_id=cut.cluster_id,
-        topics=_topic_ids({}, cut),
-        inexact=inexact,
-        state=state_of(inexact),
-        resume=head.resume,
-    )
+    return _standing(at, offset, cut, inexact, {})
 
 
 def starts_anew(ledger: Ledger, accepted: Iterable[tuple[int, Cut]]) -> tuple[int, Start] | None:
@@ -123,6 +110,14 @@ def started(at: Ledger, offset: int, cut: Start) -> Ledger:
             inexact, known = dict(_unloaded(at, cut)), {}
     elif head.last_seq != at.seq:
         raise CutsGap("a takeover knows other commits", last_seq=head.last_seq, known=at.seq)
+    return _standing(at, offset, cut, inexact, known)
+
+
+def _standing(
+    at: Ledger, offset: int, cut: State, inexact: Mapping[str, str], topics: Mapping[str, str]
+) -> Ledger:
+    """Return the ledger behind a record that says all of where it stands; `topics` were known."""
+    head = cut.head
     return replace(
         at,
         epoch=head.epoch,
@@ -132,7 +127,7 @@ def started(at: Ledger, offset: int, cut: Start) -> Ledger:
         instance=head.instance,
         next_offset=offset + 1,
         cluster_id=cut.cluster_id,
-        topics=_topic_ids(known, cut),
+        topics=_topic_ids(topics, cut),
         inexact=inexact,
         state=state_of(inexact),
         resume=head.resume,
