@@ -186,6 +186,8 @@ class Transactions:
         """Take the numbers, and what was done with them; return the BEGIN of what is open."""
         if walk.walked or walk.position or walk.open.stage in _BEHIND:
             self.redelivery.end()
+        elif walk.passed:
+            self.redelivery.reached(walk.passed)
         self._happened += walk.walked
         if walk.position:
             self._happened.append(PositionReached(walk.position))

@@ -54,6 +54,7 @@ class Walk(NamedTuple):
     open: Lent
     position: int  # greatest end of a transaction without records; 0 = none
     begun: list[int]  # xids
+    passed: int = 0  # end of the transaction whose COMMIT came, and which was delivered before
 
 
 class Walker(Protocol):

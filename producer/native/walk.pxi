@@ -250,7 +250,7 @@ cdef class Walker:
     cdef uint64_t batch_stamp, transaction_stamp
     cdef Batch batch
     cdef LastCommit whole
-    cdef uint64_t position
+    cdef uint64_t position, passed
     cdef list begun
 
     def __init__(self, Places places, *, uint64_t epoch, uint64_t resume, size_t max_row_bytes):
@@ -311,7 +311,8 @@ cdef class Walker:
             elif not self._step(<object>PyList_GetItem(received, at), now_us):
                 break
             at += 1
-        return Walk(at, self._walked(), self._given_back(), self.position, self.begun)
+        walked = self._walked()
+        return Walk(at, walked, self._given_back(), self.position, self.begun, self.passed)
 
     cdef int _take(self, open_) except -1:
         """Begin a call."""
@@ -321,7 +322,7 @@ cdef class Walker:
         tx.csn = tx.commit_lsn if open_.csn is None else open_.csn
         tx.committed_at, tx.xid, tx.is_plain = open_.committed_at, open_.xid, open_.is_plain
         self.has_constants = False
-        self.position, self.begun = 0, []
+        self.position, self.passed, self.begun = 0, 0, []
         self._begin_batch()
         memset(&self.whole, 0, sizeof(LastCommit))
         return 0
@@ -413,7 +414,9 @@ cdef class Walker:
             entry = &self.batch.transactions_[self.batch.transaction_count - 1]
             entry.end_lsn, entry.rows = end_lsn, tx.ordinal
             self._end(entry)
-        elif tx.stage == STAGE_NONE:
+        elif tx.stage == STAGE_SKIPPED:
+            self.passed = end_lsn
+        else:
             return False
         tx.stage = STAGE_NONE
         return True

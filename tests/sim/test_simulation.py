@@ -74,6 +74,12 @@ def test_histories_are_exact_and_end(first):
         PLAYED.play(seed)
 
 
+@pytest.mark.parametrize("seed", [51196, 52660])
+def test_what_was_sent_again_is_confirmed_where_keepalives_tell_nothing(seed):
+    """A restart behind the newest commit: the walker took its COMMIT, and nobody was told."""
+    PLAYED.play(seed)
+
+
 def test_more_histories_are_exact_and_end(capsys):
     if REPLAY:
         outcome = simulate(int(REPLAY))

@@ -215,6 +215,20 @@ def test_where_the_walker_took_a_whole_transaction_none_is_open_or_passed_over()
     assert (transactions.begin, transactions.is_skipped) == (None, False)
 
 
+@pytest.mark.parametrize(("end", "is_over"), [(200, True), (199, False)])
+def test_the_walker_tells_where_a_delivered_transaction_ended(end: int, *, is_over: bool) -> None:
+    """Where keepalives tell no position, nothing else says that all was sent again."""
+    again = Redelivery(200, confirmed=100, parts=[DeliveredPart(200, [], ())])
+    transactions = Transactions(
+        epoch=1, seq=1, redelivery=again, now_us=lambda: 0, ddl_topic="bank.ddl"
+    )
+    transactions.open(begin(150))
+
+    transactions.take_back(Walk(1, [], Lent(Stage.NONE, 1, 0, 0), 0, [], end))
+
+    assert again.is_over == is_over
+
+
 def test_begin_and_end_say_of_which_epoch_they_are_as_rows_do() -> None:
     begin, row, end = records(Play(frames=FRAMES).transaction(insert(1)))
 
