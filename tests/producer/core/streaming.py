@@ -295,6 +295,7 @@ class Kafka:
     changed: list[TopicsChanged] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
     unknown: int | None = None
+    refuses: CdcError | None = None  # the registry, any schema
     on_wait: Callable[[], object] = int
     on_full: Callable[[], object] = int
     _pending: list[Any] = field(default_factory=list)
@@ -405,6 +406,8 @@ class Kafka:
         """Nobody asked for BEGIN and END."""
 
     def publish(self, table: TableSchema) -> Binding:
+        if self.refuses is not None:
+            raise self.refuses
         topic = NAMES.table(table.id)
         if topic not in self.topics:
             self.topics[topic] = Topic(f"id of {table.id}", 1)

@@ -8,9 +8,20 @@ import pytest
 from producer.core.loop import Progress
 from producer.core.ports import RunObserver, ShutdownRequested
 from producer.core.router import table_key
+from producer.core.takeover import Slot
 from producer.core.turn import Turn
-from schemas.control import SchemaChange
-from tests.producer.core.streaming import Clock, Options
+from producer.errors import HistoryDiffers, SchemaRefused
+from schemas.control import Commits, SchemaChange
+from tests.producer.core.streaming import (
+    RESUME,
+    B,
+    Clock,
+    Options,
+    Run,
+    described,
+    insert,
+    whole,
+)
 from tests.producer.core.takeover_world import WANTED, World, running
 from tests.producer.core.test_ddl_log import A, Topic, change, shape
 
@@ -95,3 +106,28 @@ def test_a_change_whose_commit_never_came_is_taken_back_before_the_stream_begins
     (([(record,)], atomic),) = play.written
     assert (record[0], record[2], atomic) == ("bank.ddl", table_key(A), True)
     assert record[3] == b"%d" % back.ordinal
+
+
+def test_what_the_source_sends_again_is_compared_with_what_was_delivered() -> None:
+    """The slot stands before the one commit of the run before, which the source does not send."""
+    run = Run()
+    run.source.the_slot = Slot("pgoutput", "bank", RESUME - 20)
+
+    with pytest.raises(HistoryDiffers, match="does not send a transaction again"):
+        run.reads(*whole(600)).go()
+
+
+@pytest.mark.parametrize("incompatible", ["stop", "quarantine"])
+def test_a_table_that_the_registry_refuses_stops_or_is_left_out(incompatible: str) -> None:
+    run = Run(incompatible=incompatible)
+    run.kafka.refuses = SchemaRefused("not compatible", subject="bank.public.b-value")
+    run.reads(described(B, 2), *whole(600, insert(1, 2)))
+
+    if incompatible == "stop":
+        with pytest.raises(SchemaRefused):
+            run.go()
+        return
+    run.go()
+
+    (commits,) = (cut for cut in run.written if isinstance(cut, Commits))
+    assert [hole.table for entry in commits.commits for hole in entry.holes] == ["public.b"]
