@@ -595,17 +595,6 @@ def test_a_zombies_record_at_the_end_is_not_the_tail() -> None:
 
 def test_a_record_that_does_not_count_says_nothing_of_where_the_walk_begins() -> None:
     """From the START that it names, the walk stops at a gap; from the newest STATE it does not."""
-    log = [(0, start(1)), (2, from_(0, commits(5, 4))), (4, state(5, seq=4))]
-    log += [(6, from_(4, commits(6, 5))), (8, from_(0, by_nobody(beat(6))))]
-
-    found = tail(log)
-
-    assert found is not None
-    assert (found.n, found.seq) == (6, 5)
-
-
-def test_a_record_that_does_not_count_says_nothing_of_where_the_walk_begins() -> None:
-    """From the START that it names, the walk stops at a gap; from the newest STATE it does not."""
     log = [(0, start(1)), (300, from_(0, commits(5, 4))), (302, state(5, seq=4))]
     log += [(304, from_(302, commits(6, 5))), (306, from_(0, by_nobody(beat(6))))]
 
