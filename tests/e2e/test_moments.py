@@ -30,12 +30,12 @@ from producer.errors import CdcError
 from spark_consumers import job
 from spark_consumers.errors import ApplyError, KafkaDown
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
-from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e import quick_run
 from tests.e2e.ddl_play import START
 from tests.e2e.moments import MORE, Moments
 from tests.e2e.path import ask
 from tests.e2e.test_ddl import install
+from tests.integration.postgres_target import sink_of
 from tests.services_fixtures import databases
 
 SEQUENCES = int(os.environ.get("GAUSS_CDC_MOMENTS", "12"))
@@ -169,7 +169,9 @@ class Scene:
         schema_of = registry_at(addresses.registry_url)
         self.cuts = CutReader(client, prefix, schema_of)
         self.rows = RangeReader(client, prefix, schema_of)
-        self.sink = PostgresSink(target, prefix)
+        # A third of the targets get the statements of openGauss's, and are reached as it is.
+        self.target_kind = ("postgres", "postgres", "opengauss")[seed % 3]
+        self.sink = sink_of(target, prefix, self.target_kind)
         self.applier = job.Applier(self.cuts, self.rows, self.sink)
         self.quiet = threading.Lock()  # held while the target is compared
         self.over = threading.Event()
@@ -284,7 +286,8 @@ def played(scene: Scene, seed: int, count: int) -> str:
         done = "\n".join(scene.play.done[max(0, began - 30) :])
         kind = scene.kind or "a list of our own"
         return (
-            f"seed {seed}, sequence {at}, {kind}, triggers {scene.play.has_triggers}:"
+            f"seed {seed}, sequence {at}, {kind}, triggers {scene.play.has_triggers},"
+            f" target as {scene.target_kind}:"
             f"\n{done}\n{error!r} {error}\n{scene.log.read_text()[-1500:]}"
         )
     finally:
