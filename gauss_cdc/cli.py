@@ -68,6 +68,7 @@ _COMMANDS: Final = {
         "size",
         "Say what the source needs: cores, memory, partitions, disk, time of the first load, lag.",
     ),
+    "ui": _Place("ui", "ui", "Serve a page that shows where everything stands, to a browser."),
     "status": _Place(
         "looking",
         "status",

@@ -49,6 +49,7 @@ class ProgramAnswer:
     why: str = ""
     ready: str = ""  # the word of /readyz
     metrics: str = ""  # "": not shown to us
+    log: list[str] = field(default_factory=list)  # its newest lines
 
     def samples(self) -> Iterator[Sample]:
         """Values of its metrics."""
@@ -72,14 +73,23 @@ class Answers:
     samples: list[Sample] = field(default_factory=list)  # of the standing
 
 
-def ask(config: Config, listens: Sequence[str]) -> Answers:
-    """Ask everything once; `listens`: addresses of programs beside [serve] listen."""
+def ask(
+    config: Config,
+    listens: Sequence[str],
+    places: Endpoints,
+    checked: list[Finding] | None = None,
+) -> Answers:
+    """Ask everything once; `listens`: addresses of programs beside [serve] listen.
+
+    `checked` are findings of `check` that are still good; None: it is asked, too.
+    """
     own = [config.serve.listen] if config.serve.listen else []
     listens = [at for at in dict.fromkeys([*own, *listens]) if address(at)[1]]
-    with Endpoints(config) as places, ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor() as pool:
         looking = pool.submit(places.standing)
         asking = [pool.submit(_program, config.serve, at) for at in listens]
-        checked = list(check_all(config, fix=False))
+        if checked is None:
+            checked = list(check_all(config, fix=False))
         standing, wal = looking.result(), WalLeft()
         gauges, kept = Gauges(config.kafka.prefix, STATUS), config.kafka.retention.total_seconds()
         list(of_standing(standing, gauges, wal, kept))
@@ -115,7 +125,9 @@ def write_bundle(file: Path, config: Config, answers: Answers, found: Sequence[F
             {"gauss-cdc": VERSION, "python": platform.python_version(), "on": platform.platform()}
         ),
     } | {
-        f"program-{number}.txt": f"# {one.name}: {one.why or one.ready}\n{one.metrics}"
+        f"program-{number}.txt": "\n".join(
+            [f"# {one.name}: {one.why or one.ready}", one.metrics, *one.log]
+        )
         for number, one in enumerate(answers.programs, 1)
     }
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -129,6 +141,7 @@ def _program(section: ServeSection, at: str) -> ProgramAnswer:
     try:
         program.ready = _get(section, at, "/readyz").strip()
         program.metrics = _get(section, at, "/metrics")
+        program.log = _get(section, at, "/log").splitlines()
         list(program.samples())
     except HTTPError as error:
         with error:

@@ -16,6 +16,7 @@ import logging
 import re
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final, TextIO
@@ -28,6 +29,7 @@ _OURS: Final = ("gauss_cdc", "producer", "spark_consumers", LIBRDKAFKA, SPARK)
 _CONTEXT: Final = "context"
 _PLAIN: Final = (str, int, float, bool, type(None))  # not an Lsn, which is an int
 _WINDOW: Final = 30.0  # seconds in which a line that repeats is written once
+_NEWEST: Final = 200  # lines that are kept
 _KEYS: Final = 200  # different lines that are counted at the same time
 # The varying parts of equal lines of librdkafka.
 _VARIES: Final = re.compile(
@@ -170,7 +172,20 @@ class _Stderr(logging.StreamHandler[TextIO]):
         pass
 
 
+class _Newest(logging.Handler):
+    """Keeps the newest lines, for who asks by [serve]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(_TextFormat())
+        self.lines: deque[str] = deque(maxlen=_NEWEST)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
 _handler: Final = _Stderr()
+_newest: Final = _Newest()
 _limit: Final = Limit()
 _asked: dict[str, Any] = {"level": None, "format": "text"}
 
@@ -189,6 +204,13 @@ def reset() -> None:
 def of_service() -> None:
     """Log as a command does that runs for weeks: with time, and from level info on."""
     _apply(_asked["level"] or "info", timed=True)
+    if _newest not in (root := logging.getLogger()).handlers:
+        root.addHandler(_newest)
+
+
+def newest() -> list[str]:
+    """Return the newest lines of a service's log, the oldest of them first."""
+    return list(_newest.lines)
 
 
 def is_json() -> bool:

@@ -16,7 +16,7 @@ from schemas.native import FILE, Outdated, check_built
 
 PACKAGES: Final = ("schemas", "producer", "spark_consumers", "gauss_cdc")
 MODULES: Final = ("pyspark_gauss_cdc.py",)
-_KINDS: Final = (".py", ".avsc", ".lock", ".typed")
+_KINDS: Final = (".py", ".avsc", ".lock", ".typed", ".html", ".css", ".js", ".svg")
 _PROGRAM: Final = '''\
 """Runs gauss-cdc under spark-submit."""
 

@@ -24,6 +24,7 @@ CALLED_FROM_OUTSIDE = {
     "spark_consumers.source.reader: latestOffset": "Spark",
     "spark_consumers.source.reader: prepareForTriggerAvailableNow": "Spark 4.2 and later",
     "producer.core.records.transaction_topic: block": "producer/native",
+    "gauss_cdc.logs: emit": "logging",
     "gauss_cdc.logs: filter": "logging",
     "gauss_cdc.serve.server: log_message": "http.server",
     "gauss_cdc.watch: render": "rich, of a column of a progress bar",

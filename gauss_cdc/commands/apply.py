@@ -66,9 +66,10 @@ def apply(
     logs.of_service()
     report = ApplyReport(step.set)
     if config.serve.listen:
-        from gauss_cdc.serve.programs import serve_apply  # noqa: PLC0415  only where it is asked for
+        from gauss_cdc.page.app import pages_of  # noqa: PLC0415  only where it is asked for
+        from gauss_cdc.serve.programs import serve_apply  # noqa: PLC0415
 
-        report = serve_apply(config, step.set)
+        report = serve_apply(config, step.set, pages_of(config))
     with Reporter(log_every.total_seconds(), report.write), with_hint():
         run_apply(config, stop.asked, report, replace=replace)
 

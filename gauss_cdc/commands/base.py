@@ -95,7 +95,7 @@ with_listen = click.option(
     "--listen",
     type=AddressType(),
     metavar="HOST:PORT",
-    help="Address of probes and metrics; default: [serve] listen.",
+    help="Address of page, probes and metrics; default: [serve] listen.",
 )
 
 

@@ -12,6 +12,7 @@ from gauss_cdc import doctor as diagnosis
 from gauss_cdc.commands.base import AddressType, ExampleCommand, configured
 from gauss_cdc.config import load
 from gauss_cdc.inspect.look import findings_table
+from gauss_cdc.inspect.places import Endpoints
 from gauss_cdc.serve.alarms import PAGE
 from gauss_cdc.watch import console
 from schemas.findings import Level
@@ -44,7 +45,8 @@ def doctor(
     an error or a warning; each name is one of docs/operations.md, and of the rules of `dashboard`.
     """
     config = load(config_path)
-    asked = diagnosis.ask(config, listens)
+    with Endpoints(config) as places:
+        asked = diagnosis.ask(config, listens, places)
     found = diagnosis.findings(asked)
     if bundle is not None:
         diagnosis.write_bundle(bundle, config, asked, found)

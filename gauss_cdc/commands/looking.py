@@ -68,7 +68,7 @@ def status(
         logs.of_service()
         host = f"[{bind}]" if ":" in bind else bind
         section = config.listening(f"{host}:{port}").serve
-        console.print(f"metrics on {serve(section, StandingMetrics(config), {})}/metrics")
+        console.print(f"metrics on {serve(section, StandingMetrics(config), {}, {})}/metrics")
         while not stop.asked(1):
             pass
         return

@@ -77,9 +77,10 @@ def run(
     by_csn = SOURCES[options.kind].ordered_by(options) == "csn"
     counts = None
     if config.serve.listen:
-        from gauss_cdc.serve.programs import serve_run  # noqa: PLC0415  only where it is asked for
+        from gauss_cdc.page.app import pages_of  # noqa: PLC0415  only where it is asked for
+        from gauss_cdc.serve.programs import serve_run  # noqa: PLC0415
 
-        counts = serve_run(config, progress, step.set, by_csn=by_csn)
+        counts = serve_run(config, progress, step.set, pages_of(config), by_csn=by_csn)
     report = counts or RunReport(progress, by_csn=by_csn)
     with (
         TableBars("loading", leave_when_done=True) as bars,

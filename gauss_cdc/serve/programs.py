@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
 
@@ -24,7 +24,7 @@ from gauss_cdc.serve.counts import (
     Turns,
     by_table,
 )
-from gauss_cdc.serve.server import is_well, serve
+from gauss_cdc.serve.server import Application, is_well, serve
 from gauss_cdc.serve.standing import Gauges, WalLeft, of_source
 from gauss_cdc.serve.table import APPLY, RUN, family
 from producer.core.loop import Progress as Streamed
@@ -193,28 +193,42 @@ class ApplyMetrics(Collector):
 
 
 def serve_run(
-    config: Config, progress: Streamed, keep_step: Callable[[str], None], *, by_csn: bool
+    config: Config,
+    progress: Streamed,
+    keep_step: Callable[[str], None],
+    pages: Mapping[str, Application],
+    *,
+    by_csn: bool,
 ) -> RunCounts:
-    """Serve the probes and metrics of `run`; return what counts for them."""
+    """Serve probes, metrics and pages of `run`; return what counts for them."""
     turns, ready_lag = Turns(config.serve.stuck_after.total_seconds()), config.serve.ready_lag
     counts = RunCounts(
         progress, keep_step, turns, by_csn=by_csn, ready_lag=ready_lag.total_seconds()
     )
-    _serve(config, "run", RunMetrics(config, counts), counts)
+    _serve(config, "run", RunMetrics(config, counts), counts, pages)
     return counts
 
 
-def serve_apply(config: Config, keep_step: Callable[[str], None]) -> ApplyCounts:
-    """Serve the probes and metrics of `apply`; return what counts for them."""
+def serve_apply(
+    config: Config, keep_step: Callable[[str], None], pages: Mapping[str, Application]
+) -> ApplyCounts:
+    """Serve probes, metrics and pages of `apply`; return what counts for them."""
     stuck_after = config.serve.stuck_after
     if config.target is not None:
         stuck_after += config.target.interval  # a lake's loop sleeps between two steps
     turns, ready_lag = Turns(stuck_after.total_seconds()), config.serve.ready_lag
     counts = ApplyCounts(keep_step, turns, ready_lag=ready_lag.total_seconds())
-    _serve(config, "apply", ApplyMetrics(config, counts), counts)
+    _serve(config, "apply", ApplyMetrics(config, counts), counts, pages)
     return counts
 
 
-def _serve(config: Config, program: str, metrics: Collector, of: RunCounts | ApplyCounts) -> None:
-    url = serve(config.serve, metrics, {"/healthz": of.turns.health, "/readyz": of.ready})
-    logging.getLogger(f"gauss_cdc.{program}").info("probes and metrics on %s", url)
+def _serve(
+    config: Config,
+    program: str,
+    metrics: Collector,
+    of: RunCounts | ApplyCounts,
+    pages: Mapping[str, Application],
+) -> None:
+    probes = {"/healthz": of.turns.health, "/readyz": of.ready}
+    url = serve(config.serve, metrics, probes, pages)
+    logging.getLogger(f"gauss_cdc.{program}").info("page, probes and metrics on %s", url)

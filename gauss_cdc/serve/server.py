@@ -1,13 +1,19 @@
 """The one HTTP server: probes for everybody, metrics for who may read them.
 
     /healthz, /readyz   one word each: no login, nothing else in it
-    /metrics            Prometheus; with [serve] token or client-ca only for who has one
+    /metrics, /log      Prometheus, and the newest lines of the log
+    /, …                the page (gauss_cdc/page)
+
+With [serve] token or client-ca the last two are only for who has one.  A browser sends a token as
+the password of any user, and must name this machine where there is no TLS: else a page of others
+could read ours by a name of theirs (DNS rebinding).
 
 Each client has a thread, few at a time, and some seconds to ask: TLS's first messages are counted.
 """
 
 from __future__ import annotations
 
+import base64
 import hmac
 import logging
 import socket
@@ -16,20 +22,23 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
+from gauss_cdc import logs
 from gauss_cdc.config_serve import ServeSection, address
 from gauss_cdc.errors import ConfigError
+from gauss_cdc.secrets import masked
+from schemas.plaintext import is_loopback
 
 _log = logging.getLogger("gauss_cdc.metrics")
 
 _CLIENTS: Final = 8  # each has a thread
 _SILENT: Final = 5.0  # seconds until a client that has not asked is left
-_BEARER: Final = "Bearer "
 _CERTIFIED: Final = "gauss_cdc.certified"  # in the environment of a request
 _TEXT: Final = ("Content-Type", "text/plain; charset=utf-8")
 
@@ -38,22 +47,30 @@ _WELL: Final = frozenset({"alive", "ready", "standby"})  # words that are 200; o
 
 Probe: TypeAlias = Callable[[], str]
 _Start: TypeAlias = Callable[[str, list[tuple[str, str]]], Any]
+Application: TypeAlias = Callable[[dict[str, Any], Any], Iterable[bytes]]
 
 
-def serve(section: ServeSection, metrics: Collector, probes: Mapping[str, Probe]) -> str:
+def serve(
+    section: ServeSection,
+    metrics: Collector | None,
+    probes: Mapping[str, Probe],
+    pages: Mapping[str, Application],
+) -> str:
     """Serve in the background; return the URL, with the port that 0 lets the system choose.
 
-    `probes`: by path.  Raises ConfigError for what [serve] may not be, and OSError.
+    `probes` and `pages`: by path.  Raises ConfigError for what [serve] may not be, and OSError.
     """
     if problems := [f"serve.{key}: {why}" for key, why in section.problems()]:
         raise ConfigError("\n".join(problems))
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(metrics)
+    if metrics is not None:
+        registry.register(metrics)
     try:
         server = _Server(address(section.listen), section.tls())
     except OSError as error:
         raise OSError(error.errno, error.strerror, section.listen) from None
-    server.set_app(_application(section, make_wsgi_app(registry), probes))
+    protected = {"/metrics": make_wsgi_app(registry), "/log": _newest_lines, **pages}
+    server.set_app(_application(section, protected, probes))
     threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
     host = section.listen.rpartition(":")[0]
     return f"http{'s' * (section.certificate is not None)}://{host}:{server.server_port}"
@@ -64,16 +81,16 @@ def is_well(word: str) -> bool:
     return word in _WELL
 
 
-def _application(section: ServeSection, metrics: Any, probes: Mapping[str, Probe]) -> Any:
+def _application(
+    section: ServeSection, protected: Mapping[str, Application], probes: Mapping[str, Probe]
+) -> Application:
     """Route a request."""
     token = section.token.get_secret_value().encode()
     is_open = not token and section.client_ca is None
 
     def may_read(environ: Mapping[str, Any]) -> bool:
-        given = str(environ.get("HTTP_AUTHORIZATION", ""))
-        has_token = given.startswith(_BEARER) and hmac.compare_digest(
-            given.removeprefix(_BEARER).encode("latin-1"), token
-        )
+        given = _token(str(environ.get("HTTP_AUTHORIZATION", "")))
+        has_token = hmac.compare_digest(given, token)
         return is_open or bool(environ[_CERTIFIED]) or (bool(token) and has_token)
 
     def answer(environ: dict[str, Any], start: _Start) -> Iterable[bytes]:
@@ -81,14 +98,40 @@ def _application(section: ServeSection, metrics: Any, probes: Mapping[str, Probe
         if (probe := probes.get(path)) is not None:
             word = probe()
             return _plain(start, "200 OK" if is_well(word) else "503 Service Unavailable", word)
-        if path != "/metrics":
+        if (found := protected.get(path)) is None:
             return _plain(start, "404 Not Found", "not found")
+        if section.certificate is None and not _names_this_machine(environ):
+            return _plain(start, "403 Forbidden", "ask by localhost or by an address")
         if not may_read(environ):
-            return _plain(start, "401 Unauthorized", "unauthorized", ("WWW-Authenticate", "Bearer"))
-        found: Iterable[bytes] = metrics(environ, start)
-        return found
+            # A browser asks its user by Basic; not where the page has sent another token.
+            has_asked = str(environ.get("HTTP_AUTHORIZATION", "")).startswith("Bearer")
+            ask = "Bearer" if has_asked else 'Basic realm="gauss-cdc"'
+            return _plain(start, "401 Unauthorized", "unauthorized", ("WWW-Authenticate", ask))
+        return found(environ, start)
 
     return answer
+
+
+def _token(given: str) -> bytes:
+    """Read the token of `Authorization`; b"": there is none."""
+    kind, _, value = given.partition(" ")
+    if kind == "Bearer":
+        return value.encode("latin-1")
+    if kind != "Basic":
+        return b""
+    try:
+        return base64.b64decode(value, validate=True).partition(b":")[2]
+    except ValueError:
+        return b""
+
+
+def _names_this_machine(environ: Mapping[str, Any]) -> bool:
+    host = urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname
+    return not host or is_loopback(host)
+
+
+def _newest_lines(_: Mapping[str, Any], start: _Start) -> Iterable[bytes]:
+    return _plain(start, "200 OK", "\n".join(map(masked, logs.newest())))
 
 
 def _plain(start: _Start, status: str, word: str, *more: tuple[str, str]) -> Iterable[bytes]:

@@ -18,7 +18,7 @@ from tests.e2e.path import ask, pause, until
 
 TOKEN = "the-token-of-this-test-only"
 PLANTED = "a cell that nobody else may see"
-URL = re.compile(r"probes and metrics on (http\S+)")
+URL = re.compile(r"(?:page|metrics) (?:is )?on (http\S+)")
 # Tables: one row in Kafka each, and one metric of its own.
 TABLES = """
 CREATE TABLE one (id int PRIMARY KEY, v text);
@@ -30,9 +30,9 @@ CREATE TABLE three (id int PRIMARY KEY, v text);
 class Served:
     """A program with [serve], and what it answers."""
 
-    def __init__(self, command: str, config: Folder, folder: Folder) -> None:
+    def __init__(self, command: str, config: Folder, *options: str, folder: Folder) -> None:
         (folder / "logs").mkdir(parents=True)
-        self.program = Program(command, config, folder=folder)
+        self.program = Program(command, config, *options, folder=folder)
         self.close = self.program.close
 
     def start(self) -> str:
@@ -88,7 +88,7 @@ def place(
     new_killable_database: Callable[[], str],
     tmp_path: Folder,
     monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[tuple[str, str, Callable[[str], Served]]]:
+) -> Iterator[tuple[str, str, Callable[..., Served]]]:
     """Source, target, and what makes a program."""
     monkeypatch.setenv("GAUSS_CDC_SERVE_TOKEN", TOKEN)
     source, target = new_killable_database(), new_killable_database()
@@ -98,8 +98,9 @@ def place(
         file.write('[serve]\nlisten = "127.0.0.1:0"\ntables = 2\n')
     made: list[Served] = []
 
-    def make(command: str) -> Served:
-        made.append(Served(command, config, tmp_path / f"{command}{len(made)}"))
+    def make(command: str, *options: str) -> Served:
+        folder = tmp_path / f"{command}{len(made)}"
+        made.append(Served(command, config, *options, folder=folder))
         return made[-1]
 
     try:
@@ -110,7 +111,7 @@ def place(
                 one.program.stop()
 
 
-def test_run_and_apply_are_scraped(place: tuple[str, str, Callable[[str], Served]]) -> None:
+def test_run_and_apply_are_scraped(place: tuple[str, str, Callable[..., Served]]) -> None:
     source, target, make = place
     run, apply = make("run"), make("apply")
     run.start()
@@ -159,7 +160,7 @@ def test_run_and_apply_are_scraped(place: tuple[str, str, Callable[[str], Served
 
 
 def test_without_kafka_they_are_alive_and_not_ready_and_then_ready_again(
-    place: tuple[str, str, Callable[[str], Served]], services: LocalServices
+    place: tuple[str, str, Callable[..., Served]], services: LocalServices
 ) -> None:
     source, target, make = place
     both = run, _ = make("run"), make("apply")
@@ -184,7 +185,7 @@ def test_without_kafka_they_are_alive_and_not_ready_and_then_ready_again(
 
 @pytest.mark.parametrize("command", ["run", "apply"])
 def test_one_that_waits_its_turn_is_ready(
-    place: tuple[str, str, Callable[[str], Served]], command: str
+    place: tuple[str, str, Callable[..., Served]], command: str
 ) -> None:
     make = place[2]
     writer = make("run")

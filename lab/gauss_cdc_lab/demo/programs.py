@@ -27,8 +27,8 @@ _TAIL_LINES: Final = 30
 class Program:
     """One command of ours, started as often as it takes."""
 
-    def __init__(self, name: str, config: Path, *, folder: Path) -> None:
-        self.name = name
+    def __init__(self, name: str, config: Path, *options: str, folder: Path) -> None:
+        self.name, self._options = name, options
         self.log = folder / "logs" / f"{name}.log"
         self.starts = 0
         self._config, self._folder = config, folder
@@ -44,7 +44,10 @@ class Program:
         with self._lock:
             self._step_file.write_bytes(b"")
             command = ProcessCommand(
-                (sys.executable, "-m", "gauss_cdc", self.name, "--config", self._config),
+                (
+                    *(sys.executable, "-m", "gauss_cdc", self.name, "--config", str(self._config)),
+                    *self._options,
+                ),
                 directory=self._folder,
                 environment=self._environment(),
             )

@@ -1,17 +1,21 @@
-"""Who may read what over HTTP: words for everybody, metrics for who has a token or certificate."""
+"""Who may read what over HTTP: words for everybody, the rest for who has a token or certificate."""
 
+import base64
+import logging
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gauss_cdc import logs
 from gauss_cdc.config_serve import ServeSection
 from gauss_cdc.errors import ConfigError
 from gauss_cdc.serve.server import serve
@@ -30,11 +34,20 @@ class One(Collector):
 def served(**settings: object) -> str:
     section = ServeSection.model_validate({"listen": "127.0.0.1:0", **settings})
     probes = {"/healthz": lambda: "alive", "/readyz": lambda: "behind", "/wait": lambda: "standby"}
-    return serve(section, One(), probes)
+    return serve(section, One(), probes, {"/page": page})
+
+
+def page(_: dict[str, Any], start: Callable[..., Any]) -> list[bytes]:
+    start("200 OK", [("Content-Type", "text/html")])
+    return [b"<p>"]
 
 
 def ask(
-    url: str, path: str, token: str = "", context: ssl.SSLContext | None = None
+    url: str,
+    path: str,
+    token: str = "",
+    context: ssl.SSLContext | None = None,
+    **headers: str | bytes,
 ) -> tuple[int, str]:
     parts = urlsplit(url)
     port = parts.port
@@ -43,7 +56,8 @@ def ask(
         if parts.scheme == "https"
         else HTTPConnection("127.0.0.1", port, timeout=30)
     )
-    headers = {"Authorization": f"Bearer {token}".encode()} if token else {}
+    if token:
+        headers["Authorization"] = f"Bearer {token}".encode()
     with closing(line):
         line.request("GET", path, headers=headers)
         answer = line.getresponse()
@@ -72,6 +86,45 @@ def test_metrics_need_the_token_in_a_header() -> None:
 
 def test_without_a_token_this_machine_reads_metrics() -> None:
     assert ask(served(), "/metrics")[0] == 200
+
+
+def test_a_browser_sends_the_token_as_a_password() -> None:
+    url = served(token=TOKEN)
+
+    def login(words: str) -> str:
+        return f"Basic {base64.b64encode(words.encode()).decode()}"
+
+    assert ask(url, "/page", Authorization=login(f"anybody:{TOKEN}")) == (200, "<p>")
+    for wrong in (login(f"{TOKEN}:x"), login(f"x:{TOKEN}x"), login(TOKEN), "Basic ?", "Basic"):
+        assert ask(url, "/page", Authorization=wrong)[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *(("localhost", 200), ("127.0.0.1:9", 200), ("[::1]:9187", 200)),
+        *(("rebound.example", 403), ("rebound.example:9187", 403), ("127.0.0.1.example", 403)),
+    ],
+)
+def test_a_name_that_others_may_point_to_us_is_refused(host: str, status: int) -> None:
+    """A page of theirs reads what its own name gives."""
+    url = served()
+    assert [ask(url, path, Host=host)[0] for path in ("/page", "/metrics")] == [status] * 2
+    assert ask(url, "/healthz", Host=host)[0] == 200
+
+
+def test_the_newest_lines_are_read_as_metrics_are() -> None:
+    url = served(token=TOKEN)
+    logs.of_service()
+    try:
+        logging.getLogger("gauss_cdc").info("password=pencil-of-a-test")
+    finally:
+        logging.getLogger().removeHandler(logs._newest)
+        logs.set_up()
+
+    assert ask(url, "/log")[0] == 401
+    _, said = ask(url, "/log", TOKEN)
+    assert said.endswith("INFO    gauss_cdc: password=**********\n")
 
 
 @pytest.fixture
@@ -142,7 +195,7 @@ def test_what_others_could_read_is_not_served() -> None:
     section = ServeSection(listen="0.0.0.0:0")
 
     with pytest.raises(ConfigError, match=r"serve\.listen: 0\.0\.0\.0:0 is reached from outside"):
-        serve(section, One(), {})
+        serve(section, One(), {}, {})
 
 
 def test_a_port_in_use_is_named() -> None:

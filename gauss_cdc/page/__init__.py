@@ -1,0 +1,1 @@
+"""The page: what `status`, `doctor` and the programs tell, in a browser, without internet."""

@@ -1,0 +1,81 @@
+"""One look at all places and programs, as the plain values that the page shows.
+
+The places are those of `status --json`, the findings those of `doctor --json`: the page knows
+nothing that they do not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gauss_cdc import doctor
+from gauss_cdc.config import Config
+from gauss_cdc.inspect.places import ReplicationStatus
+from gauss_cdc.secrets import masked
+from gauss_cdc.serve.table import PREFIX
+from schemas.control import LoadPhase
+from schemas.version import VERSION
+
+# Metrics of `run` and `apply` that have a table -> the column of the page.
+_COLUMNS: Final = {
+    "table_records_total": "records",
+    "table_bytes_total": "bytes",
+    "table_errors_total": "errors",
+}
+_APPLIED: Final = "table_applied_total"
+
+
+def facts(config: Config, answers: doctor.Answers) -> dict[str, Any]:
+    """Return what was found; texts are of others, and are to be shown as text."""
+    return {
+        "version": VERSION,
+        "source": config.kafka.prefix,
+        "kinds": {
+            "source": config.source.kind,
+            "target": "" if config.target is None else config.target.kind,
+        },
+        "status": answers.standing.as_json(),
+        "findings": [doctor.as_json(found) for found in doctor.findings(answers)],
+        "programs": [_program(one) for one in answers.programs],
+        "tables": tables(answers),
+        "config": masked(config.model_dump_json(indent=1, by_alias=True)),
+    }
+
+
+def _program(one: doctor.ProgramAnswer) -> dict[str, Any]:
+    return {"name": one.name, "ready": one.ready.strip(), "why": one.why, "log": one.log}
+
+
+def tables(answers: doctor.Answers) -> list[dict[str, Any]]:
+    """What is known of each table, by its name."""
+    found = _states(answers.standing)
+    for sample in (one for program in answers.programs for one in program.samples()):
+        name = sample.name.removeprefix(PREFIX)
+        if (table := sample.labels.get("table")) is None:
+            continue
+        row = found.setdefault(table, {"state": ""})
+        if name == _APPLIED:
+            row[sample.labels["way"]] = int(sample.value)
+        elif (column := _COLUMNS.get(name)) is not None:
+            row[column] = int(sample.value)
+    return [{"table": table, **found[table]} for table in sorted(found)]
+
+
+def _states(standing: ReplicationStatus) -> dict[str, dict[str, Any]]:
+    cuts, target = standing.cuts, standing.target
+    loads = {} if cuts is None else cuts.loads
+    inexact = {} if target is None else target.inexact
+    out: dict[str, dict[str, Any]] = {}
+    for table in {*loads, *inexact}:
+        why = inexact.get(table, "")
+        out[table] = {"state": _state(loads.get(table), is_exact=not why), "why": why}
+    return out
+
+
+def _state(phase: str | None, *, is_exact: bool) -> str:
+    """One word: what cuts say, unless the target knows better."""
+    if phase in {LoadPhase.BEGIN, LoadPhase.CHUNK}:
+        return "loading"
+    if not is_exact:
+        return "not exact"
+    return "exact" if phase == LoadPhase.END else (phase or "").lower()

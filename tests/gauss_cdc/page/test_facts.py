@@ -1,0 +1,33 @@
+"""Facts of the page: what is known of each table, from cuts, target and programs."""
+
+from gauss_cdc.doctor import Answers, ProgramAnswer
+from gauss_cdc.inspect.places import CutsStanding, ReplicationStatus
+from gauss_cdc.page.facts import tables
+from spark_consumers.model import Ledger
+
+METRICS = """\
+# TYPE gauss_cdc_table_records counter
+gauss_cdc_table_records_total{source="bank",table="public.a"} 7
+# TYPE gauss_cdc_table_applied counter
+gauss_cdc_table_applied_total{source="bank",table="public.a",way="driver"} 4
+gauss_cdc_table_applied_total{source="bank",table="public.a",way="tasks"} 3
+gauss_cdc_table_applied_total{source="bank",table="other",way="tasks"} 2
+# EOF
+"""
+
+
+def test_a_table_is_what_cuts_and_target_say_together() -> None:
+    loads = {"public.a": "END", "public.b": "CHUNK", "public.c": "END", "public.d": "GAP"}
+    cuts = CutsStanding(1, 1, 1, 0, 1, "w", loads, written_at=1)
+    ledger = Ledger("bank", epoch=1, inexact={"public.c": "why", "public.b": "loads"})
+    told = ProgramAnswer("127.0.0.1:1", metrics=METRICS)
+
+    found = tables(Answers(ReplicationStatus(None, cuts, ledger), [], [told]))
+
+    assert found == [
+        {"table": "other", "state": "", "tasks": 2},
+        {"table": "public.a", "state": "exact", "why": "", "records": 7, "driver": 4, "tasks": 3},
+        {"table": "public.b", "state": "loading", "why": "loads"},
+        {"table": "public.c", "state": "not exact", "why": "why"},
+        {"table": "public.d", "state": "gap", "why": ""},
+    ]
