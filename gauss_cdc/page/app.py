@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from gauss_cdc.config import Config
-from gauss_cdc.page.actions import Actions, ActionRefused
+from gauss_cdc.page.actions import ActionRefused, Actions
 from gauss_cdc.page.lookout import Lookout
 from gauss_cdc.serve.server import Application
 
