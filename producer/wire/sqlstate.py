@@ -97,7 +97,7 @@ _ANYWHERE: Final[Mapping[str, Meaning]] = {
         ConnectionLost,
         "the server ends idle transactions; raise idle_in_transaction_session_timeout",
     ),
-    "25006": Meaning(RoleDiffers, "the server is a standby: name the primary, too"),
+    "25006": Meaning(RoleDiffers, "a standby, or default_transaction_read_only is on: name the primary, or switch it off"),
     "40001": Meaning(
         ConnectionLost,
         "a concurrent update, or what a standby replays (max_standby_streaming_delay); it is"
