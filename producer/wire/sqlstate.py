@@ -98,7 +98,11 @@ _ANYWHERE: Final[Mapping[str, Meaning]] = {
         ConnectionLost,
         "the server ends idle transactions; raise idle_in_transaction_session_timeout",
     ),
-    "25006": Meaning(RoleDiffers, "a standby, or default_transaction_read_only is on: name the primary, or switch it off"),
+    "25006": Meaning(
+        RoleDiffers,
+        "the server is a standby: name the primary, too; or default_transaction_read_only is on:"
+        " switch it off for the role",
+    ),
     "40001": Meaning(
         ConnectionLost,
         "a concurrent update, or what a standby replays (max_standby_streaming_delay); it is"
