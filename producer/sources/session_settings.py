@@ -23,7 +23,13 @@ _COMMON: Final[Mapping[str, str]] = {
 }
 
 # A policy would hide rows, and run its owner's functions with our rights: an error is better.
-POSTGRES: Final[Mapping[str, str]] = {**_COMMON, "lock_timeout": "0", "row_security": "off"}
+# Values of regclass and its like are names, and so are types as the catalog prints them.
+POSTGRES: Final[Mapping[str, str]] = {
+    **_COMMON,
+    "lock_timeout": "0",
+    "row_security": "off",
+    "quote_all_identifiers": "off",
+}
 
 # The owner of a schema may put a view in a table's place while it is read. From the releases of
 # August 2024 on the server can be told not to run it (CVE-2024-7348 was this, of pg_dump).

@@ -80,7 +80,8 @@ _MEANINGS: Final[Mapping[tuple[Asked, str], Meaning]] = {
     (Asked.START, "55000"): Meaning(SourceError, _WAL_LEVEL),
     (Asked.STREAM, "42704"): Meaning(
         SourceError,
-        "a publication must be older than the changes read through it: make it, then a new slot",
+        "a publication must be older than the changes read through it: make it, then"
+        " `gauss-cdc run --accept-gap`",
     ),
 }
 
@@ -97,7 +98,11 @@ _ANYWHERE: Final[Mapping[str, Meaning]] = {
         ConnectionLost,
         "the server ends idle transactions; raise idle_in_transaction_session_timeout",
     ),
-    "25006": Meaning(RoleDiffers, "the server is a standby: name the primary, too"),
+    "25006": Meaning(
+        RoleDiffers,
+        "the server is a standby: name the primary, too; or default_transaction_read_only is on:"
+        " switch it off for the role",
+    ),
     "40001": Meaning(
         ConnectionLost,
         "a concurrent update, or what a standby replays (max_standby_streaming_delay); it is"

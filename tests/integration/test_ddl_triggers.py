@@ -558,6 +558,7 @@ def test_values_are_recorded_alike_whatever_the_session_has_set(source, slot) ->
         "d": ("float8 DEFAULT 0.1::float8 + 0.2", "0.30000000000000004"),
         "e": ("bytea DEFAULT '\\x00ff'", "\\x00ff"),
         "f": ("date[] DEFAULT '{2016-02-06}'", "{2016-02-06}"),
+        "g": ("regclass DEFAULT 'pg_class'", "pg_class"),
     }
     with source.cursor() as cursor:
         cursor.execute(
@@ -570,7 +571,7 @@ def test_values_are_recorded_alike_whatever_the_session_has_set(source, slot) ->
         cursor.execute(
             "SET datestyle TO 'SQL, DMY'; SET intervalstyle TO sql_standard;"
             "SET timezone TO 'Asia/Shanghai'; SET extra_float_digits TO -10;"
-            "SET bytea_output TO escape"
+            "SET bytea_output TO escape; SET quote_all_identifiers TO on"
         )
     actions = ", ".join(f"ADD COLUMN {name} {said}" for name, (said, _) in added.items())
 

@@ -449,6 +449,32 @@ def test_a_table_of_the_sources_that_she_made_first_is_refused(planted: Planted)
     load(planted, account)
 
 
+def test_a_table_that_she_put_in_the_place_of_a_loaded_one_is_refused(planted: Planted) -> None:
+    """The owner of a schema may drop what is in it."""
+    planted.run("CREATE SCHEMA app AUTHORIZATION {her}; GRANT ALL ON SCHEMA app TO {role}")
+    plain = table("account", "id integer, name text")
+    account, feed = replace(plain, id=TableId("app", "account")), Feed("bank")
+    feed.start()
+    feed.load(account, LoadPhase.BEGIN)
+    feed.load(account, LoadPhase.END)
+    with closing(planted.sink()) as sink:
+        Applier(feed.read_cuts, feed.read_rows, sink).drain()
+    planted.run(
+        "SET ROLE {her}; DROP TABLE app.account; CREATE TABLE app.account (id int PRIMARY KEY,"
+        " name text); CREATE TRIGGER t AFTER INSERT ON app.account FOR EACH ROW EXECUTE FUNCTION"
+        " hers.call_by_row(); ALTER TABLE app.account ENABLE ALWAYS TRIGGER t;"
+        "GRANT ALL ON app.account TO {role}"
+    )
+    feed.commits([insert(account, "1", "a")])
+
+    with closing(planted.sink()) as sink:
+        applier = Applier(feed.read_cuts, feed.read_rows, sink)
+        with pytest.raises(TargetRefused, match="belongs to another role"):
+            applier.drain()
+
+    assert not planted.is_called
+
+
 def test_a_type_of_the_sources_that_she_made_first_is_not_used(planted: Planted) -> None:
     planted.run("GRANT ALL ON SCHEMA public TO {her}, {role}; SET ROLE {her};"
                 "CREATE DOMAIN public.price AS text CHECK (hers.call(VALUE))")  # fmt: skip

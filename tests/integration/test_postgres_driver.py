@@ -300,14 +300,17 @@ def test_values_travel_in_one_form_whatever_the_server_prefers(
         "ALTER ROLE scram SET datestyle = 'German'",
         "ALTER ROLE scram SET timezone = 'Asia/Tokyo'",
         "ALTER ROLE scram SET lc_monetary = 'POSIX'",  # any other one that each server has
+        "ALTER ROLE scram SET quote_all_identifiers = on",
     )
 
     rows = connect("scram").query(
         "SELECT '2024-02-29 12:00+00'::timestamptz, 0.1::float4, '1 day'::interval, '\\xff'::bytea,"
-        " 1234.5::numeric::money, current_setting('lc_monetary')"
+        " 1234.5::numeric::money, current_setting('lc_monetary'),"
+        " 'pg_class'::regclass"
     )
 
-    assert rows == [["2024-02-29 12:00:00+00", "0.1", "1 day", "\\xff", "$1,234.50", "C"]]
+    texts = ["2024-02-29 12:00:00+00", "0.1", "1 day", "\\xff", "$1,234.50", "C", "pg_class"]
+    assert rows == [texts]
 
 
 def test_a_new_slot_exports_what_it_will_not_send(

@@ -224,6 +224,17 @@ def test_money_is_read_alike_whatever_the_target_prefers(target: Target) -> None
     assert rows(target, "account") == [(1, "a", "x", "C"), (2, "b", "y", "C")]
 
 
+def test_null_within_an_array_stays_null_whatever_the_target_prefers(target: Target) -> None:
+    (name,) = target.query("SELECT current_database()")[0]
+    target.run(f"ALTER DATABASE {name} SET array_nulls = off")
+    texts = table("texts", "id integer, x text[]")
+    load(target, texts, ["1", "{a,NULL}"])
+
+    target.apply(insert(texts, "2", '{NULL,"NULL"}'))
+
+    assert rows(target, "texts") == [(1, ["a", None]), (2, [None, "NULL"])]
+
+
 @only_postgresql  # openGauss has no identity columns
 def test_generated_and_identity_columns_of_the_target(target: Target) -> None:
     target.run(

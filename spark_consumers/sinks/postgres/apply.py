@@ -55,6 +55,7 @@ from spark_consumers.sinks.postgres.lines import copy_lines, line_of, text_of
 from spark_consumers.sinks.postgres.plan import Plan, make_plan
 from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import about
+from spark_consumers.sinks.postgres.rights import owner_problems
 from spark_consumers.sinks.postgres.shadows import Shadows
 
 _STAGE_COLUMNS: Final = 2  # of a staging table, besides a row's cells and its old key
@@ -109,9 +110,12 @@ class Catalog:
             self.absent |= unknown - self.tables.keys()
 
     def find(self, cursor: Any, tables: Iterable[TableId]) -> None:
-        """Read those that are not known yet, and that the target has."""
+        """Read those that are not known yet, and that the target has; refuse those of others."""
         if unknown := [table for table in tables if table not in self.tables]:
-            self.tables |= read_tables(cursor, unknown, self.product)
+            found = read_tables(cursor, unknown, self.product)
+            for problem in owner_problems(cursor, found):
+                raise problem
+            self.tables |= found
             shadows = self.shadows.find(cursor, unknown) if self.shadows is not None else {}
             there = read_tables(cursor, shadows.values(), self.product) if shadows else {}
             self.tables |= {

@@ -16,11 +16,13 @@ from typing import Final
 
 from spark_consumers.sinks.postgres.waits import LOCK_LIMIT
 
-# Under another lc_monetary 12.34 may be read as money of 1,234.00.
+# Under another lc_monetary 12.34 may be read as money of 1,234.00, and with array_nulls off a NULL
+# in an array as the text 'NULL'.
 _SETTINGS: Final = """
 SET DateStyle = 'ISO, YMD'; SET IntervalStyle = 'postgres'; SET TimeZone = 'UTC';
 SET standard_conforming_strings = on; SET xmloption = content; SET client_encoding = 'UTF8';
-SET lc_monetary = 'C'; SET statement_timeout = 0; SET client_min_messages = warning;
+SET lc_monetary = 'C'; SET array_nulls = on; SET statement_timeout = 0;
+SET client_min_messages = warning;
 """
 
 

@@ -101,7 +101,7 @@ CREATE FUNCTION gauss_cdc.ddl_look(
     OUT publications name[], OUT is_generated boolean, OUT shape json)
 LANGUAGE plpgsql STABLE
 SET datestyle = 'ISO' SET intervalstyle = postgres SET timezone = 'UTC'
-SET bytea_output = hex SET extra_float_digits = 3 AS $$
+SET bytea_output = hex SET extra_float_digits = 3 SET lc_monetary = 'C' AS $$
 DECLARE
     this record;
     line oid[];  -- the table and what it is a partition of
@@ -482,7 +482,7 @@ END $$;
 
 CREATE FUNCTION gauss_cdc.ddl_on_drop() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET jit = off SET plan_cache_mode = force_generic_plan
+SET jit = off SET plan_cache_mode = force_generic_plan SET quote_all_identifiers = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
 DECLARE
     gone json;
@@ -528,7 +528,7 @@ END $$;
 
 CREATE FUNCTION gauss_cdc.ddl_on_end() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET jit = off SET plan_cache_mode = force_generic_plan
+SET jit = off SET plan_cache_mode = force_generic_plan SET quote_all_identifiers = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off AS $$
 DECLARE
     c record;
