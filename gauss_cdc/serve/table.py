@@ -33,6 +33,11 @@ _COMMON: Final = ("source",)  # labels of all: the prefix
 _GONE: Final = (
     "count by (source, program) (last_over_time({}[1d])) unless count by (source, program) ({})"
 )
+# A counter of a table begins with its first error: at 1, which is no increase.
+_COUNTED_OR_BORN: Final = (
+    "increase({}[15m]) > 0 or ({} > 0 unless {} offset 15m)"
+    " and on (source, job, instance) gauss_cdc_build_info offset 15m"
+)
 _NOW: Final = re.compile(r"\{\} (==|<|>) (\d+)(?: unless on \(source\) gauss_cdc_(\w+))?")
 _HOLDS: Final[dict[str, Callable[[float, float], bool]]] = {
     "==": operator.eq,
@@ -85,7 +90,7 @@ _ALL: Final = (
     ),
     Measured(
         *("ready", "gauge", "1 while `/readyz` is 200", (RUN, APPLY)),
-        alarm="{} == 0",
+        alarm='{} == 0 unless ignoring (state) gauss_cdc_state{state="loading"}',
         hold="15m",
         raises="CdcNotReady",
     ),
@@ -311,7 +316,7 @@ _ALL: Final = (
         "Errors that named the table",
         (APPLY,),
         ("table",),
-        alarm="increase({}[15m]) > 0",
+        alarm=_COUNTED_OR_BORN,
         raises="CdcTableRefused",
     ),
     Measured(

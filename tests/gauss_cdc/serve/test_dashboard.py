@@ -66,6 +66,7 @@ def test_the_rules_are_rules_of_prometheus(promtool: Path, monitoring: Path) -> 
 
 def labels(name: str, source: str) -> str:
     own = {"program": "run", "place": "kafka", "table": "public.t", "version": "1"}
+    own["state"] = "loading"
     found = {"source": source} | {one: own[one] for one in METRICS[name].labels}
     return ", ".join(f'{label}="{value}"' for label, value in found.items())
 
@@ -75,16 +76,20 @@ def series() -> Iterator[dict[str, str]]:
         for source, values in (("bad", bad), ("good", good)):
             one = f"{PREFIX}{name}{{{labels(name, source)}}}"
             yield {"series": one, "values": values}
-    for name, value in {"slot_active": 0, "load_rows": 7}.items():
+    for name, value in {"slot_active": 0, "load_rows": 7, "ready": 0, "state": 1}.items():
         one = f"{PREFIX}{name}{{{labels(name, 'loads')}}}"
         yield {"series": one, "values": f"{value}x65"}
+    for name, values in {"build_info": "1x135", "table_errors_total": "_x40 1x95"}.items():
+        one = f"{PREFIX}{name}{{{labels(name, 'born')}}}"
+        yield {"series": one, "values": values}
 
 
-def firing(at: str, *names: str) -> dict[str, Any]:
+def firing(at: str, *names: str, born: tuple[str, ...] = ()) -> dict[str, Any]:
     """Exactly these metrics have a firing alarm, each under its name and its source."""
     samples = [
-        {"labels": f'{{metric="{n}", alertname="{METRICS[n].raises}", source="bad"}}', "value": 1}
-        for n in names
+        {"labels": f'{{metric="{n}", alertname="{METRICS[n].raises}", source="{s}"}}', "value": 1}
+        for s, some in (("bad", names), ("born", born))
+        for n in some
     ]
     expr = 'count by (metric, alertname, source) (ALERTS{alertstate="firing"})'
     return {"expr": expr, "eval_time": at, "exp_samples": samples}
@@ -105,7 +110,7 @@ def test_each_alarm_comes_when_its_metric_is_bad_for_long_enough(
                 "input_series": [*series()],
                 "promql_expr_test": [
                     firing("1m", *soon),
-                    firing("30m", *VALUES.keys() - late),
+                    firing("30m", *VALUES.keys() - late, born=("table_errors_total",)),
                     firing("65m", *late, "build_info"),
                 ],
             }
