@@ -3,7 +3,12 @@
 The emulator has what the manual says of coordinators, and ids as its nodes would give them out.
 """
 
+import re
+from pathlib import Path
+from urllib.request import urlopen
+
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from gauss_cdc.config import load
 from gauss_cdc.inspect.places import Endpoints
@@ -38,6 +43,8 @@ prefix = "{prefix}"
 "bootstrap.servers" = "{kafka}"
 [registry]
 url = "{registry}"
+[serve]
+listen = "127.0.0.1:0"
 """
 
 
@@ -55,6 +62,14 @@ class Coordinated(Killed):
         self.barrier()
         there = [ask(self.target, "SELECT to_regclass(%s)", table) for table in tables]
         return not self.ledger.inexact and [(None,)] not in there
+
+
+def told_metrics(log: Path) -> dict[str, float]:
+    """What `run` tells of itself, of metrics that have one value."""
+    url = re.findall(r"metrics on (\S+)", log.read_text())[-1]
+    with urlopen(f"{url}/metrics") as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return {one.name: one.value for family in families for one in family.samples}
 
 
 @pytest.mark.parametrize("gauss", ["gaussdb of 3"], indirect=True)
@@ -89,6 +104,9 @@ def test_a_coordinator_is_loaded_by_windows_under_load_and_a_kill(
                 return endpoints.standing().csns_behind in {0, 1}
 
             until(all_is_told, "all that was told", pause)
+        told = told_metrics(path.log)
+        assert told["gauss_cdc_lag_csns"] in {0, 1}, "heartbeats tell where the source's CSNs end"
+        assert (told["gauss_cdc_ready"], told["gauss_cdc_slot_active"]) == (1, 1)
         path.kill()
 
         for table in (*TABLES, "filled"):
