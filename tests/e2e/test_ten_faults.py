@@ -1,8 +1,8 @@
 """A night: one fault after the other, by real services; each is named, explained, and mended.
 
 `run` and `apply` are processes with [serve].  What they and `status --serve` answer is played to
-the rules by promtool, as if it stayed so for hours; `doctor` must name the fault at once.  Each
-test ends with all well, and target and source equal.
+the rules by promtool, as if it stayed so for hours; `doctor` and the page must name the fault at
+once.  Each test ends with all well, and target and source equal.
 """
 
 import json
@@ -24,6 +24,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gauss_cdc.config import load
+from gauss_cdc.page.lookout import Lookout
 from gauss_cdc.serve.dashboard import rules
 from gauss_cdc.serve.standing import StandingMetrics
 from gauss_cdc_lab.services import LocalServices
@@ -63,10 +64,12 @@ class Night:
         for _ in range(count):
             ask(self.source, f"INSERT INTO own.t (v) SELECT {text}", size)
 
+    def addresses(self) -> list[str]:
+        return [one.urls()[-1].partition("//")[2] for one in (self.run, self.apply)]
+
     def findings(self, *more: str) -> dict[str, dict[str, str]]:
         """What `doctor` says, by name."""
-        urls = [one.urls()[-1].partition("//")[2] for one in (self.run, self.apply)]
-        words = [word for url in urls for word in ("--program", url)]
+        words = [word for at in self.addresses() for word in ("--program", at)]
         said = command(self.file, "doctor", "--json", *words, *more)
         return {one["name"]: one for one in json.loads(said.stdout) if one["name"] not in QUIET}
 
@@ -110,7 +113,7 @@ class Night:
         return set(re.findall(r'alertname="(\w+)"', said.partition("got:")[2]))
 
     def is_named(self, finding: str, alert: str = "") -> dict[str, str]:
-        """Wait until `doctor` and the rules name it; its paragraph is there."""
+        """Wait until `doctor`, the page and the rules name it; its paragraph is there."""
         seen: dict[str, dict[str, str]] = {}
 
         def is_found() -> bool:
@@ -118,6 +121,12 @@ class Night:
             return finding in seen
 
         until(is_found, f"{finding} of doctor", pause)
+        page = Lookout(load(self.file), self.addresses())
+
+        def is_shown() -> bool:
+            return finding in {one["name"] for one in json.loads(page.facts())["findings"]}
+
+        until(is_shown, f"{finding} on the page", pause)
         until(lambda: (alert or finding) in self.alerts(), f"the alert {alert or finding}", pause)
         assert seen[finding]["paragraph"].partition("#")[2] in anchors(
             ROOT / "docs" / "operations.md"
@@ -152,7 +161,7 @@ def stage(
         ask(reader, TABLES)
         file = configured(folder, services.addresses, prefix, reader, target)
         file.write_text(file.read_text().replace("[kafka.client]", RETENTION) + SERVE)
-        both = [Served(word, file, folder / word) for word in ("run", "apply")]
+        both = [Served(word, file, folder=folder / word) for word in ("run", "apply")]
         with closing(both[0]), closing(both[1]):
             for one in both:
                 one.start()
@@ -280,7 +289,7 @@ def test_a_row_was_changed_by_hand_and_then_by_the_source(night: Night) -> None:
 
 
 def test_two_runs_of_one_slot_are_none(night: Night, tmp_path: Folder) -> None:
-    second = Served("run", night.file, tmp_path / "second")
+    second = Served("run", night.file, folder=tmp_path / "second")
     with closing(second):
         second.start()
         second.says("/readyz", 200, "standby")
