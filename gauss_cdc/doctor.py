@@ -78,15 +78,18 @@ def ask(
     listens: Sequence[str],
     places: Endpoints,
     checked: list[Finding] | None = None,
+    *,
+    compared_within: float = 0.0,
 ) -> Answers:
     """Ask everything once; `listens`: addresses of programs beside [serve] listen.
 
     `checked` are findings of `check` that are still good; None: it is asked, too.
+    `compared_within`: see `Endpoints.standing`.
     """
     own = [config.serve.listen] if config.serve.listen else []
     listens = [at for at in dict.fromkeys([*own, *listens]) if address(at)[1]]
     with ThreadPoolExecutor() as pool:
-        looking = pool.submit(places.standing)
+        looking = pool.submit(places.standing, compared_within=compared_within)
         asking = [pool.submit(_program, config.serve, at) for at in listens]
         if checked is None:
             checked = list(check_all(config, fix=False))

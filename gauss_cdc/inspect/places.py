@@ -180,6 +180,9 @@ class Endpoints:
         self._source: SourceInspector | None = None
         self._inspector: Inspector | None = None
         self._table_records: dict[int, TableLoad] = {}  # by offset, as last read
+        self._heads: dict[str, Head] = {}  # instance -> of its newest record
+        self._compared: tuple[float, list[str]] = float("-inf"), []  # monotonic seconds, notes
+        self._followed: tuple[CutReplay, int] | None = None  # and the offset behind it
 
     def __enter__(self) -> Self:
         return self
@@ -227,31 +230,55 @@ class Endpoints:
             return None
         return start
 
-    def replay(self) -> tuple[CutReplay, Head | None] | None:
-        """What is known at the end of cuts, and the head of the newest record."""
-        newest: dict[str, Head] = {}  # instance -> of its newest record
+    def replay(self, *, goes_on: bool = False) -> tuple[CutReplay, Head | None] | None:
+        """What is known at the end of cuts, and the head of the newest record.
 
-        def read(low: int, high: int) -> Records:
-            records = self.read_cuts(low, high)
-            for offset, cut in records:
-                if isinstance(cut, TableLoad):
-                    self._table_records[offset] = cut
-                if not isinstance(cut, Foreign):
-                    newest[cut.head.instance] = max(
-                        newest.get(cut.head.instance, cut.head), cut.head, key=_written_at
-                    )
-            return records
+        `goes_on`: from where it ended last, if all that came since follows; a look at thousands of
+        tables costs as many records, else.
+        """
+        found = self._go_on() if goes_on else None
+        if found is None:
+            self._table_records.clear()
+            self._heads.clear()
+            self._followed = None
+            start = self.first_cut()
+            if start is None:
+                return None
+            end = self.reader().lso()
+            if (found := replay_tail(self._noted_cuts, start, end)) is None:
+                return None
+            self._followed = found, end
+        return found, self._heads.get(found.instance or "")
 
-        self._table_records.clear()
-        start = self.first_cut()
-        if start is None:
+    def _go_on(self) -> CutReplay | None:
+        if self._followed is None:
             return None
-        found = replay_tail(read, start, self.reader().lso())
-        return None if found is None else (found, newest.get(found.instance or ""))
+        replay, at = self._followed
+        if (end := self.reader().lso()) < at:  # the topic was made anew
+            return None
+        for offset, cut in self._noted_cuts(at, end):
+            replay.follow(offset, cut)
+        if replay.suspect is not None:
+            return None
+        self._followed = replay, end
+        if (head := self._heads.get(replay.instance or "")) is not None:
+            for offset in [one for one in self._table_records if one < head.state_from]:
+                del self._table_records[offset]
+        return replay
 
-    def cuts(self) -> CutsStanding | None:
-        """The newest accepted record."""
-        found = self.replay()
+    def _noted_cuts(self, low: int, high: int) -> Records:
+        records = self.read_cuts(low, high)
+        for offset, cut in records:
+            if isinstance(cut, TableLoad):
+                self._table_records[offset] = cut
+            if not isinstance(cut, Foreign):
+                known = self._heads.get(cut.head.instance, cut.head)
+                self._heads[cut.head.instance] = max(known, cut.head, key=_written_at)
+        return records
+
+    def cuts(self, *, goes_on: bool = False) -> CutsStanding | None:
+        """The newest accepted record; see `replay`."""
+        found = self.replay(goes_on=goes_on)
         if found is None:
             return None
         replay, head = found
@@ -305,8 +332,12 @@ class Endpoints:
             self._stack.callback(self._inspector.close)
         return self._inspector
 
-    def standing(self) -> ReplicationStatus:
-        """All three, asked at the same time; of a place that does not answer, why."""
+    def standing(self, *, compared_within: float = 0.0) -> ReplicationStatus:
+        """All three, asked at the same time; of a place that does not answer, why.
+
+        `compared_within`: seconds for which it is said again what the source's catalog shows, of
+        which each look costs as much as there are tables.
+        """
         not_full = self._kind.why_not_full(self._config.source.options)
         down: dict[str, CdcError | ApplyError] = {}
 
@@ -319,7 +350,7 @@ class Endpoints:
 
         with ThreadPoolExecutor(3) as pool:
             at_source = pool.submit(asked, "source", lambda: self.source().standing())
-            in_kafka = pool.submit(asked, "kafka", self.cuts)
+            in_kafka = pool.submit(asked, "kafka", partial(self.cuts, goes_on=True))
             at_target = (
                 pool.submit(asked, "target", self._at_target)
                 if self._config.target is not None
@@ -336,9 +367,11 @@ class Endpoints:
                 asking_for = partial(self._requests, notes.append)
                 requested = pool.submit(asked, "source", asking_for).result() or []
             if "source" not in down:
-                looked = partial(self._noted, cuts)
-                asking = pool.submit(asked, "source", looked)
-                notes += asking.result() or []
+                if time.monotonic() - self._compared[0] >= compared_within:
+                    looked = partial(self._noted, cuts)
+                    asking = pool.submit(asked, "source", looked)
+                    self._compared = time.monotonic(), asking.result() or []
+                notes += self._compared[1]
         found = at_target.result() if at_target is not None else None
         ledger, conflicts = found or (None, {})
         if ledger is not None and (advice := way_out(self._config, ledger)):

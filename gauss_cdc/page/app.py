@@ -24,6 +24,7 @@ _FILES: Final = {
     "/uPlot.css": ("uPlot.css", "text/css; charset=utf-8"),
     "/uPlot.js": ("uPlot.js", "text/javascript; charset=utf-8"),
 }
+_BESIDE: Final = 5.0  # seconds between two looks of a program that has other things to do
 _JSON: Final = "application/json"
 _MOST: Final = 1 << 16  # bytes of an action
 _BEARER: Final = "Bearer "
@@ -44,7 +45,7 @@ _HEADERS: Final = (
 
 def pages_of(config: Config) -> Mapping[str, Application]:
     """Return the pages of a program that has other things to do: nobody looks unless asked."""
-    return pages(Lookout(config))
+    return pages(Lookout(config, every=_BESIDE))
 
 
 def pages(lookout: Lookout, actions: Actions | None = None) -> Mapping[str, Application]:

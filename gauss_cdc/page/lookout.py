@@ -1,7 +1,7 @@
 """Looks at everything again and again, in a thread of its own, while somebody reads the page.
 
 A look asks source, Kafka and target, so there is one at a time, whoever asks how often.  `check`
-asks a hundred questions: it runs once a minute, beside the looks.
+asks questions for each table: it runs beside the looks, and the seldomer the longer it takes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from spark_consumers.errors import ApplyError
 
 _log = logging.getLogger("gauss_cdc.page")
 
-_CHECKED: Final = 60.0  # seconds between two runs of `check`
+_COMPARED: Final = 30.0  # seconds between two looks at the source's catalog
+_CHECKED: Final = 20.0  # seconds between two runs of `check`, at least
+_SELDOM: Final = 100  # times as long as it took, at least
 _UNREAD: Final = 30.0  # seconds without a reader after which nobody looks any more
 _FIRST: Final = 40.0  # seconds for which a reader waits for the first look
 
@@ -83,7 +85,10 @@ class Lookout:
             places = stack.enter_context(Endpoints(self._config))
             while not self._is_unread():
                 began = time.monotonic()
-                answers = doctor.ask(self._config, self._listens, places, self._check.found())
+                answers = doctor.ask(
+                    *(self._config, self._listens, places, self._check.found()),
+                    compared_within=_COMPARED,
+                )
                 self._take(answers, time.monotonic() - began)
                 if answers.standing.down:
                     time.sleep(self._every)
@@ -112,20 +117,22 @@ class _Check:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._found: list[Finding] = []
-        self._began = float("-inf")  # by the monotonic clock
+        self._due = 0.0  # by the monotonic clock
         self._thread: threading.Thread | None = None
 
     def found(self) -> list[Finding]:
         """Return it, and run it if it is time."""
-        now = time.monotonic()
-        if now - self._began >= _CHECKED and (self._thread is None or not self._thread.is_alive()):
-            self._began = now
+        is_running = self._thread is not None and self._thread.is_alive()
+        if not is_running and time.monotonic() >= self._due:
             self._thread = threading.Thread(target=self._run, name="check", daemon=True)
             self._thread.start()
         return self._found
 
     def _run(self) -> None:
+        began = time.monotonic()
         try:
             self._found = list(check_all(self._config, fix=False))
         except (CdcError, ApplyError) as error:
             self._found = [refused("check", error)]
+        now = time.monotonic()
+        self._due = now + max(_CHECKED, _SELDOM * (now - began))

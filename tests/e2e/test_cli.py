@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from gauss_cdc.config import load
 from gauss_cdc.inspect.look import tail_lines
+from gauss_cdc.inspect.places import Endpoints
 from gauss_cdc_lab.services.process import poll
 from producer.errors import CdcError
 from producer.kafka.registry import Registry
@@ -91,6 +92,37 @@ def test_one_looks_at_a_running_source(place) -> None:
     assert all(re.fullmatch(r"[1-9A-F]?[0-9A-F]*/[1-9A-F][0-9A-F]*", p) for p in positions)
     assert command(file, "wait", "--timeout", "60s").stdout == "1/1\n"
     assert json.loads(command(file, "slot", "show").stdout)["active"] is True
+
+
+def test_a_look_that_goes_on_says_what_a_new_one_says(place) -> None:
+    """Commits, a load, another writer; then records that no `run` of ours wrote."""
+    path, file = place
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY, v text)")
+
+    def change(number: int) -> None:
+        ask(path.source, "INSERT INTO t VALUES (%s, 'v')", number)
+
+    def load_again(_: int) -> None:
+        assert command(file, "snapshot", "--table", "public.t").exit_code == 0
+
+    def restart(number: int) -> None:
+        path.stop()
+        change(number)
+        path.start()
+
+    path.start()
+    path.catch_up()
+    with Endpoints(load(file)) as kept:
+        for number, step in enumerate((change, change, load_again, restart, change)):
+            step(number)
+            path.catch_up()
+            on = kept.cuts(goes_on=True)
+            with Endpoints(load(file)) as fresh:
+                new = fresh.cuts()
+                while (on.n, on.written_at) != (new.n, new.written_at):  # one came in between
+                    on, new = kept.cuts(goes_on=True), fresh.cuts()
+            assert replace(on, state_at=0) == replace(new, state_at=0), step.__name__
+        assert (on.epoch, on.seq, on.writer) == (1, 4, 2)
 
 
 def test_tail_is_typed_and_in_commit_order_across_tables(place) -> None:
