@@ -24,6 +24,7 @@ from schemas.types.base import (
 )
 
 __all__ = [
+    "AS_PRINTED",
     "BY_OID",
     "FIRST_OF_USERS",
     "SHAPES",
@@ -76,6 +77,15 @@ _ARRAYS: Final = tuple(_array_of(entry) for entry in _SCALARS if entry.array_oid
 BY_OID: Final[dict[int, SqlType]] = {
     oid: entry for entry in (*_SCALARS, *_ARRAYS) for oid in entry.oids
 }
+
+# A target has their values as the source prints them, not what they are: names of objects, by what
+# a session searches, and xml without its encoding. No cast there does what one at the source does.
+AS_PRINTED: Final = frozenset(
+    oid
+    for entry in text.TYPES
+    if entry.name == "xml" or "postgres" in entry.ddl
+    for oid in (*entry.oids, entry.array_oid)
+)
 
 _ENTRIES: Final = (*_SCALARS, *extensions.TYPES)
 
