@@ -606,6 +606,18 @@ def test_values_are_recorded_alike_whatever_the_session_has_set(source, slot) ->
     ]
 
 
+def test_a_type_that_changes_is_told_whatever_the_session_quotes(source, slot) -> None:
+    """Triggers ask the server for names of its catalogs, which it may put in quotes."""
+    with source.cursor() as cursor:
+        cursor.execute("CREATE TYPE feels AS ENUM ('sad', 'ok'); ALTER TABLE item ADD f feels")
+    quoted = "SET quote_all_identifiers TO on; {}; RESET quote_all_identifiers"
+
+    changes = follow(source, slot, quoted.format("ALTER TYPE feels RENAME VALUE 'sad' TO 'bad'"))
+
+    (item,) = [change.after for change in changes if change.after is not None]
+    assert item.columns[-1].user_type.labels == ("bad", "ok")
+
+
 def test_a_table_that_leaves_the_log_is_a_gap_and_is_found_again(source, slot) -> None:
     with source.cursor() as cursor:
         cursor.execute("INSERT INTO item VALUES (1, 'x')")
