@@ -24,8 +24,10 @@ from schemas.types.base import (
 )
 
 __all__ = [
+    "AS_PRINTED",
     "BY_OID",
     "FIRST_OF_USERS",
+    "NAMES",
     "SHAPES",
     "AvroType",
     "NotRepresentable",
@@ -76,6 +78,14 @@ _ARRAYS: Final = tuple(_array_of(entry) for entry in _SCALARS if entry.array_oid
 BY_OID: Final[dict[int, SqlType]] = {
     oid: entry for entry in (*_SCALARS, *_ARRAYS) for oid in entry.oids
 }
+
+# Their values name objects of the source: by what a session searches, and as they are called now.
+NAMES: Final = frozenset(
+    oid for entry in text.TYPES if "postgres" in entry.ddl for oid in (*entry.oids, entry.array_oid)
+)
+# A target has their values as the source prints them, xml (and its array) without its encoding. No
+# cast there does what one at the source does.
+AS_PRINTED: Final = NAMES | {142, 143}
 
 _ENTRIES: Final = (*_SCALARS, *extensions.TYPES)
 

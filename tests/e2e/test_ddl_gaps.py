@@ -34,6 +34,10 @@ SEEN = {
         "public.t",
         "ALTER TABLE t ALTER v TYPE int USING length(v)",
     ),
+    "the same of xml, or of regclass and its like": (
+        "public.t",
+        "ALTER TABLE t ADD COLUMN p regclass; UPDATE t SET p = 't'; ALTER TABLE t ALTER p TYPE oid",
+    ),
     "ALTER TYPE in a function that the client's text does not show": ("public.t", "SELECT f()"),
     "a table becomes captured later: its older rows": (
         "public.y",

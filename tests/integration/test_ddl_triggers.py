@@ -529,6 +529,22 @@ def test_money_is_converted_by_a_locale_that_a_target_may_not_have(source, slot)
     assert [(c.values, bool(c.holes)) for c in changes] == [({"m": "lost"}, True)]
 
 
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [("regclass", "text"), ("regclass", "oid"), ("oid", "regtype"), ("regclass[]", "text"),
+     ("xml", "text"), ("named", "bigint")],
+)  # fmt: skip
+def test_what_is_only_printed_is_converted_by_the_source_alone(source, slot, was, now) -> None:
+    """Names depend on what the session searches, and no text of xml says its encoding."""
+    with source.cursor() as cursor:
+        cursor.execute("CREATE DOMAIN named AS regclass")
+        cursor.execute(f"ALTER TABLE item ADD p {was}; INSERT INTO item VALUES (1)")
+
+    changes = follow(source, slot, f"ALTER TABLE item ALTER p TYPE {now}")
+
+    assert [(c.values, bool(c.holes)) for c in changes] == [({"p": "lost"}, True)]
+
+
 def test_a_hash_partition_without_rows_may_leave(source, slot) -> None:
     with source.cursor() as cursor:
         cursor.execute(
@@ -571,12 +587,15 @@ def test_values_are_recorded_alike_whatever_the_session_has_set(source, slot) ->
         cursor.execute(
             "SET datestyle TO 'SQL, DMY'; SET intervalstyle TO sql_standard;"
             "SET timezone TO 'Asia/Shanghai'; SET extra_float_digits TO -10;"
-            "SET bytea_output TO escape; SET quote_all_identifiers TO on"
+            "SET bytea_output TO escape"
         )
     actions = ", ".join(f"ADD COLUMN {name} {said}" for name, (said, _) in added.items())
 
     altered, *left = follow(
-        source, slot, f"ALTER TABLE item {actions}; ALTER TABLE days DETACH PARTITION days_1"
+        source,
+        slot,
+        f"SET quote_all_identifiers TO on; ALTER TABLE item {actions};"
+        "ALTER TABLE days DETACH PARTITION days_1; RESET quote_all_identifiers",
     )
 
     assert {c.name: c.missing for c in altered.after.columns if c.name in added} == {
@@ -585,6 +604,18 @@ def test_values_are_recorded_alike_whatever_the_session_has_set(source, slot) ->
     assert [c.moved.where for c in left if c.moved is not None] == [
         "((d IS NOT NULL) AND (d >= '2016-02-06'::date) AND (d < '2016-02-07'::date))"
     ]
+
+
+def test_a_type_that_changes_is_told_whatever_the_session_quotes(source, slot) -> None:
+    """Triggers ask the server for names of its catalogs, which it may put in quotes."""
+    with source.cursor() as cursor:
+        cursor.execute("CREATE TYPE feels AS ENUM ('sad', 'ok'); ALTER TABLE item ADD f feels")
+    quoted = "SET quote_all_identifiers TO on; {}; RESET quote_all_identifiers"
+
+    changes = follow(source, slot, quoted.format("ALTER TYPE feels RENAME VALUE 'sad' TO 'bad'"))
+
+    (item,) = [change.after for change in changes if change.after is not None]
+    assert item.columns[-1].user_type.labels == ("bad", "ok")
 
 
 def test_a_table_that_leaves_the_log_is_a_gap_and_is_found_again(source, slot) -> None:

@@ -349,6 +349,15 @@ def test_a_key_that_is_checked_late_or_made_by_the_server_names_no_row(db: Any) 
     assert Level.ERROR not in {finding.level for finding in check_table(shape(db, "made"))}
 
 
+def test_columns_whose_values_are_names_of_objects_are_said(db: Any) -> None:
+    """A rename changes what they read, in rows that nobody wrote."""
+    run(db, "CREATE TABLE public.named (id int PRIMARY KEY, a regclass, b regrole[], c xml)")
+
+    found = [one.what for one in check_table(shape(db, "named")) if one.level is Level.WARNING]
+
+    assert [what.split(":")[0] for what in found] == ["values of a, b name objects of the source"]
+
+
 def test_a_publication_holds_exactly_its_tables(db: Any) -> None:
     run(db, "CREATE TABLE public.b ()", "CREATE TABLE public.a ()")
     a, b = TableId("public", "a"), TableId("public", "b")

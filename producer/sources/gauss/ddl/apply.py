@@ -39,6 +39,7 @@ from producer.sources.gauss.ddl.types import column_of, written
 from schemas import type_names
 from schemas.sql_text import NotRead, Token, tokens
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
+from schemas.types import AS_PRINTED
 
 WHETHER_KEY: Final = "whether a constraint was a key"  # that was dropped
 
@@ -210,8 +211,10 @@ class _Making:
             old, type_oid=made.type_oid, type_mod=made.type_mod, type_name=made.type_name,
             user_type=None,
         )  # fmt: skip
-        if using is not None:
-            how = "explicit" if _is_cast(using, name) else "lost"
+        is_printed = bool(AS_PRINTED & {old.type_oid, made.type_oid})
+        if using is not None or is_printed:
+            is_lost = is_printed or not _is_cast(using or "", name)
+            how = "lost" if is_lost else "explicit"
             self._values[name] = how
             if how == "lost":
                 self.lost.append(f"column {name}: the source computed new values")

@@ -36,7 +36,7 @@ from schemas.control import Hole, Moved
 from schemas.encodings import is_text
 from schemas.sql_text import NotRead
 from schemas.tables import Column, TableId, TableSchema, UserType
-from schemas.types import FIRST_OF_USERS
+from schemas.types import AS_PRINTED, FIRST_OF_USERS
 
 Infer = Callable[[TableSchema, TableSchema], ShapeChange]
 
@@ -49,8 +49,8 @@ _PLAIN: Final = {21, 23, 20, _BOOL, 25, 1043, 2950}  # int2, int4, int8, bool, t
 _OF_USERS: Final = 0
 # Built-in types between which ALTER TYPE rewrites nothing: texts, oids, and others.
 _STORED_ALIKE: Final = (
-    {25, 1043, 1042, 142},
-    {23, 26, 24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191},
+    {25, 1043, 1042},
+    {23, 26},
     {1114, 1184},  # where the session's time zone is UTC
     {1560, 1562},  # bit
     {650, 869},  # cidr, inet
@@ -449,6 +449,8 @@ class Follower:
                 how = "lost"  # it was rewritten while the trigger that tells was off
             if is_converted and not has_type and _MONEY in {was.type_oid, column.type_oid}:
                 how = "lost"  # by lc_monetary, a locale that the target may not have
+            if not has_type and AS_PRINTED & {_stored_as(was), _stored_as(column)}:
+                how = "lost"
             if how == "lost" or reads_otherwise(was, column):
                 lost.append(column.name)
             if how != "" and not has_type:

@@ -155,6 +155,15 @@ def test_a_type_changes(using: str, values: dict[str, str], lost: int) -> None:
     assert (made.values, len(made.lost)) == (values, lost)
 
 
+def test_what_is_only_printed_is_converted_by_the_source_alone() -> None:
+    """A name of a table depends on what a session searches."""
+    columns = (T.columns[0], replace(T.columns[1], type_oid=2205, type_name="regclass"))
+
+    made = after("ALTER COLUMN a SET DATA TYPE pg_catalog.text", replace(T, columns=columns))
+
+    assert (made.values, len(made.lost)) == ({"a": "lost"}, 1)
+
+
 def test_modify_keeps_what_it_does_not_say() -> None:
     made = after("MODIFY COLUMN id pg_catalog.int8").after
 
