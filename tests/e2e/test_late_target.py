@@ -83,7 +83,8 @@ class Late:
         self._rows = RangeReader(client, path.prefix, path.schema_of)
         self._sink = PostgresSink(target, path.prefix)
         self._sink.start()
-        self._applier = job.Applier(self._cuts, self._rows, self._sink)
+        options = job.PassOptions(target="postgres")
+        self._applier = job.Applier(self._cuts, self._rows, self._sink, options)
 
     def catch_up(self) -> Ledger:
         """Apply until this target is where the path's is."""
@@ -124,7 +125,7 @@ def test_it_begins_with_nothing_and_is_loaded_when_it_is_asked_for(
     assert content(late.target, "made") == ["(1)", "(2)"]
 
     file = configured(tmp_path, addresses, path.prefix, path.source, late.target)
-    asked = command(file, "snapshot", "--late")
+    asked = command(file, "snapshot", "--for", "postgres")
     assert not asked.exception, asked.output
     until(lambda: not late.catch_up().inexact, "all loads", pause)
 
@@ -139,9 +140,8 @@ def test_rows_that_somebody_else_put_there_are_not_overwritten(
 ) -> None:
     ask(late.target, "CREATE TABLE b (id int PRIMARY KEY, v text); INSERT INTO b VALUES (7, 'x')")
     late.catch_up()
-    asked = command(
-        configured(tmp_path, addresses, path.prefix, path.source, late.target), "snapshot", "--late"
-    )
+    file = configured(tmp_path, addresses, path.prefix, path.source, late.target)
+    asked = command(file, "snapshot", "--for", "postgres")
     assert not asked.exception, asked.output
 
     def refuses() -> bool:
@@ -179,7 +179,7 @@ def test_a_lake_that_comes_late_is_loaded_by_the_program(
         program.start()
         until(stands(lambda at: LATE in at.inexact.values()), "its beginning", pause)
         ask(path.source, "UPDATE a SET v = 'new' WHERE id < 4; INSERT INTO kept VALUES (30, 'x')")
-        asked = command(file, "snapshot", "--late")
+        asked = command(file, "snapshot", "--for", "delta")
         assert not asked.exception, asked.output
         first = path.catch_up()
         until(stands(lambda at: at.seq >= first.seq and not at.inexact), "all loads", pause)
