@@ -6,24 +6,19 @@ from pathlib import Path as Folder
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import OFFSET_END, Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from gauss_cdc_lab.demo.programs import Program
 from gauss_cdc_lab.services import Addresses
 from schemas.tables import TableId
-from schemas.topics import Topics
-from spark_consumers import job
 from spark_consumers.errors import TargetNotEmpty
-from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.lakes import read_at
 from spark_consumers.ledger import LATE
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.kinds import SINKS
-from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.commands import command, configured
 from tests.e2e.path import Path, ask, content, pause, until
+from tests.e2e.second import Late, restart_without_history
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,52 +45,15 @@ def path(
         ask(one.source, "ALTER TABLE nokey REPLICA IDENTITY FULL")
         one.start()
         one.catch_up()
-        one.stop()
-        topics = Topics(topic_prefix)
-        reader = Consumer({**one.options.client, "group.id": topic_prefix})
-        _, end = reader.get_watermark_offsets(TopicPartition(topics.cuts, 0))
-        reader.close()
-        one.start()
-        one.catch_up()
-        rows = [topics.table(TableId("public", table)) for table in TABLES]
-        gone = [TopicPartition(topics.cuts, 0, end)]
-        gone += [TopicPartition(topic, 0, OFFSET_END) for topic in rows]
-        admin = AdminClient(one.options.client)
-        for place in gone:
-            admin.delete_records([place])[place].result()
+        restart_without_history(one, TABLES)
         yield one
 
 
 @pytest.fixture
-def late(path: Path, new_database: Callable[..., str]) -> Iterator["Late"]:
+def late(path: Path, new_database: Callable[..., str]) -> Iterator[Late]:
     one = Late(path, new_database())
     yield one
     one.close()
-
-
-class Late:
-    """A target of its own beside that of a path."""
-
-    def __init__(self, path: Path, target: str) -> None:
-        self.target, self._path = target, path
-        client = path.options.client
-        self._cuts = CutReader(client, path.prefix, path.schema_of)
-        self._rows = RangeReader(client, path.prefix, path.schema_of)
-        self._sink = PostgresSink(target, path.prefix)
-        self._sink.start()
-        options = job.PassOptions(target="postgres")
-        self._applier = job.Applier(self._cuts, self._rows, self._sink, options)
-
-    def catch_up(self) -> Ledger:
-        """Apply until this target is where the path's is."""
-        first = self._path.catch_up()
-        until(lambda: self._applier.drain().n >= first.n, "what the first one has", pause)
-        return self._applier.drain()
-
-    def close(self) -> None:
-        self._cuts.close()
-        self._rows.close()
-        self._sink.close()
 
 
 def there(late: Late) -> list[str]:

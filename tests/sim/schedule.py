@@ -269,7 +269,7 @@ class Simulation:
             is_begun = self.target.now.ledger.instance or self._appliers_of(self.target)
             if self.faults.late and self.oracle.records and not is_begun:
                 self._expire()
-            until = world.steps + CALM_STEPS
+            until = world.steps + CALM_STEPS * len(self.targets)
             self._has_run = True
             if self.target.was_restored:
                 # An idle applier asks its target only when there is something to apply:
