@@ -882,13 +882,48 @@ def test_an_open_load_for_one_is_brought_to_its_end_though_nobody_asks_any_more(
 
 def test_a_row_that_moves_in_part_is_no_gap_while_only_one_target_may_lack_it() -> None:
     play = Play()
-    known = {A: TableSchema(A, (Column("v", 25), Column("id", 25)), ("id",))}
     moved = Update(1, "K", [b"x", b"1"], [UNCHANGED, b"2"])
-    play.rereads.follow({"public.a": "END"}, {}, {"public.a": Upto(target="lake").text}, known)
+    play.rereads.follow({"public.a": "END"}, {}, {"public.a": Upto(target="lake").text}, KEYED)
 
     assert play.rereads.looks_at_all
     assert play.rereads.watch(moved) is None
     assert play.anew == ["public.a"]
+
+
+class Slow:
+    """Ranges that do not come."""
+
+    fileno, estimated_rows = 0, 0
+
+    def ask(self, _after: Any) -> None:
+        """Nothing comes."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class InRanges(Play):
+    """A source whose tables are read beside the stream."""
+
+    reads_ranges = True
+
+    def ranges(self, table: TableId) -> tuple[TableSchema, Slow]:
+        return KEYED[table], Slow()
+
+
+KEYED = {A: TableSchema(A, (Column("v", 25), Column("id", 25)), ("id",))}
+
+
+def test_and_what_is_read_of_it_is_let_go() -> None:
+    play = InRanges()
+    play.rereads.follow({"public.a": "END"}, {}, {"public.a": Upto(target="lake").text}, KEYED)
+    play.rereads.make_point(KEYED)
+    assert play.rereads.table_beside == A, "it goes on where it was left"
+
+    assert play.rereads.watch(Update(1, "K", [b"x", b"1"], [UNCHANGED, b"2"])) is None
+
+    assert (play.rereads.is_under_way, play.anew) == (False, ["public.a"])
+    assert "public.a: its load begins again: " in play.notes[-1]
 
 
 def test_a_request_for_a_table_that_is_not_captured_is_answered_for_each_target() -> None:
