@@ -418,7 +418,7 @@ class Rereads:
         self._beside = Beside(
             shape,
             ranges,
-            upto=replace(self._load, is_void=False) if is_begun else self._at_first(),
+            upto=self._load if is_begun else self._at_first(),
             is_begun=is_begun,
             look_up=self._look_up,
             now=self._clock.now,
@@ -479,6 +479,7 @@ class Rereads:
         self._not_before.pop(table, None)
         self._begun.pop(table, None)
         self._upto.pop(str(table), None)  # what comes next meets whole rows at targets
+        self._targeted.pop(str(table), None)
         if load.request is not None:
             self._blocking(self._source.answer, Wish(table, load.target), load.request)
             self._look_due = 0.0  # it is not asked for any more, or again

@@ -1,5 +1,6 @@
 """A second target that comes when Kafka has deleted the beginning of the cuts."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path as Folder
@@ -83,8 +84,12 @@ def test_it_begins_with_nothing_and_is_loaded_when_it_is_asked_for(
     assert content(late.target, "made") == ["(1)", "(2)"]
 
     file = configured(tmp_path, addresses, path.prefix, path.source, late.target)
+    refused = command(file, "snapshot", "--for", "pond")
+    assert "[target] of this configuration is not pond" in str(refused.exception)
     asked = command(file, "snapshot", "--for", "postgres")
     assert not asked.exception, asked.output
+    wishes = [json.loads(line) for line in asked.stdout.splitlines()]
+    assert {wish["for"] for wish in wishes} == {"postgres"}
     until(lambda: not late.catch_up().inexact, "all loads", pause)
 
     first = path.catch_up()
