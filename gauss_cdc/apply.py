@@ -114,6 +114,7 @@ def apply(
             pace.many_rows,
             strict=config.target.strict and pace.by_commit,
             ddl_apart=pace.by_commit,
+            target=target.name_of(config),
         )
         with closing(lanes):
             run(

@@ -266,6 +266,10 @@ class TargetSection(Section):
     strict: bool = False
     """One source transaction = one target transaction. Default: grouped, always whole ones."""
 
+    name: Annotated[str, Field(pattern=r"^[\w.-]{0,63}$")] = ""
+    """Its name among the targets of the same topics: `gauss-cdc snapshot --for NAME` loads tables
+    for it alone. Empty: its kind. Targets of one name take each other's loads, which harms none."""
+
     password: SecretStr = SecretStr("")
     """Read from GAUSS_CDC_TARGET_PASSWORD; never printed."""
 

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
+from producer.core.ports import Wish
 from producer.core.reread import EVERYTHING
 from producer.errors import Unsupported
 from producer.options import Options
@@ -58,28 +59,28 @@ class SnapshotRequests:
         self._session, self._slot = session, options.slot
         self._wanted = chooser(options.include, options.exclude)
 
-    def ask(self, names: Sequence[str]) -> None:
-        """Ask for tables; raise NotCaptured."""
+    def ask(self, names: Sequence[str], target: str = "") -> None:
+        """Ask for tables, for one target or all; raise NotCaptured."""
         tables = [table_of(name) for name in names]
         for table in tables:
             if not self._wanted(table):
                 raise NotCaptured(f"{table} is not in [tables]")
-        requests.ask(self._session, self._slot, tables)
+        requests.ask(self._session, self._slot, [Wish(table, target) for table in tables])
 
-    def cancel(self, names: Sequence[str]) -> None:
-        """Take requests back; raise NotAsked."""
+    def cancel(self, names: Sequence[str], target: str = "") -> None:
+        """Take requests back, those for one target or all; raise NotAsked."""
         for name in names:
-            if not requests.forget(self._session, self._slot, table_of(name)):
-                raise NotAsked(f"nobody asks for {name}")
+            if not requests.forget(self._session, self._slot, Wish(table_of(name), target)):
+                raise NotAsked(f"nobody asks for {name}{f' for {target}' if target else ''}")
 
     def pause(self) -> None:
         """Have no table read again from now on; one that is being read is read to its end."""
-        if not any(request.table == EVERYTHING for request in self.asked()):
-            requests.ask(self._session, self._slot, [EVERYTHING])
+        if not any(request.wish.table == EVERYTHING for request in self.asked()):
+            requests.ask(self._session, self._slot, [Wish(EVERYTHING)])
 
     def resume(self) -> None:
         """Take a pause back."""
-        requests.forget(self._session, self._slot, EVERYTHING)
+        requests.forget(self._session, self._slot, Wish(EVERYTHING))
 
     def asked(self) -> list[AskedAgain]:
         """Return the requests that are open, oldest first; `EVERYTHING` stands for a pause."""

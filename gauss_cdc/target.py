@@ -46,6 +46,12 @@ def kind_of(config: Config) -> Kind:
     return SINKS[_section(config).kind]
 
 
+def name_of(config: Config) -> str:
+    """Return the target's name among those of the same topics; raise ConfigError."""
+    section = _section(config)
+    return section.name or section.kind
+
+
 def login(config: Config) -> Callable[[], CatalogSession] | None:
     """Return what logs in by our own client, which knows its protection; None: a kind's own does.
 

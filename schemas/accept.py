@@ -99,6 +99,7 @@ class CutReplay:
     state: State | None = None  # newest accepted START or STATE
     loads: dict[str, str] = field(default_factory=dict)  # schema.table -> phase, of this epoch
     upto: dict[str, str] = field(default_factory=dict)  # schema.table -> how far its load is
+    targeted: dict[str, str] = field(default_factory=dict)  # the same, of loads for one target
     looked: Looked | None = None  # the source's catalog as it was compared with the stream last
     # seq -> (commit_start, xid)
     known: Mapping[int, tuple[int, int]] = field(default_factory=dict)
@@ -187,10 +188,7 @@ class CutReplay:
                 return self._commits(offset, cut)
             case TableLoad():
                 self._counted(offset, head)
-                self.loads[str(cut.table)] = cut.phase.value
-                self.upto.pop(str(cut.table), None)
-                if cut.upto is not None:
-                    self.upto[str(cut.table)] = cut.upto
+                self._load(cut)
                 if cut.looked is not None and self.looked is not None:
                     self.looked = self.looked.with_table(cut.looked)
                 self._reach(cut.ranges)
@@ -203,6 +201,17 @@ class CutReplay:
                 assert_never(cut)
         self.resume = max(self.resume, head.resume)
         return cut
+
+    def _load(self, cut: TableLoad) -> None:
+        """Take a step of a load; one for all takes the place of one for a target."""
+        table = str(cut.table)
+        self.targeted.pop(table, None)
+        reached = self.upto if cut.target is None else self.targeted
+        if cut.target is None:
+            self.loads[table] = cut.phase.value
+            self.upto.pop(table, None)
+        if cut.upto is not None:
+            reached[table] = cut.upto
 
     def is_loading(self) -> bool:
         """Say whether a table of this epoch was begun and not ended."""
@@ -220,6 +229,7 @@ class CutReplay:
     def _take_state(self, cut: State) -> None:
         self.state, self.looked = cut, cut.looked
         self.loads, self.upto = dict(cut.loads), dict(cut.upto)
+        self.targeted = dict(cut.targeted)
 
     def _take_over(self, offset: int, cut: Start) -> Cut:
         head = cut.head

@@ -15,8 +15,9 @@ from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
 
-FORMAT_VERSION: Final = 2  # the newest that is read
+FORMAT_VERSION: Final = 3  # the newest that is read
 PLAIN_VERSION: Final = 1  # what a record has that older releases read as well
+_BESIDE_VERSION: Final = 2
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DEEPEST_TYPE: Final = 100  # a producer describes fewer; a reader recurses as deep
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -189,6 +190,8 @@ class State:
     )  # schema.table -> PENDING | BEGIN | CHUNK | END | LEFT | GAP
     looked: Looked | None = field(default=None, kw_only=True)
     upto: Mapping[str, str] = field(default_factory=dict, kw_only=True)  # of CHUNKs BESIDE commits
+    # schema.table -> a text of `run`'s own, of loads for one target: `loads` have none of them
+    targeted: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +248,8 @@ class TableLoad:
     schema_ids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     lossy: str | None = None  # END: rows are missing, and why
     looked: Looked | None = None  # BEGIN: the table's part, at its place
-    upto: str | None = None  # CHUNK of BESIDE: the greatest key that is read, a JSON array of texts
+    upto: str | None = None  # a text of `run`'s own: CHUNK of BESIDE, or of a load for one target
+    target: str | None = None  # for whom it is, others pass it by; None: for all
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +332,18 @@ def is_beside(cut: Cut) -> bool:
     return isinstance(cut, TableLoad) and cut.mode == BESIDE
 
 
+def is_for_one(cut: Cut) -> bool:
+    """Say whether a record is of a load that is for one target: others have nothing of it."""
+    return isinstance(cut, TableLoad) and cut.target is not None
+
+
+def _version(cut: Cut) -> int:
+    """Return the oldest format whose readers take a record for what it is."""
+    if is_for_one(cut) or (isinstance(cut, State) and cut.targeted):
+        return FORMAT_VERSION
+    return _BESIDE_VERSION if is_beside(cut) else PLAIN_VERSION
+
+
 def kind_of(cut: Cut) -> str:
     """Return the Avro symbol of a record's kind."""
     match cut:
@@ -348,8 +364,7 @@ def kind_of(cut: Cut) -> str:
 def cut_to_avro(cut: Cut) -> dict[str, Any]:
     """Turn a record of cuts into the dict that fastavro writes."""
     head = cut.head
-    version = FORMAT_VERSION if is_beside(cut) else PLAIN_VERSION
-    out: dict[str, Any] = {"kind": kind_of(cut), **asdict(head), "version": version}
+    out: dict[str, Any] = {"kind": kind_of(cut), **asdict(head), "version": _version(cut)}
     match cut:
         case State():  # and Start
             out |= {
@@ -360,6 +375,7 @@ def cut_to_avro(cut: Cut) -> dict[str, Any]:
                 "loads": dict(cut.loads),
                 "looked": cut.looked and asdict(cut.looked),
                 "reached": dict(cut.upto) or None,
+                "targeted": dict(cut.targeted) or None,
             }
             if isinstance(cut, Start):
                 out |= {
@@ -385,6 +401,7 @@ def cut_to_avro(cut: Cut) -> dict[str, Any]:
                 "lossy": cut.lossy,
                 "looked": cut.looked and asdict(cut.looked),
                 "upto": cut.upto,
+                "target": cut.target,
             }
         case Heartbeat():
             pass
@@ -421,6 +438,7 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
                 dict(raw["loads"] or {}),
                 looked=_looked(raw),
                 upto=dict(raw.get("reached") or {}),
+                targeted=dict(raw.get("targeted") or {}),
             )
             if kind == "STATE":
                 return state
@@ -436,6 +454,7 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
                 raw["reason"],
                 looked=state.looked,
                 upto=state.upto,
+                targeted=state.targeted,
             )
         case "COMMITS":
             entries = tuple(entry_from_avro(entry) for entry in raw["commits"])
@@ -453,6 +472,7 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
                 raw.get("lossy"),
                 _looked(raw),
                 raw.get("upto"),
+                raw.get("target"),
             )
         case "HEARTBEAT":
             return Heartbeat(head)

@@ -43,6 +43,7 @@ class PassOptions:
     ddl_apart: bool = True  # a commit with schema changes is a step of its own
     attempts: int = 5  # passes without progress before a RETRY error is raised
     together: int = 1_000  # rows of `strict` commits that are read at once
+    target: str = ""  # its name: loads for another one are passed by
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +234,7 @@ class Applier:
             sizes=self._sizes,
             strict=self._options.strict,
             ddl_apart=self._options.ddl_apart,
+            target=self._options.target,
             known=self._known,
         )
         return self._apply(plan, stop)

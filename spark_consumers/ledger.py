@@ -33,6 +33,7 @@ NOT_LOADED = "not loaded"  # why a table is not exact that an epoch begins witho
 LATE = "not loaded: the target came later"  # and one that was loaded before the target began
 Known: TypeAlias = Callable[[int, int], Iterable[str] | None]  # (epoch, seq) -> schema.table
 _UNDER_WAY = "loading"
+_FOR = "loading for "  # one target alone
 _SHOWS = "; readers see commit "
 
 
@@ -150,26 +151,37 @@ def stated(at: Ledger, cut: State) -> Ledger:
     return replace(at, topics=topics, inexact=inexact, state=state_of(inexact))
 
 
+def is_for(at: Ledger, cut: TableLoad, target: str) -> bool:
+    """Say whether a step of a load is for a target.
+
+    CHUNK and END of a load for one count where the mark says that its BEGIN did: a target that gets
+    another name meanwhile takes no half of a load.
+    """
+    if cut.target is None:
+        return True
+    if cut.phase is LoadPhase.BEGIN:
+        return cut.target == target
+    return unshown(at.inexact.get(str(cut.table), "")) == loading(cut)
+
+
+def passed(at: Ledger, offset: int, cut: TableLoad) -> Ledger:
+    """Return the ledger after a step of a load for another target."""
+    return replace(at, n=cut.head.n, next_offset=offset + 1, resume=cut.head.resume)
+
+
 def loaded(at: Ledger, offset: int, cut: TableLoad) -> Ledger:
     """Return the ledger after a step of a load."""
     table = str(cut.table)
     inexact = dict(at.inexact)
     match cut.phase:
         case LoadPhase.BEGIN:
-            inexact[table] = _UNDER_WAY  # a target that keeps its rows until END says more
+            inexact[table] = loading(cut)  # a target that keeps its rows until END says more
         case LoadPhase.END if not is_absent(inexact.get(table, "")):
             for name in (table, *Topics(at.source).names(cut.table)):
                 inexact.pop(name, None)
             if cut.lossy is not None:
                 inexact[table] = f"seen: {cut.lossy}"
-    return replace(
-        at,
-        n=cut.head.n,
-        next_offset=offset + 1,
-        inexact=inexact,
-        state=state_of(inexact),
-        resume=cut.head.resume,
-    )
+    return replace(passed(at, offset, cut), inexact=inexact, state=state_of(inexact))
 
 
 def shown(at: Ledger, table: str) -> str:
@@ -182,7 +194,7 @@ def shown(at: Ledger, table: str) -> str:
     if why is None:
         return f"{at.epoch}/{at.seq}" if at.epoch else ""
     said, _, commit = why.partition(_SHOWS)
-    if commit or said in {_UNDER_WAY, NOT_LOADED, LATE}:
+    if commit or _is_to_come(said):
         return commit
     return f"{at.epoch}/{at.seq} ({why})"
 
@@ -197,15 +209,27 @@ def showing(why: str, commit: str) -> str:
 
 
 def remarked(before: str | None, why: str) -> str:
-    """Another mark of a table: readers see what they saw.  One that is not here stays so."""
-    if before is not None and is_absent(before):
+    """Another mark of a table: readers see what they saw.
+
+    One that is not here stays so, and one that is loaded for this target alone: its END counts.
+    """
+    if before is not None and (is_absent(before) or before.startswith(_FOR)):
         return before
     return showing(why, (before or "").partition(_SHOWS)[2])
 
 
+def loading(cut: TableLoad) -> str:
+    """The mark of a table from the BEGIN of a load on."""
+    return _UNDER_WAY if cut.target is None else _FOR + cut.target
+
+
 def is_unloaded(why: str) -> bool:
     """Say whether a mark is of a table that is still to be loaded, or of one under way."""
-    return why.partition(_SHOWS)[0] in {_UNDER_WAY, NOT_LOADED, LATE} or _SHOWS in why
+    return _is_to_come(unshown(why)) or _SHOWS in why
+
+
+def _is_to_come(why: str) -> bool:
+    return why in {_UNDER_WAY, NOT_LOADED, LATE} or why.startswith(_FOR)
 
 
 def is_absent(why: str) -> bool:
@@ -215,11 +239,6 @@ def is_absent(why: str) -> bool:
     (True, False)
     """
     return why in {NOT_LOADED, LATE}
-
-
-def loading_beside(commit: str) -> str:
-    """The mark of a table that is loaded beside the rows that readers see."""
-    return showing(_UNDER_WAY, commit)
 
 
 def unshown(why: str) -> str:

@@ -5,7 +5,7 @@ a ledger, and yields steps that follow each other without a gap:
 
     START     one step that moves only the ledger
     TABLE     steps of loads that follow each other, packed up to `max_rows`: loads begin,
-              bring chunks, end
+              bring chunks, end; those of a load for another target are passed by
     COMMITS   whole commits, packed up to `max_rows`, also across records; a
               commit larger than that is a step of its own, and so is one with DDL, unless the
               target takes schema changes in the midst of others
@@ -41,8 +41,10 @@ from spark_consumers.ledger import (
     begins,
     begun_late,
     follows,
+    is_for,
     is_new,
     loaded,
+    passed,
     started,
     stated,
 )
@@ -60,12 +62,14 @@ def segments(
     strict: bool = False,
     ddl_apart: bool = True,
     sizes: Sizes | None = None,
+    target: str = "",
     known: Known = all_topics,
 ) -> Iterator[Segment]:
     """Yield the steps that bring a target from `ledger` to the last of `accepted`.
 
     `accepted` are (offset in cuts, record) pairs from `ledger.next_offset` on.  `sizes` says how
-    many rows a step has; without it there are always up to `max_rows`.  `known`: see `begun_late`.
+    many rows a step has; without it there are always up to `max_rows`.  `target` is the name of
+    the one that takes them.  `known`: see `begun_late`.
     """
     sizes = sizes or Sizes(max_rows)
     coming = _Coming(accepted)
@@ -87,6 +91,9 @@ def segments(
                             yield from packing.end()
                 case TableLoad():
                     follows(at, offset, cut.head)
+                    if not is_for(at, cut, target):
+                        at = packing.pass_by(at, offset, cut)
+                        continue
                     if not packing.has_room(cut):
                         yield from packing.end()
                     at = packing.take_load(at, offset, cut)
@@ -126,6 +133,7 @@ class _Packing:
         self._strict, self._ddl_apart = strict, ddl_apart
         self._runs: list[Run] = []
         self._loads: list[TableLoad] = []
+        self._passed: TableLoad | None = None  # the newest in the segment
         self._after: Ledger  # of the segment, from its beginning on
         self._upto: Ledger
         self._waiting: int  # rows that it could have
@@ -157,6 +165,13 @@ class _Packing:
         self._rows, self._upto = self._rows + cut.rows, loaded(at, offset, cut)
         return self._upto
 
+    def pass_by(self, at: Ledger, offset: int, cut: TableLoad) -> Ledger:
+        """Take a step of a load for another target, which has nothing for this one."""
+        if not (self._runs or self._loads or self._passed):
+            self._after = at
+        self._passed, self._upto = cut, passed(at, offset, cut)
+        return self._upto
+
     def has_room(self, cut: TableLoad) -> bool:
         """Say whether a step of a load may come to others.
 
@@ -184,10 +199,12 @@ class _Packing:
 
     def end(self) -> Iterator[Segment]:
         """Give the segment, if there is one, and begin another."""
-        runs, loads = self._runs, self._loads
-        self._runs, self._loads = [], []
+        runs, loads, left_out = self._runs, self._loads, self._passed
+        self._runs, self._loads, self._passed = [], [], None
         if runs:
-            yield _pack(self._after, runs)
+            yield _pack(self._after, runs, self._upto)
+        elif left_out is not None and not loads:
+            yield Segment(left_out, self._after, self._upto)
         if loads:
             yield Segment(
                 loads[-1],
@@ -204,7 +221,8 @@ class _Packing:
             self._limit = min(self._limit, self._limit_of(tables))
             return
         self._coming.look(self._sizes.lookahead)
-        self._after, self._rows, self._waiting = at, 0, rows + self._coming.rows
+        self._after = at if self._passed is None else self._after
+        self._rows, self._waiting = 0, rows + self._coming.rows
         self._limit = self._limit_of(tables)
 
     def _limit_of(self, tables: int) -> int:
@@ -277,14 +295,14 @@ def joined(several: Sequence[Segment]) -> Segment:
     )
 
 
-def _pack(after: Ledger, runs: list[Run]) -> Segment:
-    """Join consecutive commits into one segment."""
+def _pack(after: Ledger, runs: list[Run], upto: Ledger) -> Segment:
+    """Join consecutive commits into one segment; `upto` may be behind what is passed by."""
     ranges = _joined(r for run in runs for r in run.ranges)
     ids = joined_ids(run.cut.schema_ids for run in runs)
     return Segment(
         cut=Commits(runs[-1].cut.head, (), ranges, ids),
         after=after,
-        upto=runs[-1].upto,
+        upto=upto,
         first_seq=after.seq + 1,
         last_seq=runs[-1].upto.seq,
         rows=sum(run.rows for run in runs),

@@ -40,12 +40,13 @@ WHOLE = {
     "producer/sources/gauss/options/test_manual.py",
     "schemas/types/test_options.py",
     "schemas/types/test_types.py",
-    "spark_consumers/native/test_any_bytes.py",
-    "spark_consumers/dialects/test_hostile.py",
     "spark_consumers/dialects/test_captured_changes.py",
+    "spark_consumers/dialects/test_hostile.py",
+    "spark_consumers/native/test_any_bytes.py",
     "spark_consumers/sinks/test_contract.py",
-    "spark_consumers/test_parts_rules.py",
     "spark_consumers/sinks/test_marks.py",
+    "spark_consumers/test_parts_rules.py",
+    "spark_consumers/test_segments_for_one.py",
 }
 # Module or package -> the test that shows it; the longest name that fits a module decides.
 TESTED_BY = {

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from gauss_cdc import rereads
+from gauss_cdc import rereads, target
 from gauss_cdc.commands.base import ExampleCommand, configured
-from gauss_cdc.config import load
+from gauss_cdc.config import Config, load
 from gauss_cdc.inspect.advice import captured, late_tables
 from producer.core.reread import EVERYTHING
 
@@ -17,7 +17,7 @@ from producer.core.reread import EVERYTHING
 @click.command(cls=ExampleCommand, example="gauss-cdc snapshot --table public.account")
 @configured
 @click.option("--table", "names", multiple=True, help="schema.table, as [tables] captures it.")
-@click.option("--late", is_flag=True, help="All tables that the target came too late for.")
+@click.option("--for", "whose", metavar="TARGET", help="For the target of this name alone.")
 @click.option("--cancel", is_flag=True, help="Take the request back, unless it has begun.")
 @click.option("--pause", is_flag=True, help="Begin no re-read from now on, whoever asks for it.")
 @click.option("--resume", is_flag=True, help="Go on with what waits.")
@@ -25,7 +25,7 @@ def snapshot(
     config_path: Path,
     *,
     names: tuple[str, ...],
-    late: bool,
+    whose: str | None,
     cancel: bool,
     pause: bool,
     resume: bool,
@@ -36,17 +36,18 @@ def snapshot(
     outlives its restarts. Without --table, prints the requests that are open, one JSON object a
     line. While a small table is read, all others wait; a large one is read beside the stream.
 
-    --late asks for all tables that this configuration's target does not have, since it began where
-    Kafka no longer held their loads. Other targets of the same topics load them again, too.
+    --for names the target ([target] name) that takes the load; others pass it by, and stay exact.
+    Without --table it asks for all that this configuration's target came too late for. A table that
+    is not exact for any target is loaded for all.
 
     --pause holds back interrupted loads, added tables and repairs, too; a table that is being read
     is read to its end. `status` shows what waits, and what is read.
     """
-    if (pause and (resume or names or late)) or (cancel and not names):
+    if (pause and (resume or names or whose)) or (cancel and not names):
         raise click.UsageError("--pause stands alone; --cancel needs --table")
     config = load(config_path)
-    if late:
-        names += tuple(captured(config, late_tables(config)))
+    if whose and not names:
+        names = _late_for(config, whose)
     with rereads.session(config) as source:
         try:
             if pause:
@@ -54,15 +55,27 @@ def snapshot(
             if resume:
                 source.resume()
             if cancel:
-                source.cancel(names)
+                source.cancel(names, whose or "")
             elif names:
-                source.ask(names)
+                source.ask(names, whose or "")
         except (rereads.NotAsked, rereads.NotCaptured) as error:
             raise click.UsageError(str(error)) from error
         for request in source.asked():
+            table, only = request.wish
             what: dict[str, object] = (
-                {"paused": True} if request.table == EVERYTHING else {"table": str(request.table)}
+                {"paused": True} if table == EVERYTHING else {"table": str(table)}
             )
+            what |= {"for": only} if only else {}
             who = {"asked_by": request.asked_by} if request.asked_by else {}
             said = {**what, "asked_at": request.asked_at.isoformat(), **who}
             click.echo(json.dumps(said))
+
+
+def _late_for(config: Config, whose: str) -> tuple[str, ...]:
+    """Return the tables that a target came too late for; it must be this configuration's."""
+    if config.target is None or target.name_of(config) != whose:
+        raise click.UsageError(
+            f"[target] of this configuration is not {whose}: name the tables with --table, or use"
+            " the configuration of that target"
+        )
+    return tuple(captured(config, late_tables(config)))

@@ -48,7 +48,8 @@ def way_out(config: Config, at: Ledger) -> str:
         said.append(_of_captured(config, tables))
     if set(_late(at)) - set(left):
         said.append(
-            "the target began late: `gauss-cdc snapshot --late` loads what it does not have"
+            f"the target began late: `gauss-cdc snapshot --for {target.name_of(config)}` loads"
+            " what it does not have, for it alone"
         )
     return ". ".join(said)
 

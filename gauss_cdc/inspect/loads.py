@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from producer.core.reread import EVERYTHING, OPEN
 from producer.sources.requests import AskedAgain
@@ -20,6 +20,7 @@ class LoadStanding:
     rows: int  # in Kafka
     seconds: float  # from its BEGIN to its newest record
     of_about: int = 0  # the source's estimate; 0: unknown
+    target: str | None = None  # that alone it is for
 
     @property
     def rows_per_s(self) -> int | None:
@@ -37,6 +38,7 @@ class LoadStanding:
         """Plain values."""
         return {
             "table": str(self.table),
+            **({"target": self.target} if self.target else {}),
             "rows": self.rows,
             "of_about": self.of_about or None,
             "rows_per_s": self.rows_per_s,
@@ -47,7 +49,8 @@ class LoadStanding:
         about = f" of about {self.of_about:,}" if self.of_about else ""
         rate = f", {self.rows_per_s:,} rows/s" if self.rows_per_s is not None else ""
         left = f", {self.left_s:,} s left" if self.left_s is not None else ""
-        return f"{self.table}: {self.rows:,} rows{about}{rate}{left}"
+        whose = f" for {self.target}" if self.target else ""
+        return f"{self.table}{whose}: {self.rows:,} rows{about}{rate}{left}"
 
 
 def loads_under_way(records: Iterable[TableLoad]) -> tuple[LoadStanding, ...]:
@@ -61,11 +64,11 @@ def loads_under_way(records: Iterable[TableLoad]) -> tuple[LoadStanding, ...]:
         match cut.phase:
             case LoadPhase.BEGIN:
                 begun[cut.table] = cut.head.written_at
-                found[cut.table] = LoadStanding(cut.table, 0, 0)
+                found[cut.table] = LoadStanding(cut.table, 0, 0, target=cut.target)
             case LoadPhase.CHUNK if cut.table in found:
                 seconds = (cut.head.written_at - begun[cut.table]) / 1e6
                 rows = found[cut.table].rows + cut.rows
-                found[cut.table] = LoadStanding(cut.table, rows, seconds)
+                found[cut.table] = replace(found[cut.table], rows=rows, seconds=seconds)
             case LoadPhase.END:
                 found.pop(cut.table, None)
             case _:
@@ -89,12 +92,14 @@ def waiting_lines(
     for request in asked:
         since = f"{request.asked_at:%Y-%m-%d %H:%M:%S} UTC"
         by = f" by {request.asked_by}" if request.asked_by else ""
-        if request.table == EVERYTHING:
+        table, target = request.wish
+        if table == EVERYTHING:
             yield f"re-reads are paused since {since}{by}; `gauss-cdc snapshot --resume`"
             continue
-        requested.add(str(request.table))
-        does = "is being read" if str(request.table) in under_way else "waits to be read"
-        yield f"{request.table} {does} again, asked for at {since}{by}"
+        requested.add(str(table))
+        does = "is being read" if str(table) in under_way else "waits to be read"
+        whose = f" for {target}" if target else ""
+        yield f"{table} {does} again{whose}, asked for at {since}{by}"
     skipped = {*requested, *under_way}
     for what, phases in (("to be loaded", OPEN), ("to be read again, with gaps", {GAP})):
         names = [name for name, phase in loads.items() if phase in phases and name not in skipped]

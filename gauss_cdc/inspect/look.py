@@ -170,6 +170,7 @@ def cut_line(offset: int, cut: Record, *, as_json: bool) -> str:
             words += ["DDL"] if any(entry.ddl for entry in cut.commits) else []
         case TableLoad():
             words += [str(cut.table), cut.phase.value, f"rows={cut.rows}"]
+            words += [f"for={cut.target}"] if cut.target else []
         case State():
             words += [f"topics={len(cut.topics)}"]
         case _:

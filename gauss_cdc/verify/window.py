@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
+from gauss_cdc import target
 from gauss_cdc.config import Config
 from schemas.control import Commits, Cut, SchemaChange
 from schemas.tables import TableId
@@ -43,7 +44,8 @@ def changes_between(config: Config, after: Ledger, position: int, upto: Ledger) 
         closing(RangeReader(client, prefix, schema_of, native=False)) as read,
     ):
         accepted = _noted(cuts(after), begins)
-        for segment in segments(after, accepted, max_rows=_ROWS):
+        name = target.name_of(config)
+        for segment in segments(after, accepted, max_rows=_ROWS, target=name):
             at = segment.after
             if at.epoch != upto.epoch or (at.seq >= upto.seq and at.n >= upto.n):
                 break

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from producer.core.changes import (
@@ -270,7 +270,7 @@ class Beside:
             raise TableChanging("the table was altered while it was loaded", table=self.table)
         self._flying.popleft()
         is_last = read.last is None
-        upto = Upto(read.last or (), self.upto.lossy, self.upto.request)
+        upto = replace(self.upto, key=read.last or ())
         rows, completed = self._settled(read.rows, one.noted)
         return Piece(read.high, None, None, rows, completed, upto, is_last)
 

@@ -14,7 +14,18 @@ from typing import Final
 from producer.core.redelivery import Delivered, DeliveredPart, differs
 from producer.errors import CutsBroken, GroupUnusable
 from schemas.accept import CutReplay, Records, backwards
-from schemas.control import GAP, CommitEntry, Commits, Cut, Head, LoadPhase, Start, State, TableLoad
+from schemas.control import (
+    GAP,
+    CommitEntry,
+    Commits,
+    Cut,
+    Head,
+    LoadPhase,
+    Start,
+    State,
+    TableLoad,
+    is_for_one,
+)
 from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn
 from schemas.tables import TableId
@@ -90,7 +101,7 @@ def _look_back(
         found.is_whole = cut.head.resume <= confirmed
         if isinstance(cut, State):
             _note(found, cut.loads, loads)
-        elif isinstance(cut, TableLoad) and not found.is_whole:
+        elif isinstance(cut, TableLoad) and not (found.is_whole or is_for_one(cut)):
             found.changed.add(str(cut.table))
         if found.is_whole:
             break
@@ -194,7 +205,7 @@ class _ExactTables:
                     self.topics -= self._of_unnoted
                 changed = self._changed.items()
                 self.topics -= {t for name, t in changed if cut.loads.get(name) != LoadPhase.END}
-            case TableLoad(table=table, phase=phase):
+            case TableLoad(table=table, phase=phase, target=None):
                 if (topic := self._changed.get(str(table))) is not None:
                     change = self.topics.add if phase is LoadPhase.END else self.topics.discard
                     change(topic)

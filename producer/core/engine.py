@@ -49,7 +49,8 @@ from producer.core.events import (
     Walked,
     WriteCuts,
 )
-from producer.core.fates import followed
+from producer.core.fates import followed, followed_for_one
+from producer.core.key_ranges import voided
 from producer.core.tally import Tally
 from producer.errors import GroupUnusable
 from schemas.control import (
@@ -107,6 +108,7 @@ class WriterState:
     loads: Mapping[str, str]
     looked: Looked | None = None
     upto: Mapping[str, str] = field(default_factory=dict)  # of loads that have commits between
+    targeted: Mapping[str, str] = field(default_factory=dict)  # of loads for one target
 
 
 class Engine:
@@ -121,6 +123,7 @@ class Engine:
         self._topics = dict(writer_state.topics)
         self._state_from = writer_state.state_from
         self._loads, self._upto = dict(writer_state.loads), writer_state.upto
+        self._targeted = writer_state.targeted
         self._looked = writer_state.looked
         self._state_due = False
         self._records_since_state = 0
@@ -186,6 +189,23 @@ class Engine:
         """How far loads have come that have commits between their chunks."""
         return self._upto
 
+    @property
+    def targeted(self) -> Mapping[str, str]:
+        """How far loads for one target have come; another mapping after each change."""
+        return self._targeted
+
+    def begin_anew(self, table: str) -> None:
+        """Note that a table's load for one target begins again: a STATE will say it.
+
+        It is durable no later than the commit that is the reason.
+        """
+        if (text := self._targeted.get(table)) is not None:
+            self._note_targeted({**self._targeted, table: voided(text)})
+
+    def _note_targeted(self, targeted: Mapping[str, str]) -> None:
+        if targeted != self._targeted:
+            self._targeted, self._state_due = targeted, True
+
     def mark_loads(self, loads: Mapping[str, str | None]) -> None:
         """Note loads that are to come, or (None) that came to nothing: a STATE will say it.
 
@@ -233,13 +253,14 @@ class Engine:
             loads=dict(self._loads),
             looked=self._looked,
             upto=self._upto,
+            targeted=self._targeted,
         )
 
     def take_back(self, writer_state: WriterState) -> None:
         """Take the numbers as the newest durable record of a load has them."""
         self._records_since_state += writer_state.head.n - self._n
         self._n, self._loads = writer_state.head.n, dict(writer_state.loads)
-        self._upto = writer_state.upto
+        self._upto, self._targeted = writer_state.upto, writer_state.targeted
         self._resume = writer_state.head.resume
         self._written_at = self._now
 
@@ -312,6 +333,7 @@ class Engine:
             if happened.fates or happened.holes:  # in the Kafka transaction of its own cut
                 lacking = {gap.table for gap in happened.holes}
                 self._note_loads(followed(self._loads, happened.fates, lacking))
+                self._note_targeted(followed_for_one(self._targeted, happened.fates, lacking))
         else:
             if not self._rows:
                 self._opened_at = self._now
@@ -473,6 +495,7 @@ class Engine:
             dict(self._loads),
             looked=self._looked,
             upto={t: key for t, key in self._upto.items() if self._loads.get(t) == LoadPhase.CHUNK},
+            targeted=self._targeted,
         )
 
     def _head(self, n: int, seq: int, resume: int) -> Head:

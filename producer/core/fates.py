@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from producer.core.events import Fate
+from producer.core.key_ranges import voided
 from schemas.control import GAP, LEFT, PENDING, LoadPhase
 
 # A table in one of these is read from its beginning in any case, but for a CHUNK: a load that has
@@ -42,4 +43,21 @@ def followed(
             out.pop(now, None)  # of an older table that had this name
             if was is not None:
                 out[now] = was
+    return out
+
+
+def followed_for_one(
+    targeted: Mapping[str, str], fates: Iterable[Fate], lacking: Collection[str] = ()
+) -> dict[str, str]:
+    """Return the loads for one target after a transaction: those that it met begin again."""
+    out = {
+        table: voided(text) if {table, "*"} & {*lacking} else text
+        for table, text in targeted.items()
+    }
+    for table, now in fates:
+        text = out.pop(table, None)
+        if now is not None:
+            out.pop(now, None)  # of an older table that had this name
+            if text is not None:
+                out[now] = voided(text)
     return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, cast
 
 from producer.core.changes import Cells
@@ -18,27 +18,40 @@ _XID_BITS: Final = 32  # of a transaction's id in the stream; a snapshot counts 
 
 @dataclass(frozen=True, slots=True)
 class Upto:
-    """How far a load has come that has commits between its records; a text of `run`'s own."""
+    """How far a load has come that goes on after a crash; a text of `run`'s own."""
 
     key: Key = ()  # the greatest that was read; (): none was
     lossy: str | None = None  # rows are missing, and why
     request: int | None = None  # that it answers
+    target: str = ""  # for whom it is; "": for all
+    is_void: bool = False  # it does not go on: another BEGIN comes
 
     @property
     def text(self) -> str:
         """As it stands in a record of cuts."""
-        key = [cell.decode() for cell in self.key]
-        return json.dumps({"key": key, "lossy": self.lossy, "request": self.request})
+        raw: dict[str, object] = {"key": [cell.decode() for cell in self.key]}
+        raw |= {"lossy": self.lossy, "request": self.request}
+        if self.target:
+            raw |= {"target": self.target, "void": self.is_void}
+        return json.dumps(raw)
 
     @classmethod
     def of(cls, text: str) -> Upto:
         """Read what `text` wrote.
 
-        >>> Upto.of(Upto((b"7", b"x"), None, 3).text)
-        Upto(key=(b'7', b'x'), lossy=None, request=3)
+        >>> found = Upto.of(Upto((b"7", b"x"), None, 3, "lake").text)
+        >>> found.key, found.request, found.target, found.is_void
+        ((b'7', b'x'), 3, 'lake', False)
         """
         raw = json.loads(text)
-        return cls(tuple(cell.encode() for cell in raw["key"]), raw["lossy"], raw["request"])
+        key = tuple(cell.encode() for cell in raw["key"])
+        more = raw.get("target", ""), raw.get("void", False)
+        return cls(key, raw["lossy"], raw["request"], *more)
+
+
+def voided(text: str) -> str:
+    """Return the text of a load that is to begin again."""
+    return replace(Upto.of(text), is_void=True).text
 
 
 @dataclass(frozen=True, slots=True)

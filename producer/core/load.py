@@ -119,6 +119,8 @@ class Loader:
         self._at, self._csn = at, csn
         self._head = replace(writer_state.head, state_from=writer_state.state_from)
         self._loads, self._upto = dict(writer_state.loads), dict(writer_state.upto)
+        self._targeted = dict(writer_state.targeted)
+        self._at_first = Upto()  # of the load: its request, and the target if it is for one
         self._writer_state = writer_state
         self._ordinal, self._mode = 0, EXACT
         self._steps: list[LoadStep] = []  # not written yet
@@ -138,8 +140,12 @@ class Loader:
             self._table(reading, schema, is_first=schema is found[0], is_last=schema is found[-1])
         return self._end(), shapes
 
-    def again(self, reading: Reading, table: TableSchema, looked: Looked | None) -> WriterState:
+    def again(
+        self, reading: Reading, table: TableSchema, looked: Looked | None, load: Upto
+    ) -> WriterState:
         """Read one table again; return the writer's state after it.
+
+        `load`: for whom, and for which request.
 
         `looked`: the table in the catalog at its point.  It is durable with BEGIN: what happens
         behind the point, and before the next look, is compared with it also after a crash [H49].
@@ -150,20 +156,27 @@ class Loader:
         """
         self._head = replace(self._head, resume=max(self._head.resume, self._at))
         self._ordinal, self._mode = of_reread(self._head.n), AGAIN
+        self._at_first = replace(load, is_void=True)
         self._table(reading, table, is_first=True, is_last=True, is_again=True, looked=looked)
         return self._end()
 
     def _end(self) -> WriterState:
         self._write()
         self._behind.wait()
-        return replace(self._writer_state, head=self._head, loads=self._loads, upto=self._upto)
+        return replace(
+            self._writer_state,
+            head=self._head,
+            loads=self._loads,
+            upto=self._upto,
+            targeted=self._targeted,
+        )
 
-    def begin(self, table: TableSchema, looked: Looked | None) -> WriterState:
+    def begin(self, table: TableSchema, looked: Looked | None, load: Upto) -> WriterState:
         """Begin a load that has commits between its records, at a place between two of them.
 
         Reading the source goes on there, as in `again`.
         """
-        to = self._beside(table)
+        to = self._beside(table, load)
         self._begin(to, is_again=True, looked=looked)
         return self._end()
 
@@ -183,7 +196,7 @@ class Loader:
         `completed`: rows that have values of the stream.  Returns also how far the load is now,
         and whether rows are missing.
         """
-        to = self._beside(table)
+        to = self._beside(table, upto)
         to.done, to.expected, to.lossy = done, expected, upto.lossy
         at = 0
         while at < len(rows):
@@ -201,9 +214,10 @@ class Loader:
             self._close(to)
         return self._end(), upto
 
-    def _beside(self, table: TableSchema) -> _Loading:
+    def _beside(self, table: TableSchema, load: Upto) -> _Loading:
         self._head = replace(self._head, resume=max(self._head.resume, self._at))
         self._ordinal, self._mode = of_reread(self._head.n), BESIDE
+        self._at_first = load
         return self._open(table, snapshot="incremental")
 
     def _open(self, table: TableSchema, *, snapshot: str = "true") -> _Loading:
@@ -230,7 +244,9 @@ class Loader:
         shape = self._plain_chunk(self._options.topics.ddl)
         shape.put(0, table_key(table.id), value, self._ordinal)
         self._ordinal += 1
-        emptied = self._emptied(to.binding, to.tx) if is_again else ()
+        # Rows for one target are the newest of their keys: others put them over the same.
+        is_emptied = is_again and not (self._at_first.target and table.key)
+        emptied = self._emptied(to.binding, to.tx) if is_emptied else ()
         self._step(table.id, LoadPhase.BEGIN, shape.finish(), unnamed=emptied, looked=looked)
 
     def _table(
@@ -385,7 +401,8 @@ class Loader:
         upto: str | None = None,
     ) -> None:
         """Number a step; it is written with those around it."""
-        self._loads[str(table)] = phase.value
+        if (target := self._at_first.target) and phase is not LoadPhase.END:
+            upto = upto or self._at_first.text
         head = replace(self._head, n=self._head.n + 1, written_at=self._clock.wall_us())
         cut = TableLoad(
             head,
@@ -399,14 +416,24 @@ class Loader:
             lossy=lossy,
             looked=looked,
             upto=upto,
+            target=target or None,
         )
-        self._upto.pop(str(table), None)
-        if upto is not None:
-            self._upto[str(table)] = upto
+        self._note(cut)
         self._steps.append(LoadStep(cut, records, places, unnamed))
         self._head = head
         if self._is_enough():
             self._write()
+
+    def _note(self, cut: TableLoad) -> None:
+        """Note how far the load is, as a reader of the record does."""
+        table = str(cut.table)
+        self._targeted.pop(table, None)
+        reached = self._upto if cut.target is None else self._targeted
+        if cut.target is None:
+            self._loads[table] = cut.phase.value
+            self._upto.pop(table, None)
+        if cut.upto is not None:
+            reached[table] = cut.upto
 
     def _is_enough(self) -> bool:
         """Should the steps that wait be written?  While others are, more may join them.

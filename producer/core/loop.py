@@ -54,7 +54,7 @@ from producer.core.ports import (
     Source,
 )
 from producer.core.relations import Relations
-from producer.core.reread import OPEN, Rereads
+from producer.core.reread import OPEN, Placed, Rereads
 from producer.errors import BrokerDown, CdcError, DecodeError
 from producer.wire.replication import Received
 from schemas.control import GAP, PENDING, Cut
@@ -130,7 +130,7 @@ class Loop:
         self._gaps: dict[str, str] = {}  # schema.table -> why, as far as it was said
         self._gaps_noted: set[str] = set()  # of them, those that a re-read mends
         self._refused: set[str] = set()  # sentences about tables that cannot be captured
-        self._loads_seen: Mapping[str, str] = {}  # the loads that `rereads` knows
+        self._loads_seen: tuple[object, object] = (None, None)  # the loads that `rereads` knows
         self._look_due = 0.0
         self._at = engine.resume  # everything committed before was fed to the assembler
         self._pending: Iterator[tuple[int, Message]] | None = None  # None: all of a read was taken
@@ -288,11 +288,12 @@ class Loop:
         if self._leaving_since is not None:
             rereads.let_go()
             return False
-        if self._loads_seen is not engine.loads:
+        loads = engine.loads, engine.targeted
+        if any(was is not now for was, now in zip(self._loads_seen, loads, strict=True)):
             self._follow_gaps()
-            self._loads_seen = engine.loads
+            self._loads_seen = loads
             if self._source.rereads:
-                rereads.follow(engine.loads, engine.upto, self._relations.known)
+                rereads.follow(loads[0], engine.upto, loads[1], self._relations.known)
         if (complete := rereads.needless()) is not None:
             engine.mark_loads({str(complete): None})
         if not rereads.is_under_way:
@@ -325,21 +326,18 @@ class Loop:
             engine.mark_loads({str(gone): None})
             return
         self._observer.on_step("run: a table is read again")
-        looked = rereads.looked
-        writer_state, table = rereads.read(engine.lend())
-        engine.take_back(writer_state)
-        self._assembler.adopt(table)
-        self._source.adopt(table)
-        self._catalog.read_again(table.id, looked)
-        self._note_looked()
+        self._take_back(rereads.read(engine.lend(), self._relations.known))
 
     def _place(self) -> None:
         """Write the next piece of a load that the stream does not wait for."""
         engine, known = self._engine, self._relations.known
         placed = self._rereads.place(engine.lend(), self._at, known)
-        if placed is None:
-            return
-        engine.take_back(placed.writer_state)
+        if placed is not None:
+            self._take_back(placed)
+
+    def _take_back(self, placed: Placed) -> None:
+        """Go on behind what was written of a load; one for a target changes nothing for others."""
+        self._engine.take_back(placed.writer_state)
         if placed.shape is not None:
             self._assembler.adopt(placed.shape)
             self._source.adopt(placed.shape)

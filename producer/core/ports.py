@@ -182,6 +182,13 @@ class KeyRanges(Protocol):
         """Let go of the source; what is being read is given up."""
 
 
+class Wish(NamedTuple):
+    """A table that somebody asks to be read again, and for whom."""
+
+    table: TableId
+    target: str = ""  # "": for all targets
+
+
 class Source(takeover.Source, Protocol):
     """A source as takeover, load and loop use it."""
 
@@ -251,14 +258,14 @@ class Source(takeover.Source, Protocol):
         Raises CdcError: not now.
         """
 
-    def requests(self) -> Mapping[TableId, int]:
-        """Return the tables that somebody asks to be read again, with the newest request's number.
+    def requests(self) -> Mapping[Wish, int]:
+        """Return what somebody asks to be read again, with the newest request's number.
 
         A request stays until it is answered: it outlives every restart.
         """
 
-    def answer(self, table: TableId, number: int) -> None:
-        """Forget requests for a table, up to a number."""
+    def answer(self, wish: Wish, number: int) -> None:
+        """Forget requests up to a number; a load for all targets answers those for one, too."""
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False

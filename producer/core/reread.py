@@ -31,7 +31,7 @@ from producer.core.changes import Begin, Logical, Lost, Message, Relation, Updat
 from producer.core.engine import WriterState
 from producer.core.key_ranges import Upto
 from producer.core.look import Before
-from producer.core.ports import Blocking, Clock, Point, Source
+from producer.core.ports import Blocking, Clock, Point, Source, Wish
 from producer.core.window import UNSEEN, QuietWindow
 from producer.errors import CdcError, SourceBusy, TableChanging
 from schemas.control import GAP, LEFT, PENDING, LoadPhase
@@ -54,14 +54,17 @@ EVERYTHING: Final = TableId("", "")  # asked for: no table is to be read until i
 _MOVED: Final = (
     "a row came to another key without all of its values, while the table was being loaded"
 )
+_FOR_ALL: Final = "{} is loaded for all targets, not for {} alone: {}"
 _MOST_BEGUN: Final = 3  # times that a load beside the stream begins; then a point is taken
 
 
 class Writing(Protocol):
     """Writes what is read."""
 
-    def again(self, state: WriterState, point: Point, table: TableSchema) -> WriterState:
-        """Read a table at a point, and write it."""
+    def again(
+        self, state: WriterState, point: Point, table: TableSchema, load: Upto
+    ) -> WriterState:
+        """Read a table at a point, and write it; `load` says for whom."""
 
     def beside(
         self, state: WriterState, at: int, table: TableSchema, load: Beside, piece: Piece
@@ -70,10 +73,10 @@ class Writing(Protocol):
 
 
 class Placed(NamedTuple):
-    """What came of a piece."""
+    """What came of a piece, or of a whole table."""
 
     writer_state: WriterState
-    shape: TableSchema | None  # in force from here on: it is the load's BEGIN
+    shape: TableSchema | None  # in force from here on: it is the BEGIN of a load for all
     looked: Before | None
 
 
@@ -151,6 +154,7 @@ class Rereads:
         writing: Writing,
         publish: Callable[[TableSchema], object],
         look_up: Callable[[int], Relation],
+        begin_anew: Callable[[str], None],
         blocking: Blocking,
         clock: Clock,
         note: Callable[[str], None],
@@ -162,17 +166,20 @@ class Rereads:
         names it.  `look_up` finds a relation that the stream has described.  `repairs`: tables
         with gaps are read again by themselves.  `mark_seconds`: how long a window waits for its
         marks, at first.  `rate`: rows a second of a table that is read beside the stream.
+        `begin_anew`: a load for one target does not go on where it was.
         """
         self._names = {str(table): table for table in tables}
         self._waiting: list[TableId] = []
         self._open: dict[TableId, str] = {}  # phases; of these, some are nobody's request
-        self._asked: dict[TableId, int] = {}  # requests, as of the last look
-        self._number: int | None = None  # of the newest request that the point comes after
+        self._asked: dict[TableId, dict[str, int]] = {}  # requests by target, as of the last look
+        self._loads: Mapping[str, str] = {}
+        self._targeted: dict[str, Upto] = {}  # open loads for one target
+        self._load = Upto()  # for whom the load under way is, and for which request
         self._captured, self._look_seconds, self._look_due = captured, look_seconds, 0.0
         self._repairs, self._rest_seconds, self._rate = repairs, rest_seconds, rate
         self._hidden, self._was_hidden = hidden, set(hidden)
         self._source, self._writing, self._publish = source, writing, publish
-        self._look_up = look_up
+        self._look_up, self._begin_anew = look_up, begin_anew
         self._blocking, self._clock, self._note, self._warn = blocking, clock, note, warn
         self._table: TableId | None = None  # of the point
         self._point: Point | None = None
@@ -220,7 +227,7 @@ class Rereads:
     @property
     def looks_at_all(self) -> bool:
         """Say whether each message of the stream is looked at."""
-        return self.is_under_way or bool(self._upto)
+        return self.is_under_way or bool(self._upto or self._targeted)
 
     @property
     def table_beside(self) -> TableId | None:
@@ -230,16 +237,16 @@ class Rereads:
 
     def is_read_beside(self, table: TableId) -> bool:
         """Say whether a load of it is open that has commits between, also if nobody reads now."""
-        return str(table) in self._upto or table == self.table_beside
+        name = str(table)
+        is_for_one = name in self._targeted and self._is_exact(name)
+        return is_for_one or name in self._upto or table == self.table_beside
+
+    def _is_exact(self, name: str) -> bool:
+        return self._loads.get(name, LoadPhase.END) == LoadPhase.END
 
     def filenos(self) -> tuple[int, ...]:
         """Files of which one is readable when a part of a table was read."""
         return () if self._beside is None else (self._beside.fileno,)
-
-    @property
-    def looked(self) -> Before | None:
-        """The table in the catalog at the point; None: no point, or it is not compared."""
-        return None if self._point is None else self._point.looked
 
     @property
     def is_standing(self) -> bool:
@@ -262,10 +269,12 @@ class Rereads:
         self,
         loads: Mapping[str, str],
         upto: Mapping[str, str],
+        targeted: Mapping[str, str],
         known: Mapping[TableId, TableSchema],
     ) -> None:
         """Take the loads as they are noted by now, and how far they have come."""
-        self._known = known
+        self._known, self._loads = known, loads
+        self._targeted = {table: Upto.of(text) for table, text in targeted.items()}
         chunks = [table for table, phase in loads.items() if phase == LoadPhase.CHUNK]
         self._upto = {table: upto[table] for table in chunks if table in upto}
         self._names |= {str(table): table for table in known}
@@ -297,7 +306,8 @@ class Rereads:
             )
 
     def _line_up(self) -> None:
-        wanted = {**self._open, **self._asked}
+        for_one = [t for t in map(self._named, self._targeted) if self._captured(t)]
+        wanted = {**self._open, **dict.fromkeys(for_one), **self._asked}
         waited = [table for table in self._waiting if table in wanted]
         self._waiting = list(dict.fromkeys([*waited, *wanted]))
 
@@ -329,11 +339,11 @@ class Rereads:
         table = next((t for t in self._waiting if self._not_before.get(t, 0.0) <= now), None)
         if table is None:
             return None
-        self._table, self._number = table, self._asked.get(table)
+        self._table, self._load = table, self._load_of(table, known)
         self._since, self._is_told = now, False
         self._is_repair = self._open.get(table) == GAP
         try:
-            if self._opens_beside(table, known):
+            if self._opens_beside(table):
                 return None
             is_hidden = table in self._hidden
             self._point = self._blocking(self._source.point, table, if_gone=is_hidden)
@@ -348,34 +358,79 @@ class Rereads:
             return None
         phase = self._open.get(table)
         if table not in known and phase != GAP:
-            self._done(table, self._number)
+            self._done(table)
             return table
         self.let_go()  # it is not captured now: renamed, or to be captured again
         self._not_before[table] = now + 10 * self._look_seconds
         return None
 
-    def _opens_beside(self, table: TableId, known: Mapping[TableId, TableSchema]) -> bool:
-        """Begin to read a table while the stream goes on, or go on with it, if that is its way."""
+    def _load_of(self, table: TableId, known: Mapping[TableId, TableSchema]) -> Upto:
+        """Say for whom the next load of a table is; how far it is, if it goes on.
+
+        One for a target mends nothing: a table that is not exact for all is loaded for all.  A
+        table has one open load, so that its records are of that one until its END.
+        """
+        name, goes_on = str(table), table in known.keys() - self._anew
+        if (for_one := self._for_one(table)) is not None:
+            if self._is_exact(name) and table in known:
+                return for_one if goes_on else replace(for_one, is_void=True)
+            self._note(_FOR_ALL.format(table, for_one.target, "it is not exact for any"))
+        if goes_on and (text := self._upto.get(name)) is not None:
+            return Upto.of(text)
+        return self._new_for_all(table)
+
+    def _for_one(self, table: TableId) -> Upto | None:
+        """Return the load for one target that is open, or, if nobody asks for all, the next."""
+        asked = self._asked.get(table, {})
+        if str(table) in self._targeted or not asked or "" in asked:
+            return self._targeted.get(str(table))
+        target = min(asked, key=asked.__getitem__)
+        return Upto(request=asked[target], target=target, is_void=True)
+
+    def _new_for_all(self, table: TableId) -> Upto:
+        """Return a load that answers all requests so far."""
+        return Upto(request=max(self._asked.get(table, {}).values(), default=None), is_void=True)
+
+    def _check_for_one(
+        self, writer_state: WriterState, shape: TableSchema, known: Mapping[TableId, TableSchema]
+    ) -> None:
+        """Have the others take the load that begins, too, where it mends what they have."""
+        table, target = shape.id, self._load.target
+        if not target:
+            return
+        self._loads, was, why = writer_state.loads, known.get(table), ""
+        if not self._is_exact(str(table)):
+            why = "it is not exact for any"
+        elif was is None or shape != was or (was.oid and shape.oid != was.oid):
+            why = "it is not as the stream has it: another one, or altered"
+        if why:
+            self._note(_FOR_ALL.format(table, target, why))
+            self._load = self._new_for_all(table)
+
+    def _opens_beside(self, table: TableId) -> bool:
+        """Begin to read a table while the stream goes on, or go on, if that is its way."""
         if self._begun[table] >= _MOST_BEGUN or not self._source.reads_ranges:
             return False
         if (found := self._blocking(self._source.ranges, table)) is None:
             return False
         shape, ranges = found
-        text = self._upto.get(str(table)) if table in known.keys() - self._anew else None
-        upto = Upto(request=self._number) if text is None else Upto.of(text)
-        self._number = upto.request
+        is_begun = not self._load.is_void
         self._beside = Beside(
             shape,
             ranges,
-            upto=upto,
-            is_begun=text is not None,
+            upto=self._load if is_begun else self._at_first(),
+            is_begun=is_begun,
             look_up=self._look_up,
             now=self._clock.now,
             rate=self._rate,
         )
-        if text is not None:
+        if is_begun:
             self._note(f"{table}: its load goes on where it was left")
         return True
+
+    def _at_first(self) -> Upto:
+        """Nothing is read of the load under way."""
+        return Upto(request=self._load.request, target=self._load.target)
 
     def lose(self, tables: Collection[str]) -> None:
         """Begin the load under way again: the source did not send all rows of its table."""
@@ -396,7 +451,9 @@ class Rereads:
     def _look(self) -> None:
         """Take requests, and notice those that were taken back."""
         self._look_due = self._clock.now() + self._look_seconds
-        asked = dict(self._blocking(self._source.requests))
+        asked: dict[TableId, dict[str, int]] = {}
+        for (table, target), number in self._blocking(self._source.requests).items():
+            asked.setdefault(table, {})[target] = number
         is_paused = asked.pop(EVERYTHING, None) is not None
         if is_paused != self._is_paused:
             self._is_paused = is_paused
@@ -406,22 +463,25 @@ class Rereads:
                 self.let_go()  # it goes on behind what is written
         for table in [table for table in asked if not self._captured(table)]:
             self._note(f"{table} is not captured, and is not read again")
-            self._blocking(self._source.answer, table, asked.pop(table))
+            for target, number in asked.pop(table).items():
+                self._blocking(self._source.answer, Wish(table, target), number)
         for table in asked.keys() - self._asked.keys():
             self._not_before.pop(table, None)
         self._asked = asked
         self._line_up()
 
-    def _done(self, table: TableId, answered: int | None = None) -> None:
-        """Let go of a table; `answered` is the request for which it was read."""
+    def _done(self, table: TableId) -> None:
+        """Let go of a table, and answer the request for which it was read."""
+        load, self._load = self._load, Upto()
         self.let_go()
         self.show(table)
         self._open.pop(table, None)
         self._not_before.pop(table, None)
         self._begun.pop(table, None)
         self._upto.pop(str(table), None)  # what comes next meets whole rows at targets
-        if answered is not None:
-            self._blocking(self._source.answer, table, answered)
+        self._targeted.pop(str(table), None)
+        if load.request is not None:
+            self._blocking(self._source.answer, Wish(table, load.target), load.request)
             self._look_due = 0.0  # it is not asked for any more, or again
         self._line_up()
 
@@ -483,7 +543,21 @@ class Rereads:
                 key = () if shape is None else shape.key
                 cells = zip(found.columns, old, new, strict=True)
                 if any(was != now for column, was, now in cells if column.name in key):
-                    return Lost(*table, "seen", _MOVED)
+                    return self._lose_moved(table)
+        return None
+
+    def _lose_moved(self, table: TableId) -> Lost | None:
+        """Begin a load again in which a row came to another key in part; return its gap, if any.
+
+        Nobody but the target of a load for one may lack the row: to the others it is no gap.
+        """
+        beside = self._beside
+        is_under_way = beside is not None and beside.table == table
+        if not (self._load.target if is_under_way else str(table) in self._targeted):
+            return Lost(*table, "seen", _MOVED)
+        self._begin_anew(str(table))
+        if is_under_way:
+            self._begin_again(_MOVED)
         return None
 
     def reach(
@@ -555,19 +629,21 @@ class Rereads:
         if (table := self._table) is None or self._shape is not None:
             return None
         head, at = writer_state.head, self._point.at
-        self._done(table, self._number)
+        self._done(table)
         return replace(writer_state, head=replace(head, resume=max(head.resume, at))), table
 
-    def read(self, writer_state: WriterState) -> tuple[WriterState, TableSchema]:
-        """Read the table; return the writer's state after it, and the shape in force."""
-        assert self._point is not None
-        assert self._shape is not None
-        shape, began = self._shape, self._clock.now()
-        writer_state = self._blocking(self._writing.again, writer_state, self._point, shape)
+    def read(self, writer_state: WriterState, known: Mapping[TableId, TableSchema]) -> Placed:
+        """Read the table, and write it; `known` is in force at the point."""
+        point, shape, began = self._point, self._shape, self._clock.now()
+        assert point is not None
+        assert shape is not None
+        self._check_for_one(writer_state, shape, known)
+        load = self._at_first()
+        writer_state = self._blocking(self._writing.again, writer_state, point, shape, load)
         if self._is_repair:
             self._rest(shape.id, self._clock.now() - began)
-        self._done(shape.id, self._number)
-        return writer_state, shape
+        self._done(shape.id)
+        return Placed(writer_state, None if load.target else shape, point.looked)
 
     def place(
         self, writer_state: WriterState, position: int, known: Mapping[TableId, TableSchema]
@@ -584,6 +660,9 @@ class Rereads:
             else:
                 self._put_off(table, error)
             return None
+        if piece.shape is not None:
+            self._check_for_one(writer_state, piece.shape, known)
+            beside.upto = self._at_first()
         shape = piece.shape or known[table]
         at = max(position, piece.high)
         state, upto = self._blocking(self._writing.beside, writer_state, at, shape, beside, piece)
@@ -594,8 +673,8 @@ class Rereads:
         elif piece.is_last:
             if self._is_repair:
                 self._rest(table, 0.0)
-            self._done(table, self._number)
-        return Placed(state, piece.shape, piece.looked)
+            self._done(table)
+        return Placed(state, None if upto.target else piece.shape, piece.looked)
 
     def _rest(self, table: TableId, took: float) -> None:
         before = self._rests.get(table)
@@ -607,6 +686,7 @@ class Rereads:
         """Give the point up, if there is one: the stream goes on."""
         point, self._point, self._shape, self._is_standing = self._point, None, None, False
         beside, self._beside, self._table = self._beside, None, None
+        self._load = Upto()
         if point is not None:
             point.close()
         if beside is not None:

@@ -40,6 +40,7 @@ from producer.core.comparison import (
 )
 from producer.core.engine import WriterState
 from producer.core.events import Records
+from producer.core.key_ranges import voided
 from producer.errors import (
     CdcError,
     CutsBroken,
@@ -282,6 +283,7 @@ def _start(source: Source, log: Log, request: TakeoverRequest, replay: CutReplay
         dict(replay.loads),
         looked=replay.looked,
         upto=dict(replay.upto),
+        targeted=dict(replay.targeted),
     )
     was = replay.state.identity.timeline
     at = source.switch_point(was)
@@ -304,6 +306,7 @@ def _continued(start: Start, replay: CutReplay, gaps: Iterable[str], reason: str
         head=replace(start.head, epoch=replay.epoch + 1, last_seq=0),
         loads=loads,
         upto={},
+        targeted={table: voided(text) for table, text in replay.targeted.items()},
         prev=Prev(replay.epoch, replay.seq, replay.n),
         continues=True,
         reason=reason,
@@ -526,4 +529,5 @@ def _writer_state(start: Start, offset: int) -> WriterState:
         start.loads,
         start.looked,
         start.upto,
+        start.targeted,
     )

@@ -16,6 +16,7 @@ from producer.core.engine import Engine, WriterState
 from producer.core.events import Records, TopicsChanged
 from producer.core.key_ranges import Upto
 from producer.core.load import Loader, as_it_is, keep
+from producer.core.look import Before
 from producer.core.loop import Loop, Progress
 from producer.core.ports import (
     Behind,
@@ -39,7 +40,7 @@ from producer.core.router import table_key
 from producer.core.takeover import Step, TakeoverRequest, TakeoverResult, take_over, take_slot
 from producer.core.tally import PlainTally
 from producer.core.walk import Native
-from schemas.control import Head, LoadPhase, SchemaChange, Start
+from schemas.control import Head, LoadPhase, Looked, SchemaChange, Start
 from schemas.positions import of_reread
 from schemas.tables import TableId, TableSchema
 
@@ -217,10 +218,12 @@ class Turn:
             native=self.native,
         )
 
-    def again(self, state: WriterState, point: Point, table: TableSchema) -> WriterState:
+    def again(
+        self, state: WriterState, point: Point, table: TableSchema, load: Upto
+    ) -> WriterState:
         """Read one table again, at a place of the stream."""
-        looked = None if point.looked is None else point.looked.looked()
-        return self._loader(state, point.at).again(point.reading, table, looked)
+        looked = _noted(point.looked, load)
+        return self._loader(state, point.at).again(point.reading, table, looked, load)
 
     def beside(
         self, state: WriterState, at: int, table: TableSchema, load: Beside, piece: Piece
@@ -228,8 +231,8 @@ class Turn:
         """Write the next piece of a load, at a place between two commits."""
         loader = self._loader(state, at)
         if piece.shape is not None:
-            looked = None if piece.looked is None else piece.looked.looked()
-            return loader.begin(table, looked), load.upto
+            looked = _noted(piece.looked, load.upto)
+            return loader.begin(table, looked, load.upto), load.upto
         return loader.add(
             table,
             piece.rows,
@@ -378,6 +381,7 @@ class Turn:
                 mark_seconds=options.tuning.mark_seconds,
                 rate=options.load_rate,
                 writing=self,
+                begin_anew=engine.begin_anew,
                 publish=publisher.publish,
                 look_up=relations.look_up,
                 blocking=self.blocking,
@@ -389,3 +393,8 @@ class Turn:
             changed=self.changed,
             advice=self.advice,
         )
+
+
+def _noted(looked: Before | None, load: Upto) -> Looked | None:
+    """What BEGIN says of the catalog: a load for one target mends nothing for the others [H49]."""
+    return None if looked is None or load.target else looked.looked()

@@ -139,11 +139,11 @@ class PlainSource:
         del table
         return None
 
-    def requests(self) -> Mapping[TableId, int]:
+    def requests(self) -> Mapping[ports.Wish, int]:
         return {}
 
-    def answer(self, table: TableId, number: int) -> None:
-        del table, number
+    def answer(self, wish: ports.Wish, number: int) -> None:
+        del wish, number
 
     def look(
         self, known: Mapping[TableId, TableSchema], *, unless: str, before: Before | None

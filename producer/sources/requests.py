@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, NamedTuple
 
+from producer.core.ports import Wish
 from producer.errors import NotOurs, NotPermitted
 from producer.sources.rights import (
     foreign_problems,
@@ -38,9 +40,9 @@ WHERE n.nspname = '{OWN_SCHEMA}' AND c.relname = '{_NAME}'
 AND has_schema_privilege(n.oid, 'USAGE')
 AND has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'DELETE')
 """
-_SAYS_WHO: Final = f"""
-SELECT 1 FROM pg_catalog.pg_attribute WHERE attrelid = '{_TABLE}'::regclass
-AND attname = 'asked_by' AND NOT attisdropped
+_COLUMNS: Final = f"""
+SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = '{_TABLE}'::regclass
+AND attname IN ('asked_by', 'for_target') AND NOT attisdropped
 """
 NOT_READ: Final = "requests for re-reads are not read"
 _SUBJECT: Final = "re-reads"
@@ -49,18 +51,23 @@ _STATEMENTS: Final = (
     "the role may not make or write the table of requests: docs/security.md has the statements"
     ' for an administrator ("Tables read again on request")'
 )
+_EXTENDED_BY: Final = (
+    "the table of requests is of an older release, and has no column for a target; its owner"
+    " adds it: {statement}"
+)
 _MAKE: Final = (
     f"CREATE TABLE IF NOT EXISTS {_TABLE} (number bigserial PRIMARY KEY, slot text NOT NULL,"
     " table_schema text NOT NULL, table_name text NOT NULL,"
     " asked_at timestamptz NOT NULL DEFAULT clock_timestamp(),"
-    " asked_by text DEFAULT session_user)"
+    " asked_by text DEFAULT session_user, for_target text)"
 )
+_EXTEND: Final = f"ALTER TABLE {_TABLE} ADD COLUMN for_target text"
 
 
 class AskedAgain(NamedTuple):
     """Somebody asks for a table to be read again, or, with `EVERYTHING`, for a pause."""
 
-    table: TableId
+    wish: Wish
     number: int  # of the newest request for it
     asked_at: datetime  # of the oldest
     asked_by: str = ""  # role of the oldest; "": a table of requests that does not say it
@@ -73,22 +80,28 @@ def requests(session: Asks, slot: str) -> list[AskedAgain]:
     """
     if not (guard := _guard(session)):
         return []
-    says_who = session.query(_SAYS_WHO)
-    by = "(array_agg(asked_by::text ORDER BY number))[1]" if says_who else "NULL"
+    there = _columns(session)
+    by = "(array_agg(asked_by::text ORDER BY number))[1]" if "asked_by" in there else "NULL"
+    whose = "for_target" if "for_target" in there else "NULL::text"
     rows = session.query(
-        f"{guard}SELECT table_schema, table_name, max(number)::text,"
+        f"{guard}SELECT table_schema, table_name, {whose}, max(number)::text,"
         f" extract(epoch FROM min(asked_at))::text, {by} FROM {_TABLE}"
-        f" WHERE slot = {constant(slot)} GROUP BY 1, 2 ORDER BY min(asked_at)"
+        f" WHERE slot = {constant(slot)} GROUP BY 1, 2, 3 ORDER BY min(asked_at)"
     )
     return [
         AskedAgain(
-            TableId(schema or "", table or ""),
+            Wish(TableId(schema or "", table or ""), target or ""),
             int(number or 0),
             datetime.fromtimestamp(float(asked_at or 0), UTC),
             who or "",
         )
-        for schema, table, number, asked_at, who in rows
+        for schema, table, target, number, asked_at, who in rows
     ]
+
+
+def _columns(session: Asks) -> set[str | None]:
+    """Columns that a table of an older release does not have."""
+    return {name for (name,) in session.query(_COLUMNS)}
 
 
 def check(session: Asks) -> Iterator[Finding]:
@@ -105,10 +118,10 @@ class OpenRequests:
     def __init__(self, slot: str) -> None:
         self._slot, self._said = slot, ""
 
-    def newest(self, session: Asks, note: Callable[[str], None]) -> Mapping[TableId, int]:
+    def newest(self, session: Asks, note: Callable[[str], None]) -> Mapping[Wish, int]:
         """Return the newest request for each table."""
         try:
-            found = {asked.table: asked.number for asked in requests(session, self._slot)}
+            found = {asked.wish: asked.number for asked in requests(session, self._slot)}
         except NotOurs as error:
             if str(error) != self._said:
                 note(f"{NOT_READ}: {error}")
@@ -118,25 +131,33 @@ class OpenRequests:
         return found
 
 
-def ask(session: Asks, slot: str, tables: Sequence[TableId]) -> None:
+def ask(session: Asks, slot: str, wishes: Sequence[Wish]) -> None:
     """Ask for tables; makes the table of requests with the first one.
 
-    Raises NotPermitted, NotOurs.
+    A table of an older release has no column for a target: it is added.  Raises NotPermitted,
+    NotOurs.
     """
+    way_out = partial(_way_out, session)
     try:
         if not (guard := _guard(session)):
             make_own_schema(session)
             session.query(_MAKE)
             guard = own_guard(session, REQUESTS)  # somebody may have been faster
-        for table in tables:
+        if any(wish.target for wish in wishes) and "for_target" not in _columns(session):
+            way_out = partial(_EXTENDED_BY.format, statement=_EXTEND)
+            session.query(f"{guard}{_EXTEND}")
+            way_out = partial(_way_out, session)
+        for table, target in wishes:
+            names = (slot, *table, *((target,) if target else ()))
+            whose = ", for_target" if target else ""
             session.query(
-                f"{guard}INSERT INTO {_TABLE} (slot, table_schema, table_name) VALUES"
-                f" ({constant(slot)}, {constant(table.schema)}, {constant(table.name)})"
+                f"{guard}INSERT INTO {_TABLE} (slot, table_schema, table_name{whose}) VALUES"
+                f" ({', '.join(map(constant, names))})"
             )
     except NotOurs:
         raise
     except NotPermitted as error:
-        raise NotPermitted("tables cannot be asked for", hint=_way_out(session)) from error
+        raise NotPermitted("tables cannot be asked for", hint=way_out()) from error
 
 
 def make_for(session: Asks, role: str) -> None:
@@ -149,11 +170,17 @@ def make_for(session: Asks, role: str) -> None:
     session.query(f"GRANT USAGE ON SEQUENCE {_TABLE}_number_seq TO {user}")
 
 
-def forget(session: Asks, slot: str, table: TableId, number: int | None = None) -> int:
-    """Remove requests for a table, up to a number; return how many there were."""
-    if not (guard := _guard(session)):
+def forget(session: Asks, slot: str, wish: Wish, number: int | None = None) -> int:
+    """Remove requests for a table, up to a number; return how many there were.
+
+    Where the wish names no target, those for one target go, too.
+    """
+    table, target = wish
+    guard = _guard(session)
+    if not guard or (target and "for_target" not in _columns(session)):
         return 0
     upto = "" if number is None else f" AND number <= {number:d}"
+    upto += f" AND for_target = {constant(target)}" if target else ""
     removed = session.query(
         f"{guard}DELETE FROM {_TABLE} WHERE slot = {constant(slot)}"
         f" AND table_schema = {constant(table.schema)} AND table_name = {constant(table.name)}"

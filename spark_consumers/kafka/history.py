@@ -30,6 +30,7 @@ from schemas.control import (
     State,
     TableLoad,
     Topic,
+    is_for_one,
 )
 from schemas.positions import of_reread
 from schemas.tables import TableId
@@ -238,6 +239,8 @@ class History:
         topics, (_, end) = self._names.names(table), self._ends()
         starts: dict[tuple[str, int], int] = {}
         for _, cut in self._from(place.cut, end):
+            if is_for_one(cut):
+                continue
             for r in cut.ranges if isinstance(cut, Commits | TableLoad) else ():
                 if r.topic in topics:
                     starts.setdefault((r.topic, r.partition), r.start)
@@ -258,6 +261,7 @@ class History:
                     and cut.table == table
                     and cut.phase is LoadPhase.BEGIN
                     and cut.mode in {AGAIN, BESIDE}
+                    and not is_for_one(cut)
                 ):
                     found = Standing(_reach(cut), offset, cut.head.state_from, cut.head.instance)
             if found is not None:
@@ -505,7 +509,7 @@ class CommitWalk:
                 if last < reached.seq:
                     behind = place._replace(version=Version(reached.epoch, last), cut=offset)
                 return Found(behind, mine.ranges, notes, self._named(cut, mine.ranges))
-            case TableLoad() if self._loads:
+            case TableLoad(target=None) if self._loads:
                 ranges = tuple(r for r in cut.ranges if r.topic in self._of_topic)
                 notes = _of_load(cut) if cut.table in self._tables else ()
                 return Found(behind, ranges, notes, self._named(cut, ranges))

@@ -21,8 +21,9 @@ from spark_consumers.ledger import (
     EXACT,
     LOADING,
     is_absent,
-    loading_beside,
+    loading,
     remarked,
+    showing,
     shown,
     unshown,
 )
@@ -111,7 +112,7 @@ def step(
                 continue  # of a load that began before this target
             commit = shown(ledger, table) if is_begin else ""
             if transaction.load(load, keeps=bool(commit)):
-                beside[table] = loading_beside(commit)
+                beside[table] = showing(loading(load), commit)
             elif load.phase is LoadPhase.END:
                 beside.pop(table, None)
         upto = replace(upto, inexact={**upto.inexact, **beside})

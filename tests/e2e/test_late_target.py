@@ -1,29 +1,25 @@
 """A second target that comes when Kafka has deleted the beginning of the cuts."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path as Folder
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import OFFSET_END, Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from gauss_cdc_lab.demo.programs import Program
 from gauss_cdc_lab.services import Addresses
 from schemas.tables import TableId
-from schemas.topics import Topics
-from spark_consumers import job
 from spark_consumers.errors import TargetNotEmpty
-from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.lakes import read_at
 from spark_consumers.ledger import LATE
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.kinds import SINKS
-from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.commands import command, configured
 from tests.e2e.path import Path, ask, content, pause, until
+from tests.e2e.second import Late, restart_without_history
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,51 +46,15 @@ def path(
         ask(one.source, "ALTER TABLE nokey REPLICA IDENTITY FULL")
         one.start()
         one.catch_up()
-        one.stop()
-        topics = Topics(topic_prefix)
-        reader = Consumer({**one.options.client, "group.id": topic_prefix})
-        _, end = reader.get_watermark_offsets(TopicPartition(topics.cuts, 0))
-        reader.close()
-        one.start()
-        one.catch_up()
-        rows = [topics.table(TableId("public", table)) for table in TABLES]
-        gone = [TopicPartition(topics.cuts, 0, end)]
-        gone += [TopicPartition(topic, 0, OFFSET_END) for topic in rows]
-        admin = AdminClient(one.options.client)
-        for place in gone:
-            admin.delete_records([place])[place].result()
+        restart_without_history(one, TABLES)
         yield one
 
 
 @pytest.fixture
-def late(path: Path, new_database: Callable[..., str]) -> Iterator["Late"]:
+def late(path: Path, new_database: Callable[..., str]) -> Iterator[Late]:
     one = Late(path, new_database())
     yield one
     one.close()
-
-
-class Late:
-    """A target of its own beside that of a path."""
-
-    def __init__(self, path: Path, target: str) -> None:
-        self.target, self._path = target, path
-        client = path.options.client
-        self._cuts = CutReader(client, path.prefix, path.schema_of)
-        self._rows = RangeReader(client, path.prefix, path.schema_of)
-        self._sink = PostgresSink(target, path.prefix)
-        self._sink.start()
-        self._applier = job.Applier(self._cuts, self._rows, self._sink)
-
-    def catch_up(self) -> Ledger:
-        """Apply until this target is where the path's is."""
-        first = self._path.catch_up()
-        until(lambda: self._applier.drain().n >= first.n, "what the first one has", pause)
-        return self._applier.drain()
-
-    def close(self) -> None:
-        self._cuts.close()
-        self._rows.close()
-        self._sink.close()
 
 
 def there(late: Late) -> list[str]:
@@ -124,8 +84,12 @@ def test_it_begins_with_nothing_and_is_loaded_when_it_is_asked_for(
     assert content(late.target, "made") == ["(1)", "(2)"]
 
     file = configured(tmp_path, addresses, path.prefix, path.source, late.target)
-    asked = command(file, "snapshot", "--late")
+    refused = command(file, "snapshot", "--for", "pond")
+    assert "[target] of this configuration is not pond" in str(refused.exception)
+    asked = command(file, "snapshot", "--for", "postgres")
     assert not asked.exception, asked.output
+    wishes = [json.loads(line) for line in asked.stdout.splitlines()]
+    assert {wish["for"] for wish in wishes} == {"postgres"}
     until(lambda: not late.catch_up().inexact, "all loads", pause)
 
     first = path.catch_up()
@@ -139,9 +103,8 @@ def test_rows_that_somebody_else_put_there_are_not_overwritten(
 ) -> None:
     ask(late.target, "CREATE TABLE b (id int PRIMARY KEY, v text); INSERT INTO b VALUES (7, 'x')")
     late.catch_up()
-    asked = command(
-        configured(tmp_path, addresses, path.prefix, path.source, late.target), "snapshot", "--late"
-    )
+    file = configured(tmp_path, addresses, path.prefix, path.source, late.target)
+    asked = command(file, "snapshot", "--for", "postgres")
     assert not asked.exception, asked.output
 
     def refuses() -> bool:
@@ -179,7 +142,7 @@ def test_a_lake_that_comes_late_is_loaded_by_the_program(
         program.start()
         until(stands(lambda at: LATE in at.inexact.values()), "its beginning", pause)
         ask(path.source, "UPDATE a SET v = 'new' WHERE id < 4; INSERT INTO kept VALUES (30, 'x')")
-        asked = command(file, "snapshot", "--late")
+        asked = command(file, "snapshot", "--for", "delta")
         assert not asked.exception, asked.output
         first = path.catch_up()
         until(stands(lambda at: at.seq >= first.seq and not at.inexact), "all loads", pause)

@@ -14,6 +14,7 @@ import psycopg2
 import pytest
 
 from gauss_cdc.gauss_dbapi import connect as connect_gauss
+from producer.core.ports import Wish
 from producer.errors import NotOurs, SourceError
 from producer.sources import requests
 from producer.sources.dial import ConnectionArguments, parse_dsn
@@ -412,7 +413,7 @@ def test_names_in_statements_of_ours_mean_the_servers_own(planted: Planted) -> N
         found += inspector.rights([account.id], has_ledger=True)
         assert inspector.ledger() is not None
     with planted.source() as session:
-        requests.ask(session, "slot", [account.id])
+        requests.ask(session, "slot", [Wish(account.id)])
         assert requests.requests(session, "slot")
 
     assert (ledger.state, [f for f in found if f.level is Level.ERROR]) == ("EXACT", [])
@@ -492,15 +493,15 @@ def test_a_type_of_the_sources_that_she_made_first_is_not_used(planted: Planted)
 def test_requests_with_code_of_others_are_not_read(planted: Planted, name: str) -> None:
     one = TableId("public", "account")
     with planted.source() as session:
-        requests.ask(session, "slot", [one])
+        requests.ask(session, "slot", [Wish(one)])
         words = planted.plant(name, "snapshot_requests")
         notes: list[str] = []
         for_run = requests.OpenRequests("slot")
 
         for attempt in (
             lambda: requests.requests(session, "slot"),
-            lambda: requests.ask(session, "slot", [one]),
-            lambda: requests.forget(session, "slot", one),
+            lambda: requests.ask(session, "slot", [Wish(one)]),
+            lambda: requests.forget(session, "slot", Wish(one)),
         ):
             with pytest.raises(NotOurs) as caught:
                 attempt()
@@ -518,7 +519,7 @@ def test_what_is_put_in_their_place_between_a_look_and_its_use_is_not_used(
 ) -> None:
     one = TableId("public", "account")
     with planted.source() as session:
-        requests.ask(session, "slot", [one])
+        requests.ask(session, "slot", [Wish(one)])
         look: Callable[..., str] = requests.own_guard
 
         def and_then(*asked: Any) -> str:

@@ -8,6 +8,7 @@ from tests.mutations.table import Mutation
 
 _SEGMENTS: Final = ("tests/spark_consumers/test_segments.py",)
 _COMMITS: Final = ("tests/spark_consumers/test_commits.py",)
+_FOR_ONE: Final = ("tests/spark_consumers/test_segments_for_one.py",)
 _LEDGERS: Final = ("tests/spark_consumers/test_ledger.py",)
 _COMPLETE: Final = ("tests/spark_consumers/test_complete.py",)
 _JOB: Final = ("tests/spark_consumers/test_job.py",)
@@ -180,7 +181,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "beside-of-no-commit",
         "3.7: rows of no commit are not kept",
         _LEDGERS_FILE,
-        "if commit or said in {_UNDER_WAY, NOT_LOADED, LATE}:",
+        "if commit or _is_to_come(said):",
         "if commit or said in {NOT_LOADED, LATE}:",
         _STEP,
     ),
@@ -1020,10 +1021,42 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _pg("test_a_load_that_begins_again_replaces_what_was_there", "shapes"),
     ),
     Mutation(
+        "one-by-name",
+        "a target that gets the name meanwhile takes no half of a load",
+        _LEDGERS_FILE,
+        'return unshown(at.inexact.get(str(cut.table), "")) == loading(cut)',
+        "return cut.target == target",
+        _FOR_ONE,
+    ),
+    Mutation(
+        "one-not-taken",
+        "a target takes a load of its name",
+        _LEDGERS_FILE,
+        "return cut.target == target",
+        "return False",
+        _FOR_ONE,
+    ),
+    Mutation(
+        "one-remarked",
+        "no gap takes the mark by which it takes CHUNK and END",
+        _LEDGERS_FILE,
+        " or before.startswith(_FOR)",
+        "",
+        _FOR_ONE,
+    ),
+    Mutation(
+        "one-passed-before",
+        "a step begins where the target stands, before what is passed by",
+        _SEGMENTS_FILE,
+        "at if self._passed is None else self._after",
+        "at",
+        _FOR_ONE,
+    ),
+    Mutation(
         "load-not-marked",
         "3.7: BEGIN marks the table as loading",
         _LEDGERS_FILE,
-        "            inexact[table] = _UNDER_WAY  # a",
+        "            inexact[table] = loading(cut)  # a",
         "            pass  # a",
         _LEDGERS,
     ),

@@ -38,6 +38,7 @@ _AGAIN: Final = (
 _WAIT: Final = ("tests/gauss_cdc/inspect/test_history.py",)
 _HAND_OVER: Final = ("tests/producer/native/test_hand_over.py",)
 
+_REREAD_FILE = "producer/core/reread.py"
 _BESIDE_FILE = "producer/core/beside.py"
 _LOOP = "producer/core/loop.py"
 _TRANSACTIONS_FILE = "producer/core/transactions.py"
@@ -143,6 +144,55 @@ MUTATIONS: Final = (
         "if False",
         ("tests/producer/core/test_fates.py",),
     ),
+    # ------------------------------------------------------------ loads for one target
+    Mutation(
+        "one-moved",
+        "a row that moves in part begins the load for one target again",
+        _REREAD_FILE,
+        "            self._begin_again(_MOVED)\n",
+        "            pass\n",
+        _REREAD,
+    ),
+    Mutation(
+        "one-moved-noted",
+        "also after a crash",
+        _REREAD_FILE,
+        "        self._begin_anew(str(table))\n",
+        "",
+        _REREAD,
+    ),
+    Mutation(
+        "one-void",
+        "it is noted no later than its reason is durable",
+        _ENGINE_FILE,
+        "self._targeted, self._state_due = targeted, True",
+        "self._targeted = targeted",
+        _ENGINE,
+    ),
+    Mutation(
+        "one-holed",
+        "any other gap begins it again, also after a crash",
+        _ENGINE_FILE,
+        "self._note_targeted(followed_for_one(self._targeted, happened.fates, lacking))",
+        "pass",
+        _ENGINE,
+    ),
+    Mutation(
+        "one-epoch",
+        "and so does another epoch",
+        _TAKEOVER_FILE,
+        "{table: voided(text) for table, text in replay.targeted.items()}",
+        "dict(replay.targeted)",
+        _TAKEOVER,
+    ),
+    Mutation(
+        "one-left",
+        "a restart goes on with it",
+        _TAKEOVER_FILE,
+        "        targeted=dict(replay.targeted),\n",
+        "",
+        _TAKEOVER,
+    ),
     # ------------------------------------------------------------ promotions
     Mutation(
         "tail-of-strangers",
@@ -221,7 +271,7 @@ MUTATIONS: Final = (
         "answered-again",
         "a request that was answered is not taken again while a standby still shows it [H46]",
         "producer/sources/postgres/asked.py",
-        "if n > self._answered.get(table, 0)}",
+        "if n > self._is_answered_to(wish)}",
         "if n > 0}",
         _ASKED,
     ),

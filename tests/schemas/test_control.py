@@ -153,8 +153,8 @@ def test_changes_written_before_triggers_are_read_and_new_ones_by_older_readers(
 
 
 def test_a_cut_of_a_later_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="format 3"):
-        cut_from_avro({**cut_to_avro(Heartbeat(HEAD)), "version": 3})
+    with pytest.raises(ValueError, match="format 4"):
+        cut_from_avro({**cut_to_avro(Heartbeat(HEAD)), "version": 4})
 
 
 def test_only_loads_that_older_releases_would_misread_are_of_the_newer_format() -> None:
@@ -163,6 +163,17 @@ def test_only_loads_that_older_releases_would_misread_are_of_the_newer_format() 
     assert cut_from_avro(cut_to_avro(load)) == load
     assert cut_to_avro(load)["version"] == 2
     assert cut_to_avro(replace(load, mode=AGAIN))["version"] == 1
+    for_one = replace(load, mode=AGAIN, target="lake")
+    assert cut_from_avro(cut_to_avro(for_one)) == for_one
+    assert cut_to_avro(for_one)["version"] == 3
+
+
+def test_a_state_with_an_open_load_for_one_target_is_of_the_newest_format() -> None:
+    state = State(HEAD, IDENTITY, "c", "k", {}, targeted={"public.t": "{}"})
+
+    assert cut_from_avro(cut_to_avro(state)) == state
+    assert cut_to_avro(state)["version"] == 3
+    assert cut_to_avro(replace(state, targeted={}))["version"] == 1
     assert cut_to_avro(Heartbeat(HEAD))["version"] == 1
 
 

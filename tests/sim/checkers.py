@@ -35,7 +35,7 @@ from schemas.control import (
     is_beside,
 )
 from schemas.tables import UNCHANGED
-from spark_consumers.ledger import LACKS_ROW, is_absent, is_unloaded, shown
+from spark_consumers.ledger import LACKS_ROW, is_absent, is_unloaded, shown, unshown
 from spark_consumers.model import Ledger
 from tests.sim import target as targets
 from tests.sim.broker import Broker, Transaction
@@ -83,6 +83,12 @@ class Epoch:
     beside: list[tuple[int, str, int]] = field(default_factory=list)
     begun: dict[str, int] = field(default_factory=dict)  # n of the first BEGIN
     ends: dict[str, int] = field(default_factory=dict)  # n of the newest END
+    for_one: dict[int, str] = field(default_factory=dict)  # n of records of loads for one -> whose
+    for_whom: dict[str, str] = field(default_factory=dict)  # open loads for one
+
+    def again_at(self, target: str) -> list[tuple[int, str, int, tuple[str, ...]]]:
+        """What was read again for a target."""
+        return [one for one in self.again if self.for_one.get(one[0], target) == target]
 
     def before(self, point: int) -> int:
         """How many transactions committed before a point."""
@@ -142,15 +148,18 @@ class Oracle:
         """The slot moved."""
         self.look("confirm", f"slot at {lsn}, durable is {self.resume}", ok=lsn <= self.resume)
 
-    def answered(self, name: str, end: int) -> None:
+    def answered(self, name: str, end: int, target: str) -> None:
         """A request was answered: the table was read to its end behind the place of the request."""
         source = self._source
         captured = source.captured & source.published & source.tables.keys()
         if name not in captured or source.asked_of.get((name, end), 0) != source.entries[name]:
             return
         epoch = self.epochs[self.epoch]
-        read = [n for n, table, point, _ in epoch.again if table == name and point >= end]
-        is_read = name not in epoch.loading and any(n < epoch.ends.get(name, 0) for n in read)
+        again = epoch.again_at(target)
+        read = [n for n, table, point, _ in again if table == name and point >= end]
+        is_open = name in epoch.loading or epoch.for_whom.get(name) == target
+        ends = max(epoch.ends.get(key, 0) for key in (name, f"{name} for {target}"))
+        is_read = not is_open and any(n < ends for n in read)
         self.look("request", f"{name} was asked for at {end}, and not read since", ok=is_read)
 
     # ------------------------------------------------------------ cuts
@@ -249,20 +258,20 @@ class Oracle:
             if str(number) in self._looked
         )
 
-    def _is_read(self, change: Silent, n: int) -> bool:
+    def _is_read(self, change: Silent, n: int, target: str) -> bool:
         """Say whether a table was read again behind a silent change, up to a record."""
         epoch = self.epochs[self.epoch]
         return any(
             name == change.table and at <= n and epoch.before(point) >= change.at
-            for at, name, point, _ in epoch.again
+            for at, name, point, _ in epoch.again_at(target)
         )
 
-    def _is_hidden_change(self, name: str, index: int, n: int) -> bool:
+    def _is_hidden_change(self, name: str, index: int, n: int, target: str) -> bool:
         """Say whether a target may lack something that no look could show until then."""
         return any(
             change.table == name
             and change.at <= index
-            and not self._is_read(change, n)
+            and not self._is_read(change, n, target)
             and n < self._compared.get(change, n + 1)
             for change in self._source.silent
         )
@@ -368,6 +377,7 @@ class Oracle:
                 done=[],
                 told=[dict(known.shapes)],
                 again=[],
+                for_one={},
             )
             return
         points = [point for point, _ in self._source.snapshots.values()]
@@ -574,21 +584,30 @@ class Oracle:
             return
         name = cut.table.name
         rows = epoch.loaded.setdefault(name, [])
+        if cut.target is not None:
+            epoch.for_one[cut.head.n] = cut.target
+            self.looks["for one"] += 1
         if cut.phase is LoadPhase.BEGIN:
             rows.clear()
             self._begin(offset, cut, values)
-        elif name not in epoch.loading:
+        elif epoch.for_whom.get(name) != cut.target or (
+            cut.target is None and name not in epoch.loading
+        ):
             self.fail("load", f"offset {offset}: {cut.phase} of {name} without a BEGIN")
         elif cut.phase is LoadPhase.CHUNK:
             for value in values:
                 cells = zip(value.columns, value.after, strict=True)
                 rows.append(tuple(sorted((c, v.decode()) for c, v in cells if v is not None)))
         else:
-            epoch.loading.discard(name)
-            epoch.ends[name] = cut.head.n
-            self._exchanged.setdefault(name, set()).add(cut.head.n)
-            epoch.loads[name] = LoadPhase.END
-            epoch.holes.discard(str(cut.table))
+            whose = f"{name} for {cut.target}" if cut.target else name
+            epoch.ends[whose] = cut.head.n
+            self._exchanged.setdefault(whose, set()).add(cut.head.n)
+            if cut.target is None:
+                epoch.loading.discard(name)
+                epoch.loads[name] = LoadPhase.END
+                epoch.holes.discard(str(cut.table))
+            else:
+                del epoch.for_whom[name]
             if is_beside(cut):
                 epoch.beside.append((cut.head.n, name, cut.as_of))
             there = epoch.state_at(cut.as_of)[name].content()
@@ -615,7 +634,7 @@ class Oracle:
         if newest is not None and newest.commit_start >= cut.as_of + newest.is_own:
             behind = epoch.done[-1].index
             self.fail("point", f"offset {offset}: {name} as of {cut.as_of}, behind T{behind}")
-        if name in epoch.begun:  # plain readers may have rows of it
+        if name in epoch.begun and (cut.target is None or name == "c"):  # plain readers have rows
             mine = self._broker.logs[CUTS][offset].transaction
             for at in range(PARTITIONS.get(name, 1)):
                 log = self._broker.logs[TOPICS.table(cut.table), at]
@@ -623,8 +642,15 @@ class Oracle:
                 self.look("H31", f"offset {offset}: {name}/{at} begins anew, and nobody tells",
                           ok=told[:1] == ["t"] and set(told[1:]) <= {"r"})  # fmt: skip
         epoch.at = max(epoch.at, epoch.before(cut.as_of))
+        epoch.for_whom.pop(name, None)
+        if cut.target is not None:
+            epoch.for_whom[name] = cut.target
+            is_whole = epoch.loads.get(name, LoadPhase.END) == LoadPhase.END
+            if name in epoch.hidden | epoch.loading or not is_whole:
+                self.fail("for one", f"offset {offset}: {name} is not exact for any")
         epoch.hidden.discard(name)
-        epoch.loading.add(name)
+        if cut.target is None:
+            epoch.loading.add(name)
         columns = tuple(c.name for c in epoch.state_at(cut.as_of)[name].columns)
         if is_beside(cut) and len(values) == 1:  # as it was a moment ago
             (value,) = values
@@ -633,6 +659,8 @@ class Oracle:
             columns = value.after.names() if value.after.names() in shapes else columns
         if [value.after.names() for value in values] != [columns]:
             self.fail("load", f"offset {offset}: {name} begins as {values}, not {columns}")
+        if cut.target is not None and epoch.shapes.get(name) != columns:
+            self.fail("for one", f"offset {offset}: {name} has other columns: {columns}")
         epoch.shapes[name] = columns
         epoch.again.append((cut.head.n, name, cut.as_of, columns))
         epoch.begun.setdefault(name, cut.head.n)
@@ -640,7 +668,9 @@ class Oracle:
             self.looks["point"] += 1
 
     # ------------------------------------------------------------ target
-    def applied(self, before: targets.Database, after: targets.Database) -> None:
+    def applied(
+        self, before: targets.Database, after: targets.Database, target: str = targets.FIRST
+    ) -> None:
         """The target committed: it shows the source as of exactly the ledger's commit."""
         was, now = before.ledger, after.ledger
         self.looks["target"] += 1
@@ -663,11 +693,31 @@ class Oracle:
             began_late = not was.instance or (not was.commit_lsn and now.seq == was.seq)
             if now.commit_lsn not in {wanted.commit_start, *([0] if began_late else ())}:
                 self.fail("target", f"{_short(now)} says commit {now.commit_lsn}")
-        self._equal(state, after, _short(now))
+        self._equal(state, after, _short(now), target)
         if was.instance and self.keeps_rows:
-            self._kept(before, after)
+            self._kept(before, after, target)
+        self._untouched(epoch, before, after, target)
 
-    def _kept(self, before: targets.Database, after: targets.Database) -> None:
+    def _untouched(
+        self, epoch: Epoch, before: targets.Database, after: targets.Database, target: str
+    ) -> None:
+        """A load for another target leaves rows and marks as they were."""
+        was, now = before.ledger, after.ledger
+        open_ = [w for w in now.inexact.values() if w.startswith("loading for ")]
+        if any(unshown(why) != f"loading for {target}" for why in open_):
+            self.fail("for one", f"{target}, {_short(now)}: {now.inexact}")
+        records = range(was.n + 1, now.n + 1)
+        if (was.epoch, was.seq) != (now.epoch, now.seq) or not records:
+            return
+        if all(epoch.for_one.get(n, target) != target for n in records):
+            is_same = (was.inexact, before.tables, before.beside) == (
+                *(now.inexact, after.tables, after.beside),
+            )
+            self.look(
+                "untouched", f"{target}, {_short(now)}: changed by another's load", ok=is_same
+            )
+
+    def _kept(self, before: targets.Database, after: targets.Database, target: str) -> None:
         """Readers see rows of one commit, which the ledger names, until they see newer ones."""
         for table, there in before.tables.items():
             name, now = str(table), after.ledger
@@ -675,13 +725,15 @@ class Oracle:
             if why is None or not commit or "(" in commit or table not in after.tables:
                 continue  # exact, or what readers had was of no commit, either
             is_same = after.tables[table].content() == there.content()
-            if self._exchanged.get(table.name, set()) & set(range(before.ledger.n + 1, now.n + 1)):
+            whose = table.name, f"{table.name} for {target}"
+            ends = set[int]().union(*(self._exchanged.get(one, ()) for one in whose))
+            if ends & set(range(before.ledger.n + 1, now.n + 1)):
                 continue  # its rows are the new ones, and lack some
             if is_unloaded(why) or is_unloaded(before.ledger.inexact.get(name, "")):
                 self.look("H38", f"{_short(now)}: readers of {name} saw {commit}; {why}",
                           ok=is_same and shown(now, name) == commit)  # fmt: skip
 
-    def _equal(self, state: Any, database: targets.Database, where: str) -> None:
+    def _equal(self, state: Any, database: targets.Database, where: str, target: str) -> None:
         """Every exact table shows what the source showed.
 
         pgoutput tells a new column with the next row of its table: columns that nobody
@@ -692,11 +744,13 @@ class Oracle:
         told, state = dict(epoch.told[ledger.seq]), dict(state)
         newest = epoch.done[ledger.seq - 1] if ledger.seq else None
         reached = newest.commit_start - newest.is_own if newest is not None else epoch.point
-        for n, name, point, columns in epoch.again:
+        for n, name, point, columns in epoch.again_at(target):
             if n <= ledger.n and (point > reached or not ledger.seq):
                 state[name], told[name] = epoch.state_at(point)[name], columns
         ends: dict[str, int] = {}  # of loads with commits between: they read until then
         for n, name, point in epoch.beside:
+            if epoch.for_one.get(n, target) != target:
+                continue
             if n <= ledger.n and (point > reached or not ledger.seq):
                 state[name] = epoch.state_at(point)[name]
                 ends[name] = epoch.before(point)
@@ -704,7 +758,7 @@ class Oracle:
         for name, table in state.items():
             unseen = name in epoch.hidden or ledger.n < epoch.begun.get(name, 0)
             index = newest.index + 1 if newest is not None else epoch.before(reached)
-            if self._is_hidden_change(name, ends.get(name, index), ledger.n):
+            if self._is_hidden_change(name, ends.get(name, index), ledger.n, target):
                 continue
             if unseen or f"public.{name}" in ledger.inexact:
                 continue
@@ -722,8 +776,9 @@ class Oracle:
         if epoch.timeline != self._source.timeline or epoch.wal is not self._source.wal:
             return False
         source = self._source
-        asked = {name for name, _ in source.asked.values()} & source.published
-        if set(epoch.loads.values()) - {LoadPhase.END} or epoch.loading or asked:
+        asked = {name for name, *_ in source.asked.values()} & source.published
+        is_loading = epoch.loading or epoch.for_whom
+        if set(epoch.loads.values()) - {LoadPhase.END} or is_loading or asked:
             return False
         if epoch.hidden & self._source.captured & self._source.tables.keys():
             return False
@@ -752,16 +807,7 @@ class Oracle:
     ) -> None:
         """Look at the whole history once more; `counted`: by the instance that counted it."""
         self.looks["end"] += 1
-        if target.now.ledger.state == "EXACT" and target.now.ledger.inexact:
-            self.fail("end", "EXACT with inexact tables")
-        self._equal(self._source.states[-1], target.now, "the end")
-        known = self.epochs[self.epoch].holes
-        # A row may have been missed before a TRUNCATE, which left nothing to be found.
-        silent = {f"public.{change.table}" for change in self._source.silent}
-        marks = target.now.ledger.inexact
-        known |= {table for table in silent if marks.get(table) == LACKS_ROW}
-        if wrong := set(marks) - known:
-            self.fail("end", f"{wrong} are inexact for ever: {target.now.ledger.inexact}")
+        self.target_at_the_end(target)
         if (mine := counted.get(self.instance)) is not None:
             said = mine.commits, mine.rows
             self.look("progress", f"{self.instance} counted {said}, and wrote {self._written}",
@@ -769,6 +815,19 @@ class Oracle:
         self._readers(is_thorough=is_thorough)
         if is_exact:
             self._plain_readers()
+
+    def target_at_the_end(self, target: targets.Target) -> None:
+        """Everything arrived there."""
+        if target.now.ledger.state == "EXACT" and target.now.ledger.inexact:
+            self.fail("end", "EXACT with inexact tables")
+        self._equal(self._source.states[-1], target.now, f"the end of {target.name}", target.name)
+        known = self.epochs[self.epoch].holes
+        # A row may have been missed before a TRUNCATE, which left nothing to be found.
+        silent = {f"public.{change.table}" for change in self._source.silent}
+        marks = target.now.ledger.inexact
+        known |= {table for table in silent if marks.get(table) == LACKS_ROW}
+        if wrong := set(marks) - known:
+            self.fail("end", f"{wrong} are inexact for ever: {target.now.ledger.inexact}")
 
     def _readers(self, *, is_thorough: bool) -> None:
         """Whoever walks the log, from wherever, ends where the oracle stands."""

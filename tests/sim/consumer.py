@@ -83,6 +83,7 @@ class ApplierProcess:
     """What the world may know of a running applier."""
 
     actor: Actor
+    target: Target
     reading: Reading[Any] | None = None  # the newest
     sink: SimSink | LakeSimSink | None = None
     ended: str = ""
@@ -179,5 +180,5 @@ def make_applier(
                 known=known,
             )  # fmt: skip
 
-    process = ApplierProcess(Actor(name, body))
+    process = ApplierProcess(Actor(name, body), target)
     return process

@@ -19,7 +19,7 @@ from producer.core.events import TopicsChanged
 from producer.core.history import OneHistory
 from producer.core.key_ranges import Key, RangeRead, Visible
 from producer.core.look import Before, Cause, Look, Seen, Unchanged
-from producer.core.ports import Point, Stored
+from producer.core.ports import Point, Stored, Wish
 from producer.core.records.encode import key_columns
 from producer.core.records.messages import MessageWriter
 from producer.core.records.row_plan import KeyPlan
@@ -219,21 +219,22 @@ class SimSource:
             return None
         return source.tables[name].schema(name), SimRanges(self, self._wire, name)
 
-    def requests(self) -> dict[TableId, int]:
+    def requests(self) -> dict[Wish, int]:
         """What somebody asks for, and the newest number of a request for it."""
         self._visit("looks for requests")
         asked = sorted(self._source.asked.items())
-        return {table_id(name): number for number, (name, _) in asked}
+        return {Wish(table_id(name), target): number for number, (name, _, target) in asked}
 
     def adopt(self, table: TableSchema) -> None:
         """The stream describes its tables itself."""
 
-    def answer(self, table: TableId, number: int) -> None:
+    def answer(self, wish: Wish, number: int) -> None:
         """Forget requests for a table up to one."""
         self._visit("answers a request")
-        asked = self._source.asked
-        for known in [n for n, (name, _) in asked.items() if name == table.name and n <= number]:
-            self._source.on_answered(*asked.pop(known))
+        asked, (table, target) = self._source.asked, wish
+        for known, (name, _, whose) in list(asked.items()):
+            if name == table.name and known <= number and target in {"", whose}:
+                self._source.on_answered(*asked.pop(known))
 
     def shape(self, table: TableId) -> TableSchema | None:
         """As it is now, which may be younger than the row."""

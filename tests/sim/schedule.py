@@ -85,6 +85,7 @@ class Faults:
     ranges: bool = False  # tables are read beside the stream, not at points
     style: str = PGOUTPUT  # how the source is decoded
     late: bool = False  # the target begins where retention took the epoch's START
+    pair: bool = False  # there is another one, from the first commit on
     lake: bool = False  # the target has versions of tables, and no transactions
     talks: bool = False  # logical messages are written
     hides: bool = False  # in the order of CSNs: some marks of windows are not sent
@@ -175,7 +176,7 @@ class Simulation:
             strange["style"] = [*STYLES][seed // 5 % len(STYLES)]
         strange["freezes"] = 3 if seed % 6 == 5 else 0
         strange["ranges"] = seed % 3 == 1
-        strange["late"] = seed % 8 == 6
+        strange |= {"late": seed % 8 == 6, "pair": seed % 16 in {6, 9}}
         strange["jumps"] = 3 if seed % 12 == 5 else 0
         strange["hides"] = seed % 3 == 1
         strange |= {"adds": int(seed % 5 == 2), "asks": seed % 3, "joins": int(seed % 5 == 3)}
@@ -216,6 +217,12 @@ class Simulation:
         self.broker.on_fenced = self._fenced
         self.target.on_commit = self.oracle.applied
         self.oracle.keeps_rows = not self.faults.lake
+        self.targets = [self.target]
+        if self.faults.pair:
+            self.faults.asks = max(3, self.faults.asks)
+            other = Target(world, "second")
+            other.on_commit = partial(self.oracle.applied, target=other.name)
+            self.targets.append(other)
         self.events: Counter[str] = Counter()
         self.producers: list[Process] = []
         self.appliers: list[ApplierProcess] = []
@@ -259,9 +266,10 @@ class Simulation:
                 world.step()
             world.note("---- calm: no more faults")
             world.calm = True
-            if self.faults.late and self.oracle.records and not self.target.now.ledger.instance:
+            is_begun = self.target.now.ledger.instance or self._appliers_of(self.target)
+            if self.faults.late and self.oracle.records and not is_begun:
                 self._expire()
-            until = world.steps + CALM_STEPS
+            until = world.steps + CALM_STEPS * len(self.targets)
             self._has_run = True
             if self.target.was_restored:
                 # An idle applier asks its target only when there is something to apply:
@@ -279,6 +287,8 @@ class Simulation:
                     is_exact=self.faults.mode == "exact",
                     is_thorough=world.seed % 5 == 0,
                 )
+                for other in self.targets[1:]:
+                    oracle.target_at_the_end(other)
         finally:
             world.end()
         return Outcome(
@@ -306,11 +316,12 @@ class Simulation:
         is_left_behind = self.target.has_leases and any(
             p.sink is not None and p.sink.is_left_behind for p in self.appliers
         )
-        return self.oracle.is_through(self.target) and not is_left_behind
+        return all(map(self.oracle.is_through, self.targets)) and not is_left_behind
 
     def _why_stuck(self) -> str:
         actors = [f"{a.name} {a.label}" for a in self.world.actors]
         ledger = self.target.now.ledger
+        actors += [str(other.now.ledger) for other in self.targets[1:]]
         return (
             f"cuts at {self.oracle.epoch}/{self.oracle.seq} n={self.oracle.n}, "
             f"target at {ledger.epoch}/{ledger.seq} n={ledger.n}, "
@@ -327,9 +338,14 @@ class Simulation:
         elif not calm and faults.second_producers and len(producers) < 3:
             weight = 0.5 if faults.rush else 0.05
             out.append(Move(weight, "a second producer is started", self._second_producer))
-        if not self.appliers and (not faults.late or calm or self.broker.starts[CUTS]):
+        mine = self._appliers_of(self.target)
+        for other in self.targets[1:]:
+            if not self._appliers_of(other):
+                start = partial(self._start_applier, other)
+                out.append(Move(1.0, f"an applier of the {other.name} is started", start))
+        if not mine and (not faults.late or calm or self.broker.starts[CUTS]):
             out.append(Move(1.0, "an applier is started", self._start_applier))
-        elif not calm and faults.second_appliers and len(self.appliers) < 2:
+        elif not calm and faults.second_appliers and len(mine) < 2:
             out.append(Move(0.05, "a second applier is started", self._second_applier))
         if faults.late and (wanted := self._not_loaded()):
             ask = partial(self._ask, wanted)
@@ -382,7 +398,7 @@ class Simulation:
         if faults.silences:
             out.append(Move(0.05, "the broker falls silent", self._silence))
         is_to_come = faults.late and not self.target.now.ledger.instance
-        if faults.expiries and not (is_to_come and (self.appliers or not self.oracle.records)):
+        if faults.expiries and not (is_to_come and (mine or not self.oracle.records)):
             out.append(Move(0.05, "retention removes what nobody needs", self._expire))
         if faults.adds and self._has_run:
             out.append(Move(0.05, "[tables] gets another table", self._add_table))
@@ -413,6 +429,9 @@ class Simulation:
             out.append(Move(1.0, "the source writes what is no commit", self._write_on))
         if faults.slot_faults and self.source.slot and self.source.owner is None:
             out.append(Move(0.1, "somebody touches the slot", self._touch_slot))
+
+    def _appliers_of(self, target: Target) -> list[ApplierProcess]:
+        return [process for process in self.appliers if process.target is target]
 
     def _add_table(self) -> None:
         """The configuration changes, and `run` is started again."""
@@ -499,13 +518,15 @@ class Simulation:
         source, ledger = self.source, self.target.now.ledger
         names = {table.partition(".")[2] for table, why in ledger.inexact.items() if why == LATE}
         there = source.tables.keys() & source.published - source.hushed
-        return sorted((names & there) - {name for name, _ in source.asked.values()})
+        return sorted((names & there) - {name for name, *_ in source.asked.values()})
 
     def _ask(self, names: Sequence[str]) -> None:
         source = self.source
         source.requests += 1
         name = self.world.rng.choice(names)
-        source.asked[source.requests] = name, source.end
+        whose = ("", *(one.name for one in self.targets), "nobody")
+        target = self.world.rng.choice(whose) if self.faults.pair else ""
+        source.asked[source.requests] = name, source.end, target
         source.asked_of[name, source.end] = source.entries[name]
 
     def _time(self) -> None:
@@ -546,13 +567,14 @@ class Simulation:
         self.faults.aliens -= 1
         self._start_producer(is_alien=True)
 
-    def _start_applier(self) -> None:
+    def _start_applier(self, target: Target | None = None) -> None:
         self._made += 1
+        target = target or self.target
         rng = self.world.rng
         process = make_applier(
             self.world,
             self.broker,
-            self.target,
+            target,
             name=f"a{self._made}",
             options=PassOptions(
                 rng.choice([1, 3, 8, 50]),
@@ -560,6 +582,7 @@ class Simulation:
                 strict=rng.random() < 0.3,
                 ddl_apart=not self.faults.lake or rng.random() < 0.3,
                 together=rng.choice([1, 2, 5, 50]),
+                target=target.name,
             ),
             ahead=rng.random() < 0.7,
             tasks=rng.choice([0, 1, 3, 3]),
@@ -679,6 +702,9 @@ class Simulation:
         is_to_come = self.faults.late and not oldest.instance
         newest = max((o for o in states if o < broker.lso(CUTS)), default=0)
         needed = newest if is_to_come else oldest.next_offset
+        others = [other.oldest().ledger.next_offset for other in self.targets[1:]]
+        if others:  # a late one begins with a record of ours
+            needed = max((o for o in states if o <= min([needed, *others])), default=0)
         keep: dict[Any, int] = {}
         known: dict[Any, int] = {}
         for offset, cut in self.oracle.records:
@@ -780,7 +806,7 @@ class Simulation:
         if isinstance(error, CutsGap) and is_strange:
             return  # what was forged might as well follow a record that was lost
         sink = process.sink
-        is_late = sink and (sink.seen != self.target.version or sink.is_overtaken)
+        is_late = sink and (sink.seen != process.target.version or sink.is_overtaken)
         if isinstance(error, RangeExpired) and is_late:
             return  # a late attempt: another applier was faster, and retention followed it
         lines = traceback.format_exception(error)

@@ -223,11 +223,12 @@ class Source:
         self.files: Counter[str] = Counter()  # times that all rows were written elsewhere
         self.written: dict[str, tuple[int, bool]] = {}  # xid, and whether it was a TRUNCATE
         self.held: set[str] = set()  # tables that are protected from DDL
-        self.asked: dict[int, tuple[str, int]] = {}  # number -> table, where WAL ended then
+        # number -> table, where WAL ended then, for whom
+        self.asked: dict[int, tuple[str, int, str]] = {}
         self.asked_of: dict[tuple[str, int], int] = {}  # which entry in the publication it was
         self.requests = 0
         self.tokens = 0  # of marks
-        self.on_answered: Callable[[str, int], None] = lambda _name, _end: None
+        self.on_answered: Callable[[str, int, str], None] = lambda *_: None
         self.connections: list[Connection] = []
         self.window = world.rng.choice([12, 60])  # messages that a session may be ahead
         self.drop_weight = 0.03
@@ -465,7 +466,7 @@ class Source:
             connection.statuses.clear()
             connection.is_linked = False
         self.owner = self.lock = None
-        self.asked = {n: (name, min(end, self.wal_end)) for n, (name, end) in self.asked.items()}
+        self.asked = {n: (t, min(end, self.wal_end), w) for n, (t, end, w) in self.asked.items()}
         self.visible = min(self.visible, count) if self.lags else count
         self.shown = min(self.shown, count)
         if self.slot is None or not keeps_slot or self.slot["made"] > self.end:

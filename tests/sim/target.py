@@ -32,6 +32,7 @@ from tests.sim.lease import Row, RowLease, SimKeeper
 from tests.sim.world import Actor, Crashed, Move, World
 
 SOURCE = "bank"
+FIRST = "first"  # name of the target, of two
 KEYS = {"a": ("id",), "b": ("id",), "c": (), "d": ("id",), "x": ("id",), "y": ("id",)}
 
 
@@ -74,8 +75,8 @@ class Ghost:
 class Target:
     """The target server."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, world: World, name: str = FIRST) -> None:
+        self.world, self.name = world, name
         self.now = Database(Ledger(SOURCE))
         self.version = 0  # counts commits, restores and ends of ghosts
         self.holder: Actor | Ghost | None = None  # of the ledger's row lock

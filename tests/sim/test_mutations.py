@@ -24,7 +24,9 @@ def run_mutated(mutation: Mutation, seed: int) -> Outcome:
 
 def run(mutation: Mutation, seed: int) -> Outcome:
     """Run a history of the mutation's schedules."""
-    return Simulation(seed, overrides={"style": PGOUTPUT, "ranges": False, **mutation.faults}).run()
+    return Simulation(
+        seed, overrides={"style": PGOUTPUT, "ranges": False, "pair": False, **mutation.faults}
+    ).run()
 
 
 @pytest.mark.parametrize("mutation", [m for m in MUTATIONS if not m.reason], ids=lambda m: m.name)

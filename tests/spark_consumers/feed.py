@@ -148,7 +148,7 @@ class Feed:
 
     def load(
         self, schema: TableSchema, phase: LoadPhase, *rows: list[str | None], mode: str = "EXACT",
-        first: int = 0,
+        first: int = 0, target: str | None = None,
     ) -> TableLoad:  # fmt: skip
         """BEGIN carries the table's SchemaChange, CHUNK its rows, from the ordinal `first` on."""
         self.n += 1
@@ -168,7 +168,7 @@ class Feed:
                 )
             self.ends[topic] = at + len(rows)
             ranges = (Range(topic, 0, at, at + len(rows)),)
-        cut = TableLoad(self.head(), schema.id, phase, mode, ranges, len(rows))
+        cut = TableLoad(self.head(), schema.id, phase, mode, ranges, len(rows), target=target)
         self._put(cut)
         return cut
 

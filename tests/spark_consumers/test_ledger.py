@@ -13,7 +13,7 @@ from spark_consumers.ledger import (
     LATE,
     NOT_LOADED,
     is_unloaded,
-    loading_beside,
+    showing,
     shown,
     unshown,
 )
@@ -35,7 +35,7 @@ NEW = Ledger("bank")
 
 def test_a_mark_without_what_readers_see_is_the_same_mark() -> None:
     assert unshown("it had a gap") == "it had a gap"
-    assert unshown(loading_beside("1/5")) == unshown(unshown(loading_beside("2/7"))) != ""
+    assert unshown(showing("loading", "1/5")) == unshown(unshown(showing("loading", "2/7"))) != ""
 
 
 def test_a_takeover_moves_only_the_ledger() -> None:

@@ -62,7 +62,7 @@ def encode_commits(cut: Commits) -> bytes:
             parts.append(b"\x00")
     parts.append(b"\x00\x00\x00")  # the end of schema_ids; lossy, looked: null
     parts.append(b"\x00" if head.source_end is None else b"\x02" + long(head.source_end))
-    parts.append(b"\x00\x00")  # upto, reached: null
+    parts.append(b"\x00\x00\x00\x00")  # upto, reached, target, targeted: null
     return b"".join(parts)
 
 

@@ -21,7 +21,7 @@ from typing import Final, Self
 from producer import native
 from producer.core.changes import Message
 from producer.core.look import Before, Look
-from producer.core.ports import Point, Wire
+from producer.core.ports import Point, Wire, Wish
 from producer.core.takeover import MadeSlot, Slot
 from producer.core.window import NothingThere
 from producer.errors import (
@@ -417,13 +417,13 @@ class GaussSource(PlainSource):
         self._windows.pop(table.id, None)
         self._reader.adopt(table)
 
-    def requests(self) -> Mapping[TableId, int]:
-        """Return the tables that somebody asks to be read again."""
+    def requests(self) -> Mapping[Wish, int]:
+        """Return what somebody asks to be read again."""
         return self._open_requests.newest(self.asking, self._note)
 
-    def answer(self, table: TableId, number: int) -> None:
-        """Forget requests for a table, up to a number."""
-        requests.forget(self.asking, self._options.slot, table, number)
+    def answer(self, wish: Wish, number: int) -> None:
+        """Forget requests up to a number."""
+        requests.forget(self.asking, self._options.slot, wish, number)
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False

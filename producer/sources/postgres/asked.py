@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
+from producer.core.ports import Wish
 from producer.sources import requests
 from producer.sources.postgres.catalog import QueryingConnection
 from producer.sources.postgres.primary import Primary
-from schemas.tables import TableId
 
 
 class AskedTables:
@@ -19,13 +19,13 @@ class AskedTables:
         """`reading` is a session at the server that is read, where a request was replayed."""
         self._slot, self._reading, self._primary = slot, reading, primary
         self._open = requests.OpenRequests(slot)
-        self._answered: dict[TableId, int] = {}  # a standby may still show them
+        self._answered: dict[Wish, int] = {}  # a standby may still show them
         self._is_said = False
 
-    def newest(self, note: Callable[[str], None]) -> Mapping[TableId, int]:
+    def newest(self, note: Callable[[str], None]) -> Mapping[Wish, int]:
         """Return the newest request for each table; none while none could be answered."""
         asked = self._open.newest(QueryingConnection(self._reading), note)
-        asked = {table: n for table, n in asked.items() if n > self._answered.get(table, 0)}
+        asked = {wish: n for wish, n in asked.items() if n > self._is_answered_to(wish)}
         if not asked or self._primary.answers:
             self._is_said = False
             return asked
@@ -34,8 +34,12 @@ class AskedTables:
         self._is_said = True
         return {}
 
-    def answer(self, table: TableId, number: int) -> None:
-        """Forget requests for a table, up to a number."""
+    def _is_answered_to(self, wish: Wish) -> int:
+        """Up to which request; a load for all targets answers those for one."""
+        return max(self._answered.get(one, 0) for one in (wish, Wish(wish.table)))
+
+    def answer(self, wish: Wish, number: int) -> None:
+        """Forget requests up to a number."""
         primary = QueryingConnection(self._primary.connection)
-        requests.forget(primary, self._slot, table, number)
-        self._answered[table] = number
+        requests.forget(primary, self._slot, wish, number)
+        self._answered[wish] = number

@@ -14,6 +14,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 from producer import native
 from producer.core.changes import Message
 from producer.core.look import Before, Look, Unchanged
+from producer.core.ports import Wish
 from producer.core.takeover import MadeSlot, Slot
 from producer.errors import (
     CdcError,
@@ -475,13 +476,13 @@ class PostgresSource(PlainSource):
             return catalog_look.not_captured(self._options, table)
         return ""
 
-    def requests(self) -> Mapping[TableId, int]:
-        """Return the tables that somebody asks to be read again."""
+    def requests(self) -> Mapping[Wish, int]:
+        """Return what somebody asks to be read again."""
         return self._asked.newest(self._note)
 
-    def answer(self, table: TableId, number: int) -> None:
-        """Forget requests for a table, up to a number."""
-        self._asked.answer(table, number)
+    def answer(self, wish: Wish, number: int) -> None:
+        """Forget requests up to a number."""
+        self._asked.answer(wish, number)
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False

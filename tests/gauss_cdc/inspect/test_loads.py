@@ -11,6 +11,7 @@ from gauss_cdc.inspect.loads import loads_under_way, waiting_lines
 from gauss_cdc.inspect.look import standing_table
 from gauss_cdc.inspect.places import CutsStanding, ReplicationStatus
 from gauss_cdc.serve.standing import Gauges, WalLeft, of_standing
+from producer.core.ports import Wish
 from producer.core.reread import EVERYTHING
 from producer.sources.requests import AskedAgain
 from schemas.control import Head, LoadPhase, TableLoad
@@ -107,15 +108,15 @@ def test_status_shows_it_to_people_to_programs_and_as_metrics() -> None:
 def test_what_waits_is_said_with_who_asked_and_whether_it_is_held_back() -> None:
     at = datetime(2026, 11, 22, 3, 4, 5, tzinfo=UTC)
     asked = [
-        AskedAgain(BIG, 7, at, "ann"),
-        AskedAgain(SMALL, 8, at),
-        AskedAgain(EVERYTHING, 9, at, "ben"),
+        AskedAgain(Wish(BIG), 7, at, "ann"),
+        AskedAgain(Wish(SMALL, "lake"), 8, at),
+        AskedAgain(Wish(EVERYTHING), 9, at, "ben"),
     ]
     loads = {"public.big": "CHUNK", "public.late": "PENDING", "s.torn": "GAP", "s.done": "END"}
 
     assert list(waiting_lines(asked, loads, {"public.big"})) == [
         "public.big is being read again, asked for at 2026-11-22 03:04:05 UTC by ann",
-        "public.small waits to be read again, asked for at 2026-11-22 03:04:05 UTC",
+        "public.small waits to be read again for lake, asked for at 2026-11-22 03:04:05 UTC",
         "re-reads are paused since 2026-11-22 03:04:05 UTC by ben; `gauss-cdc snapshot --resume`",
         "to be loaded: public.late",
         "to be read again, with gaps: s.torn",

@@ -30,7 +30,7 @@ from producer.core.events import (
 )
 from producer.core.look import Before, Look, Unchanged
 from producer.core.loop import Progress
-from producer.core.ports import Answer, RunObserver, Stored, Tuning
+from producer.core.ports import Answer, RunObserver, Stored, Tuning, Wish
 from producer.core.records.encode import compile_encoder
 from producer.core.router import Binding, table_key
 from producer.core.takeover import MadeSlot, Slot, TakeoverRequest
@@ -257,12 +257,12 @@ class Source:
             raise made
         return made
 
-    def requests(self) -> Mapping[TableId, int]:
-        return dict(self.asked)
+    def requests(self) -> Mapping[Wish, int]:
+        return {Wish(table): number for table, number in self.asked.items()}
 
-    def answer(self, table: TableId, number: int) -> None:
-        self.did.append(("answered", str(table), number))
-        self.asked.pop(table, None)
+    def answer(self, wish: Wish, number: int) -> None:
+        self.did.append(("answered", str(wish.table), number))
+        self.asked.pop(wish.table, None)
 
     def delivered(self, cuts: Sequence[Cut]) -> None:
         self.durable += cuts

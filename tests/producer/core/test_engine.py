@@ -28,6 +28,7 @@ from producer.core.events import (
     Walked,
     WriteCuts,
 )
+from producer.core.key_ranges import Upto, voided
 from producer.core.tally import Runs
 from producer.errors import GroupUnusable
 from schemas.control import (
@@ -833,3 +834,37 @@ def test_a_source_that_does_not_wait_is_told_no_idle_position_at_once() -> None:
 
     play.feed(PositionReached(9_000)).at(play.now + 1).expect()
     play.feed(PositionReached(9_000, is_urgent=True)).kinds(WriteCuts)
+
+
+# ---------------------------------------------------------------- loads for one target
+LAKE = Upto((b"7",), target="lake").text
+
+
+def with_load_for_one() -> Playbook:
+    play = Playbook()
+    play.engine.take_back(replace(play.engine.lend(), targeted={"public.account": LAKE}))
+    return play
+
+
+def test_a_load_for_one_target_that_begins_again_is_noted_no_later_than_its_reason() -> None:
+    play = with_load_for_one()
+    play.feed(rows(1))
+    play.engine.begin_anew("public.account")
+    play.engine.begin_anew("public.other")  # it has none
+    play.feed(ended(1, 1), InputDrained())
+
+    state, commits = play.acknowledge((*A0, 0)).cuts
+
+    assert isinstance(state, State)
+    assert state.targeted == {"public.account": voided(LAKE)}
+    assert isinstance(commits, Commits)
+
+
+def test_so_it_is_by_a_gap_of_its_table() -> None:
+    play, gap = with_load_for_one(), Hole("public.account", "seen", "a row in quarantine")
+    play.feed(rows(1), ended(1, 1, holes=(gap,)), InputDrained())
+
+    state, _ = play.acknowledge((*A0, 0)).cuts
+
+    assert isinstance(state, State)
+    assert state.targeted == {"public.account": voided(LAKE)}

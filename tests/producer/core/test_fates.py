@@ -1,7 +1,8 @@
 """What a transaction of the source means for the loads of an epoch."""
 
 from producer.core.events import Fate
-from producer.core.fates import followed
+from producer.core.fates import followed, followed_for_one
+from producer.core.key_ranges import Upto, voided
 
 LOADED = {"public.a": "END", "public.b": "END"}
 
@@ -52,3 +53,16 @@ def test_a_dropped_table_has_none_and_one_made_again_has_its_own() -> None:
 
 def test_an_epoch_that_began_without_a_load_notes_nothing() -> None:
     assert followed({}, [Fate("public.a", "public.a")]) == {}
+
+
+def test_a_load_for_one_target_begins_again_by_what_meets_its_table() -> None:
+    text = Upto((b"7",), target="lake").text
+    loads = {"public.a": text, "public.b": text}
+
+    assert followed_for_one(loads, [], {"public.a"}) == {**loads, "public.a": voided(text)}
+    assert followed_for_one(loads, [], {"*"}) == dict.fromkeys(loads, voided(text))
+    gap = Fate("public.a", "public.a")
+    assert followed_for_one(loads, [gap]) == {**loads, "public.a": voided(text)}
+    moved = followed_for_one(loads, [Fate("public.a", "public.b")])
+    assert moved == {"public.b": voided(text)}
+    assert followed_for_one(loads, [Fate("public.a", None)]) == {"public.b": text}

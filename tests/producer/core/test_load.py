@@ -1,8 +1,9 @@
 """A load in steps: what each record is, where steps end, and what rows say of themselves."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from producer.core.cuts_log import CutsLog
 from producer.core.engine import WriterState
 from producer.core.events import Records
+from producer.core.key_ranges import Upto
 from producer.core.load import Loader
 from producer.core.ports import RunObserver, ShutdownRequested, Tuning
 from producer.native import NativeParts
@@ -62,7 +64,13 @@ class Loading:
     """A loader and its world."""
 
     def __init__(
-        self, *, leaves: bool = False, busy: bool = False, native: Any = None, **options: Any
+        self,
+        *,
+        leaves: bool = False,
+        busy: bool = False,
+        native: Any = None,
+        targeted: Mapping[str, str] = MappingProxyType({}),
+        **options: Any,
     ) -> None:
         self.did: list[Any] = []
         self.kafka = Kept(self.did, {})
@@ -81,8 +89,9 @@ class Loading:
             stop_asked=lambda _: next(asked, True) if leaves else False,
         )
         head = Head(3, 2, 1, "me", 7, 400, 0)
+        state = WriterState(head, 5, IDENTITY, "content", "cluster", {}, {}, targeted=targeted)
         self.loader = Loader(
-            Options(**options), WriterState(head, 5, IDENTITY, "content", "cluster", {}, {}),
+            Options(**options), state,
             log=log, delivery=parts, publisher=parts, observer=observer, clock=self.clock,
             at=500, csn=12, quarantine=parts, behind=self.calls, native=native,
         )  # fmt: skip
@@ -182,7 +191,7 @@ def test_a_table_of_one_row_says_where_it_stands(of_all: list[TableId], of_b: st
 def test_a_table_that_is_read_again_is_emptied_for_plain_readers_and_moves_the_place() -> None:
     loading = Loading()
 
-    state = loading.loader.again(Tables({A: [rows(1, 2)]}), shape(A), None)
+    state = loading.loader.again(Tables({A: [rows(1, 2)]}), shape(A), None, Upto())
 
     assert loading.told(A) == [("t", "true"), ("r", "first"), ("r", "last")]
     assert {c.mode for c in loading.loads} == {"AGAIN"}
@@ -190,6 +199,37 @@ def test_a_table_that_is_read_again_is_emptied_for_plain_readers_and_moves_the_p
     first, *_, last = loading.ordinals
     assert loading.ordinals == list(range(first, first + 4))
     assert last > 1 << 16, "apart from those of commits"
+
+
+def test_a_load_for_one_target_says_so_and_tells_plain_readers_nothing_where_rows_have_a_key() -> (
+    None
+):
+    loading, load = Loading(), Upto(request=4, target="lake")
+
+    state = loading.loader.again(Tables({A: [rows(1, 2)]}), shape(A), None, load)
+
+    assert loading.told(A) == [("r", "first"), ("r", "last")]
+    assert {c.target for c in loading.loads} == {"lake"}
+    reached = [c.upto and Upto.of(c.upto) for c in loading.loads]
+    void = Upto(request=4, target="lake", is_void=True)  # an interrupted one begins again
+    assert reached == [void, void, None]
+    assert (state.loads, state.targeted) == ({}, {})
+
+
+def test_a_table_without_a_key_begins_anew_for_plain_readers_whomever_it_is_loaded_for() -> None:
+    loading, table = Loading(), replace(shape(A), key=())
+
+    loading.loader.again(Tables({A: [rows(1)]}), table, None, Upto(target="lake"))
+
+    assert loading.told(A) == [("t", "true"), ("r", "last")]
+
+
+def test_a_load_for_all_takes_the_place_of_one_for_a_target() -> None:
+    loading = Loading(targeted={str(A): Upto(target="lake").text})
+
+    state = loading.loader.again(Tables({A: [rows(1)]}), shape(A), None, Upto())
+
+    assert (state.loads, state.targeted) == ({str(A): "END"}, {})
 
 
 def test_a_chunk_ends_with_its_rows_or_its_bytes() -> None:

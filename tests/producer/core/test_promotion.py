@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from producer.core.events import Records
+from producer.core.key_ranges import Upto, voided
 from producer.core.promotion import Tail, tail_behind
 from producer.core.takeover import (
     Slot,
@@ -309,3 +310,32 @@ def test_a_load_at_the_place_itself_is_not_lost_and_holes_behind_it_are() -> Non
         tail = behind([*records, (2, load), (4, replace(lost, commits=(there, holed)))], end=6)
 
         assert tail == Tail(frozenset({"public.account", "public.b", *tables}))
+
+
+# ---------------------------------------------------------------- loads for one target
+LAKE = Upto((b"7",), target="lake").text
+
+
+def open_for_one(n: int) -> TableLoad:
+    head = Head(n, 1, 1, "w1", 1, 500, 0)
+    table = TableId("public", "account")
+    return TableLoad(head, table, LoadPhase.CHUNK, as_of=500, upto=LAKE, target="lake")
+
+
+def test_another_epoch_begins_an_open_load_for_one_target_again() -> None:
+    world = promoted((60, open_for_one(3)))
+
+    drive(take_over(world, world, ON_TIMELINE_2))
+
+    (wrote,) = world.started
+    assert wrote.targeted == {"public.account": voided(LAKE)}
+    assert wrote.loads == {"public.account": "END"}, "for the others it has ended"
+
+
+def test_a_restart_goes_on_with_it() -> None:
+    world = running()
+    world.records.append((60, open_for_one(3)))
+
+    taken = go(world)
+
+    assert taken.writer_state.targeted == {"public.account": LAKE}

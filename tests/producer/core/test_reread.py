@@ -1,5 +1,6 @@
 """Which tables are read again, and when."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -19,6 +20,7 @@ from producer.core.changes import (
 from producer.core.engine import WriterState
 from producer.core.key_ranges import Upto
 from producer.core.look import Before
+from producer.core.ports import Wish
 from producer.core.reread import EVERYTHING, Due, Rereads, asked
 from producer.core.window import UNSEEN, MarkTokens, QuietWindow
 from producer.errors import CdcError, ConnectionLost, NotPermitted, SourceBusy
@@ -143,6 +145,9 @@ class Play:
         self.time, self.read, self.notes = 0.0, list[str](), list[str]()
         self.asked: dict[TableId, int] = {}
         self.answered: list[tuple[str, int]] = []
+        self.asked_for: dict[Wish, int] = {}  # for one target
+        self.anew: list[str] = []  # loads for one that begin again
+        self.loaded: list[Upto] = []
         self.captured, self.looks = {A, B, C}, 0
         self.took = 0.0  # to read a table
         self.points: list[TableId] = []
@@ -151,7 +156,7 @@ class Play:
             (A, B, C), set(), source=self, captured=wants.__contains__, repairs=repairs,
             look_seconds=1.0,
             rest_seconds=10.0, mark_seconds=600.0, rate=0, writing=self, publish=lambda _: None,
-            look_up=lambda number: DESCRIBED[number],
+            look_up=lambda number: DESCRIBED[number], begin_anew=self.anew.append,
             blocking=lambda call, *args, **more: call(*args, **more), clock=self,
             note=self.notes.append, warn=self.notes.append,
         )  # fmt: skip
@@ -165,16 +170,21 @@ class Play:
             raise self.fails
         return Point(table) if table in self.captured else None
 
-    def requests(self) -> dict[TableId, int]:
+    def requests(self) -> dict[Wish, int]:
         self.looks += 1
-        return self.asked
+        return {**{Wish(table): number for table, number in self.asked.items()}, **self.asked_for}
 
-    def answer(self, table: TableId, number: int) -> None:
-        self.answered.append((table.name, number))
-        self.asked.pop(table)
+    def answer(self, wish: Wish, number: int) -> None:
+        self.answered.append((wish.table.name, number))
+        if wish in self.asked_for:
+            del self.asked_for[wish]
+        else:
+            self.asked.pop(wish.table, None)
+            self.asked_for = {w: n for w, n in self.asked_for.items() if w.table != wish.table}
 
-    def again(self, state: Any, _point: Any, table: TableSchema) -> Any:
+    def again(self, state: Any, _point: Any, table: TableSchema, load: Upto) -> Any:
         self.read.append(table.id.name)
+        self.loaded.append(load)
         self.time += self.took
         return state
 
@@ -182,28 +192,27 @@ class Play:
         """Let time pass, and read what is due; the names of what was read."""
         self.time += seconds
         self.read.clear()
-        self.rereads.follow({f"public.{name}": "GAP" for name in gaps}, {}, {})
+        self.rereads.follow({f"public.{name}": "GAP" for name in gaps}, {}, {}, {})
         for _ in gaps or list(self.asked):
             self.rereads.make_point({})
             if self.rereads.has_point:
-                self.rereads.read(cast("Any", None))
-        self.rereads.follow({f"public.{n}": "GAP" for n in gaps if n not in self.read}, {}, {})
+                self.rereads.read(cast("Any", None), {})
+        self.rereads.follow({f"public.{n}": "GAP" for n in gaps if n not in self.read}, {}, {}, {})
         return "".join(self.read)
 
 
-def test_the_catalog_at_the_point_is_known_while_the_point_is_there(
+def test_the_catalog_at_the_point_goes_on_with_what_was_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     play, looked = Play(), Before(7, "", {}, {})
     monkeypatch.setattr(Point, "looked", looked)
-    assert play.rereads.looked is None
-
-    play.rereads.follow({"public.a": "GAP"}, {}, {})
+    play.rereads.follow({"public.a": "GAP"}, {}, {}, {})
     play.rereads.make_point({})
-    assert play.rereads.looked is looked
 
-    play.rereads.let_go()
-    assert play.rereads.looked is None
+    placed = play.rereads.read(cast("Any", None), {})
+
+    assert placed.looked is looked
+    assert placed.shape == shape(A, 5)
 
 
 class Gone(Play):
@@ -224,7 +233,7 @@ class Place(Point):
 def test_a_table_that_is_gone_is_hidden_up_to_a_place_that_shows_it_gone() -> None:
     play = Gone()
     play.rereads.hide(A)
-    play.rereads.follow({"public.a": "PENDING"}, {}, {})
+    play.rereads.follow({"public.a": "PENDING"}, {}, {}, {})
 
     assert play.rereads.make_point({}) is None
     assert play.rereads.needless() is None
@@ -240,7 +249,7 @@ def test_a_table_that_is_gone_is_hidden_up_to_a_place_that_shows_it_gone() -> No
 def test_the_source_is_not_read_again_from_a_point_that_was_passed_before() -> None:
     play = Gone()
     play.rereads.hide(A)
-    play.rereads.follow({"public.a": "PENDING"}, {}, {})
+    play.rereads.follow({"public.a": "PENDING"}, {}, {}, {})
     play.rereads.make_point({})
     head = Head(5, 1, 1, "", 3, 20, 0)
 
@@ -294,7 +303,7 @@ def test_a_table_rests_for_its_gaps_only() -> None:
     assert play.go(0) == "a"
     assert play.go(1, "a") == "a"
 
-    play.rereads.follow({"public.a": "CHUNK"}, {}, {})
+    play.rereads.follow({"public.a": "CHUNK"}, {}, {}, {})
     assert play.rereads.make_point({}) is None
     assert play.rereads.has_point
 
@@ -303,7 +312,7 @@ def test_where_gaps_are_not_repaired_nothing_is_read_for_them() -> None:
     play = Play(repairs=False)
 
     assert play.go(0, "a") == ""
-    play.rereads.follow({"public.b": "PENDING"}, {}, {})
+    play.rereads.follow({"public.b": "PENDING"}, {}, {}, {})
     play.rereads.make_point({})
     assert play.points == [B]
 
@@ -313,7 +322,7 @@ def test_names_are_those_of_the_tables_where_dots_hide_them() -> None:
     hidden, known, other = TableId("a.b", "c"), TableId("a.b", "d"), TableId("public", "x.y")
     play.rereads.hide(hidden)
     names = {"a.b.c": "PENDING", "a.b.d": "GAP", "public.x.y": "GAP"}
-    play.rereads.follow(names, {}, {known: cast("Any", None)})
+    play.rereads.follow(names, {}, {}, {known: cast("Any", None)})
     for _ in names:
         play.fails = SourceBusy("later")
         play.rereads.make_point({})
@@ -328,8 +337,8 @@ def test_names_are_those_of_the_tables_where_dots_hide_them() -> None:
 
 def test_tables_are_read_in_the_order_in_which_they_came() -> None:
     play = Play()
-    play.rereads.follow({"public.c": "GAP"}, {}, {})
-    play.rereads.follow({"public.a": "GAP", "public.b": "GAP", "public.c": "GAP"}, {}, {})
+    play.rereads.follow({"public.c": "GAP"}, {}, {}, {})
+    play.rereads.follow({"public.a": "GAP", "public.b": "GAP", "public.c": "GAP"}, {}, {}, {})
     play.asked[B] = 3
 
     assert play.go(0, "a", "b", "c") == "cab"
@@ -378,7 +387,7 @@ def test_a_request_is_answered_as_of_its_point_and_the_next_one_is_seen_at_once(
     play = Play()
     play.asked[A] = 1
     play.rereads.make_point({})
-    play.rereads.read(cast("Any", None))
+    play.rereads.read(cast("Any", None), {})
     assert play.answered == [("a", 1)]
     play.rereads.make_point({})
     assert (play.points, play.looks) == ([A], 2)
@@ -387,7 +396,7 @@ def test_a_request_is_answered_as_of_its_point_and_the_next_one_is_seen_at_once(
     play.time += 1
     play.rereads.make_point({})
     play.asked[A] = 3
-    play.rereads.read(cast("Any", None))
+    play.rereads.read(cast("Any", None), {})
     play.asked[A] = 3
     play.rereads.make_point({})
     assert (play.answered, play.points) == ([("a", 1), ("a", 2)], [A, A, A])
@@ -399,7 +408,7 @@ def test_a_table_without_a_point_is_tried_again_and_the_others_too_where_any_wou
 ) -> None:
     play = Play()
     play.time = 500.0
-    play.rereads.follow({"public.a": "GAP", "public.b": "GAP"}, {}, {})
+    play.rereads.follow({"public.a": "GAP", "public.b": "GAP"}, {}, {}, {})
     play.fails = error
     play.rereads.make_point({})
     assert not play.rereads.has_point
@@ -441,7 +450,7 @@ def test_a_request_that_is_new_does_not_wait_and_one_that_stays_does() -> None:
 
 def test_a_table_that_is_being_renamed_is_read_later() -> None:
     play = Play()
-    play.rereads.follow({"public.a": "GAP"}, {}, {})
+    play.rereads.follow({"public.a": "GAP"}, {}, {}, {})
     made: list[Point] = []
     play.point = lambda table, **_: made.append(Point(table)) or made[-1]  # type: ignore[method-assign]
 
@@ -488,7 +497,7 @@ def test_a_table_that_is_gone_has_no_load_unless_it_may_come_back(
 ) -> None:
     """Either there is no point of it, or a point that shows it gone."""
     play = Play()
-    play.rereads.follow(loads, {}, {})
+    play.rereads.follow(loads, {}, {}, {})
     play.asked = {} if loads else {A: 9}
     place = Place(A)
     play.point = lambda *_, **__: place if shows else None  # type: ignore[method-assign,assignment]
@@ -504,7 +513,7 @@ def test_a_table_that_is_gone_has_no_load_unless_it_may_come_back(
 def test_a_table_that_the_stream_has_made_needs_no_point() -> None:
     play = Play()
     play.rereads.hide(A)
-    play.rereads.follow({"public.a": "PENDING", "public.b": "PENDING"}, {}, {})
+    play.rereads.follow({"public.a": "PENDING", "public.b": "PENDING"}, {}, {}, {})
     hidden = play.rereads._hidden
     assert play.rereads.needless() is None
     hidden.discard(A)  # the stream reports its creation
@@ -534,7 +543,7 @@ def test_who_nears_the_point_of_another_table_is_not_disturbed() -> None:
     play.rereads.hide(A)
     play.rereads._hidden.discard(A)
     assert play.rereads.needless() == A, "b was read"
-    play.rereads.follow({"public.b": "PENDING"}, {}, {})
+    play.rereads.follow({"public.b": "PENDING"}, {}, {}, {})
     play.rereads.make_point({})
     play.rereads.hide(A)
     play.rereads._hidden.discard(A)
@@ -546,7 +555,7 @@ def test_who_nears_the_point_of_another_table_is_not_disturbed() -> None:
 def test_a_table_that_failed_and_was_made_by_the_stream_does_not_wait_for_its_next_gap() -> None:
     play = Play()
     play.rereads.hide(A)
-    play.rereads.follow({"public.a": "PENDING"}, {}, {})
+    play.rereads.follow({"public.a": "PENDING"}, {}, {}, {})
     play.fails = NotPermitted("?")
     play.rereads.make_point({})
     play.fails = None
@@ -570,7 +579,7 @@ def test_messages_of_no_transaction_that_end_at_the_point_are_before_it() -> Non
     play = Play()
     assert play.rereads.waits_for == ""
     assert not play.rereads.stops(Begin(Lsn(8), 0, 1)), "there is no point"
-    play.rereads.follow({"public.a": "GAP"}, {}, {})
+    play.rereads.follow({"public.a": "GAP"}, {}, {}, {})
     play.rereads.make_point({})
     play.time += 3
 
@@ -588,7 +597,7 @@ def test_a_position_is_a_way_to_the_point_too() -> None:
     play = Play()
     play.rereads.reach(9, {}, is_between=True)
     assert not play.rereads.is_standing
-    play.rereads.follow({"public.a": "GAP"}, {}, {})
+    play.rereads.follow({"public.a": "GAP"}, {}, {}, {})
     play.rereads.make_point({})
     play.rereads.reach(7, {}, is_between=True)
 
@@ -600,7 +609,7 @@ def test_a_position_is_a_way_to_the_point_too() -> None:
 
 def test_a_point_that_does_not_come_is_said_once() -> None:
     play = Play()
-    play.rereads.follow({"public.a": "GAP"}, {}, {})
+    play.rereads.follow({"public.a": "GAP"}, {}, {}, {})
     play.rereads.make_point({})
     for seconds in (59, 1, 1):
         play.time += seconds
@@ -610,8 +619,8 @@ def test_a_point_that_does_not_come_is_said_once() -> None:
     play.time += 10_000
     play.rereads.be_patient()
     assert play.rereads.has_point, "it is no window"
-    play.rereads.read(cast("Any", None))
-    play.rereads.follow({"public.b": "PENDING"}, {}, {})
+    play.rereads.read(cast("Any", None), {})
+    play.rereads.follow({"public.b": "PENDING"}, {}, {}, {})
     play.rereads.make_point({})
     play.time += 60
     play.rereads.be_patient()
@@ -622,7 +631,7 @@ def test_a_point_that_does_not_come_is_said_once() -> None:
 
 def test_a_table_that_is_there_is_read_not_passed() -> None:
     play = Play()
-    play.rereads.follow({"public.a": "GAP"}, {}, {})
+    play.rereads.follow({"public.a": "GAP"}, {}, {}, {})
     play.rereads.make_point({})
     play.rereads.reach(7, {}, is_between=True)
 
@@ -656,7 +665,7 @@ class WindowPlay(Play):
 
 def windowed() -> WindowPlay:
     play = WindowPlay()
-    play.rereads.follow({"public.a": "PENDING"}, {}, {})
+    play.rereads.follow({"public.a": "PENDING"}, {}, {}, {})
     play.rereads.make_point({})
     return play
 
@@ -767,7 +776,7 @@ def test_a_window_whose_high_mark_came_is_not_given_up() -> None:
 def test_a_row_that_moves_in_part_is_a_gap_while_a_load_is_open_that_nobody_reads(phase) -> None:
     play, columns = Play(), (Column("v", 25), Column("id", 25))
     known = {A: TableSchema(A, columns, ("id",))}
-    play.rereads.follow({"public.a": phase}, {"public.a": Upto((b"1",)).text}, known)
+    play.rereads.follow({"public.a": phase}, {"public.a": Upto((b"1",)).text}, {}, known)
 
     def gap(old: Cells | None, new: Cells) -> Lost | None:
         return play.rereads.watch(Update(1, "K", old, new))
@@ -784,11 +793,143 @@ def test_a_row_that_moves_in_part_is_a_gap_while_a_load_is_open_that_nobody_read
 def test_a_row_that_moves_in_part_right_behind_a_load_is_no_gap() -> None:
     play = Play()
     known = {A: TableSchema(A, (Column("v", 25), Column("id", 25)), ("id",))}
-    play.rereads.follow({"public.a": "CHUNK"}, {"public.a": Upto((b"1",)).text}, known)
+    play.rereads.follow({"public.a": "CHUNK"}, {"public.a": Upto((b"1",)).text}, {}, known)
     play.rereads.make_point({})
     assert play.rereads.is_read_beside(A)
 
-    play.rereads.read(cast("Any", None))
+    play.rereads.read(cast("Any", None), {})
 
     assert not play.rereads.is_read_beside(A), "no note would say that it is to be read again"
     assert play.rereads.watch(Update(1, "K", [None, b"1"], [UNCHANGED, b"2"])) is None
+
+
+# ---------------------------------------------------------------- for one target
+KNOWN = {A: shape(A, 5)}
+
+
+def state_of(loads: dict[str, str]) -> WriterState:
+    return WriterState(Head(1, 1, 1, "i", 0, 0, 0), 0, cast("Any", None), "", "", {}, loads)
+
+
+def read_for(play: Play, loads: dict[str, str], known: Any = KNOWN, *, late: Any = None) -> Any:
+    """Read what is asked for; `late`: loads as they are by the time of the point."""
+    play.rereads.follow(loads, {}, {}, known)
+    play.rereads.make_point(known)
+    return play.rereads.read(state_of(late or loads), known)
+
+
+def test_a_request_for_one_target_is_a_load_for_it_and_changes_nothing_for_others() -> None:
+    play = Play()
+    play.asked_for = {Wish(A, "lake"): 3, Wish(A, "other"): 5}
+
+    placed = read_for(play, {"public.a": "END"})
+
+    assert play.loaded == [Upto(request=3, target="lake")]
+    assert placed.shape is None
+    assert play.asked_for == {Wish(A, "other"): 5}, "each target has its own load"
+
+
+def test_a_request_for_all_answers_those_for_one() -> None:
+    play = Play()
+    play.asked, play.asked_for = {A: 4}, {Wish(A, "lake"): 3}
+
+    read_for(play, {"public.a": "END"})
+
+    assert (play.loaded, play.asked_for) == ([Upto(request=4)], {})
+
+
+@pytest.mark.parametrize("phase", ["GAP", "PENDING", "BEGIN"])
+def test_a_table_that_is_not_exact_for_any_is_loaded_for_all(phase: str) -> None:
+    play = Play(repairs=False)
+    play.asked_for = {Wish(A, "lake"): 3}
+
+    placed = read_for(play, {"public.a": phase})
+
+    assert (play.loaded, placed.shape) == ([Upto(request=3)], shape(A, 5))
+    assert play.notes == [
+        "public.a is loaded for all targets, not for lake alone: it is not exact for any"
+    ]
+
+
+def test_a_gap_that_comes_before_the_point_makes_it_a_load_for_all() -> None:
+    play = Play()
+    play.asked_for = {Wish(A, "lake"): 3}
+
+    read_for(play, {"public.a": "END"}, late={"public.a": "GAP"})
+
+    assert play.loaded == [Upto(request=3)]
+
+
+@pytest.mark.parametrize("was", [shape(A, 6), replace(shape(A, 5), key=("id",))])
+def test_a_table_that_is_not_as_the_stream_has_it_is_loaded_for_all(was: TableSchema) -> None:
+    play = Play()
+    play.asked_for = {Wish(A, "lake"): 3}
+
+    placed = read_for(play, {"public.a": "END"}, {A: was})
+
+    assert (play.loaded, placed.shape) == ([Upto(request=3)], shape(A, 5))
+
+
+def test_an_open_load_for_one_is_brought_to_its_end_though_nobody_asks_any_more() -> None:
+    play = Play()
+    play.rereads.follow({"public.a": "END"}, {}, {"public.a": Upto(target="lake").text}, KNOWN)
+
+    play.rereads.make_point(KNOWN)
+    play.rereads.read(state_of({"public.a": "END"}), KNOWN)
+
+    assert play.loaded == [Upto(target="lake")]
+
+
+def test_a_row_that_moves_in_part_is_no_gap_while_only_one_target_may_lack_it() -> None:
+    play = Play()
+    moved = Update(1, "K", [b"x", b"1"], [UNCHANGED, b"2"])
+    play.rereads.follow({"public.a": "END"}, {}, {"public.a": Upto(target="lake").text}, KEYED)
+
+    assert play.rereads.looks_at_all
+    assert play.rereads.watch(moved) is None
+    assert play.anew == ["public.a"]
+
+
+class Slow:
+    """Ranges that do not come."""
+
+    fileno, estimated_rows = 0, 0
+
+    def ask(self, _after: Any) -> None:
+        """Nothing comes."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class InRanges(Play):
+    """A source whose tables are read beside the stream."""
+
+    reads_ranges = True
+
+    def ranges(self, table: TableId) -> tuple[TableSchema, Slow]:
+        return KEYED[table], Slow()
+
+
+KEYED = {A: TableSchema(A, (Column("v", 25), Column("id", 25)), ("id",))}
+
+
+def test_and_what_is_read_of_it_is_let_go() -> None:
+    play = InRanges()
+    play.rereads.follow({"public.a": "END"}, {}, {"public.a": Upto(target="lake").text}, KEYED)
+    play.rereads.make_point(KEYED)
+    assert play.rereads.table_beside == A, "it goes on where it was left"
+
+    assert play.rereads.watch(Update(1, "K", [b"x", b"1"], [UNCHANGED, b"2"])) is None
+
+    assert (play.rereads.is_under_way, play.anew) == (False, ["public.a"])
+    assert "public.a: its load begins again: " in play.notes[-1]
+
+
+def test_a_request_for_a_table_that_is_not_captured_is_answered_for_each_target() -> None:
+    play = Play(wants=(B,))
+    play.asked_for = {Wish(A, "lake"): 3, Wish(A, "other"): 4}
+
+    play.rereads.make_point({})
+
+    assert (play.answered, play.asked_for) == ([("a", 3), ("a", 4)], {})
