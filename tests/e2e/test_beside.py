@@ -8,7 +8,7 @@ from contextlib import closing
 import psycopg2
 import pytest
 
-from producer.core.ports import Tuning
+from producer.core.ports import Tuning, Wish
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres.catalog import QueryingConnection, connect
@@ -73,7 +73,7 @@ def make(url: str) -> None:
 
 def request(path: Path) -> None:
     with closing(connect(parse_dsn(path.source))) as connection:
-        requests.ask(QueryingConnection(connection), path.options.slot, [TABLE])
+        requests.ask(QueryingConnection(connection), path.options.slot, [Wish(TABLE)])
 
 
 def is_answered(path: Path) -> bool:

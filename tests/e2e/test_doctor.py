@@ -110,7 +110,7 @@ def test_a_program_is_asked_by_tls_and_token_and_judged_by_its_metrics(
     ask(path.target, "DELETE FROM t WHERE id = 1")
     ask(path.source, f"UPDATE t SET v = v || '{PLANTED}' WHERE id = 1")
     path.catch_up()
-    url = serve(of_tls.serve, StandingMetrics(of_tls), {"/readyz": lambda: "behind"})
+    url = serve(of_tls.serve, StandingMetrics(of_tls), {"/readyz": lambda: "behind"}, {})
     at, bundle = url.removeprefix("https://"), tmp_path / "report.zip"
 
     said = command(file, "doctor", "--json", "--program", at, "--bundle", str(bundle))

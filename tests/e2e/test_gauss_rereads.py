@@ -8,7 +8,7 @@ import fastavro
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from producer.core.ports import Tuning
+from producer.core.ports import Tuning, Wish
 from producer.sources import requests
 from producer.sources.gauss.gaps import BY_NAME, DecodingMode
 from producer.sources.gauss.options import Vendor
@@ -74,7 +74,7 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
         ask(target, "DELETE FROM a WHERE id % 2 = 0; INSERT INTO a VALUES (-1, 'a stranger')")
         with open_session(path.options) as session:
             tables = [TableId("public", "a"), TableId("public", "nokey")]
-            requests.ask(session, path.options.slot, tables)
+            requests.ask(session, path.options.slot, [*map(Wish, tables)])
         with Writer(source, everything, 90_000) as writer:
             until(lambda: writer.commits > 50 and is_read_again(path), "what was asked", pause)
         for table in everything:

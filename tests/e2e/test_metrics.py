@@ -33,7 +33,7 @@ def scrape(url: str) -> dict[str, float]:
 
 
 def served_in_this_process(config: Config) -> str:
-    return serve(config.listening("127.0.0.1:0").serve, StandingMetrics(config), {})
+    return serve(config.listening("127.0.0.1:0").serve, StandingMetrics(config), {}, {})
 
 
 def test_every_metric_is_there_and_true(addresses, topic_prefix, new_database) -> None:

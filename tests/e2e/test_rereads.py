@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import psycopg2
 
-from producer.core.ports import RunObserver, Tuning
+from producer.core.ports import RunObserver, Tuning, Wish
 from producer.core.reread import EVERYTHING
 from producer.pipeline import run
 from producer.sources import requests
@@ -181,19 +181,19 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
         with closing(connect(parse_dsn(source))) as connection:
             tables = [TableId("public", "a"), TableId("public", "nokey")]
             session, slot = QueryingConnection(connection), path.options.slot
-            requests.ask(session, slot, [EVERYTHING])
+            requests.ask(session, slot, [Wish(EVERYTHING)])
             held = "re-reads are paused: tables wait, as `gauss-cdc snapshot` was told"
             until(lambda: held in path.notes, "the pause", pause)
-            requests.ask(session, slot, tables)
+            requests.ask(session, slot, [*map(Wish, tables)])
             path.catch_up()  # the stream goes on
             waiting = requests.requests(session, slot)
-            requests.forget(session, slot, EVERYTHING)
+            requests.forget(session, slot, Wish(EVERYTHING))
         killing = in_many_steps(path)
         with Watcher(target, everything) as watcher:
             with Writer(source, everything, 90_000) as writer:
                 until(lambda: writer.commits > 50 and is_read_again(path), "what was asked", pause)
             assert_equal(path, everything)
-        assert [(one.table, one.asked_by) for one in waiting] == [
+        assert [(one.wish.table, one.asked_by) for one in waiting] == [
             (table, "postgres") for table in (EVERYTHING, *tables)
         ]
         assert (watcher.shrunk, killing.kills > 3, watcher.looks > 9) == ([], True, True)

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from psycopg2 import sql
 
 from gauss_cdc.cli import cli
+from producer.core.ports import Wish
 from producer.errors import NotPermitted
 from producer.sources import requests
 from producer.sources.postgres import catalog
@@ -162,12 +163,12 @@ def test_the_roles_of_the_documentation_are_enough_for_the_whole_path(
             session = catalog.QueryingConnection(connection)
             assert requests.requests(session, topic_prefix) == []
             with pytest.raises(NotPermitted, match="for an administrator"):
-                requests.ask(session, topic_prefix, [TableId("public", "account")])
+                requests.ask(session, topic_prefix, [Wish(TableId("public", "account"))])
             run(server, "bank", requested)
             run(server, "bank", *blocks["source-marks"])
             path.stop()
             path.start()
-            requests.ask(session, topic_prefix, [TableId("public", "account")])
+            requests.ask(session, topic_prefix, [Wish(TableId("public", "account"))])
             until(lambda: not requests.requests(session, topic_prefix), "the re-read", pause)
         assert path.catch_up().inexact == {}
         found = check(file)
@@ -242,7 +243,7 @@ def test_our_own_statements_may_be_typed_in_any_order(
             assert [f for f in bad if f.subject not in _ALWAYS] == [], order
             assert "captured by event triggers" in [f.what for f in found], order
             session = catalog.QueryingConnection(connection)
-            requests.ask(session, prefix, [ACCOUNT])
+            requests.ask(session, prefix, [Wish(ACCOUNT)])
             if len(order) < len(units) + 1:  # the others differ by a table that `run` leaves alone
                 path.start()
                 until(lambda: not requests.requests(session, prefix), f"run after {order}", pause)  # noqa: B023

@@ -28,6 +28,7 @@ from gauss_cdc_lab.services.process import (
     free_ports,
     poll,
 )
+from producer.core.ports import Wish
 from producer.core.unfit import WHY
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
@@ -511,7 +512,9 @@ def test_what_is_missing_and_what_begins_anew_are_rows_of_the_stream(
     assert found() == []
 
     with connect_to(parse_dsn(path.source)) as connection:
-        requests.ask(QueryingConnection(connection), path.options.slot, [TableId("public", "t")])
+        requests.ask(
+            QueryingConnection(connection), path.options.slot, [Wish(TableId("public", "t"))]
+        )
 
     def is_read_again() -> bool:
         with connect_to(parse_dsn(path.source)) as connection:

@@ -10,6 +10,7 @@ from typing import Literal
 import pytest
 
 from gauss_cdc_lab.services import Addresses
+from producer.core.ports import Wish
 from producer.errors import RoleDiffers, SourceSwitched
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
@@ -42,7 +43,7 @@ def read_at_standby(addresses: Addresses, prefix: str, target: str) -> Iterator[
 def ask_for(path: Path, table: str, slot: str) -> None:
     with closing(catalog.connect(at_primary(path.options.source))) as connection:
         asks = catalog.QueryingConnection(connection)
-        requests.ask(asks, slot, [TableId("public", table)])
+        requests.ask(asks, slot, [Wish(TableId("public", table))])
 
 
 def checked(path: Path) -> list[tuple[Level, str]]:

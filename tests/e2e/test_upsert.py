@@ -10,6 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from gauss_cdc_lab.services import Addresses
+from producer.core.ports import Wish
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres.catalog import QueryingConnection
@@ -89,7 +90,7 @@ def gap(spark: "SparkSession", copy: Upsert) -> str:
 def read_again(path: Path) -> None:
     with closing(connect_to(parse_dsn(path.source))) as connection:
         session = QueryingConnection(connection)
-        requests.ask(session, path.options.slot, [TableId("public", "t")])
+        requests.ask(session, path.options.slot, [Wish(TableId("public", "t"))])
         until(lambda: not requests.requests(session, path.options.slot), "the re-read", pause)
     path.arrive()
 

@@ -29,6 +29,7 @@ from gauss_cdc.runtime import jars
 from gauss_cdc.runtime.errors import Unavailable
 from gauss_cdc_lab.services import Addresses, LocalServices, ServiceError, down, env, up
 from gauss_cdc_lab.services.process import ProcessCommand, accepts
+from producer.core.ports import Wish
 from producer.sources import requests
 from producer.sources.postgres import catalog
 from producer.sources.postgres.connection import ReplicationConnection
@@ -173,7 +174,7 @@ def _check_that_triggers_can_be_installed(directory: Path, addresses: Addresses)
         with closing(catalog.connect(load(file).source.connection())) as connection:
             assert ddl_triggers.state(connection, "gauss_cdc").reports_ddl
             session = catalog.QueryingConnection(connection)
-            requests.ask(session, "gauss_cdc", [TableId("public", "t")])
+            requests.ask(session, "gauss_cdc", [Wish(TableId("public", "t"))])
             assert requests.requests(session, "gauss_cdc")
 
 
