@@ -12,6 +12,7 @@ import ssl
 import zipfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from http.client import HTTPException
 from pathlib import Path
@@ -144,7 +145,8 @@ def _program(section: ServeSection, at: str) -> ProgramAnswer:
     try:
         program.ready = _get(section, at, "/readyz").strip()
         program.metrics = _get(section, at, "/metrics")
-        program.log = _get(section, at, "/log").splitlines()
+        with suppress(HTTPError):  # one of an older release has none
+            program.log = _get(section, at, "/log").splitlines()
         list(program.samples())
     except HTTPError as error:
         with error:

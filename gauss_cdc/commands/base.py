@@ -97,6 +97,14 @@ with_listen = click.option(
     metavar="HOST:PORT",
     help="Address of page, probes and metrics; default: [serve] listen.",
 )
+with_programs = click.option(
+    "--program",
+    "listens",
+    type=AddressType(),
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Address of one more program with [serve], as `apply --listen` has it.",
+)
 
 
 def configured(command: Any) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from gauss_cdc import doctor as diagnosis
-from gauss_cdc.commands.base import AddressType, ExampleCommand, configured
+from gauss_cdc.commands.base import ExampleCommand, configured, with_programs
 from gauss_cdc.config import load
 from gauss_cdc.inspect.look import findings_table
 from gauss_cdc.inspect.places import Endpoints
@@ -23,14 +23,7 @@ _URGENT_FIRST = (Level.ERROR, Level.WARNING, Level.NOTE)
 @click.command(cls=ExampleCommand, example="gauss-cdc doctor --bundle report.zip")
 @configured
 @click.option("--json", "as_json", is_flag=True, help="Findings as JSON on stdout.")
-@click.option(
-    "--program",
-    "listens",
-    type=AddressType(),
-    multiple=True,
-    metavar="HOST:PORT",
-    help="Address of one more program with [serve], as `apply --listen` has it.",
-)
+@with_programs
 @click.option(
     "--bundle",
     type=click.Path(path_type=Path, dir_okay=False),

@@ -9,7 +9,13 @@ from pathlib import Path
 import click
 
 from gauss_cdc import logs
-from gauss_cdc.commands.base import AddressType, DurationType, ExampleCommand, configured
+from gauss_cdc.commands.base import (
+    AddressType,
+    DurationType,
+    ExampleCommand,
+    configured,
+    with_programs,
+)
 from gauss_cdc.config import load
 from gauss_cdc.page.actions import Actions
 from gauss_cdc.page.app import pages
@@ -28,14 +34,7 @@ from gauss_cdc.watch import StopSignal, console
     metavar="HOST:PORT",
     help="Address of the page; beyond this machine with TLS and a login of [serve].",
 )
-@click.option(
-    "--program",
-    "listens",
-    type=AddressType(),
-    multiple=True,
-    metavar="HOST:PORT",
-    help="Address of one more program with [serve], as `apply --listen` has it.",
-)
+@with_programs
 @click.option(
     "--every", type=DurationType(), default="2s", show_default=True, help="Between two looks."
 )
@@ -66,7 +65,6 @@ def ui(
         own = config.serve.token.get_secret_value()
         token = own or secrets.token_urlsafe(16)
         actions = Actions(config, token)
-    listens = (*([config.serve.listen] if config.serve.listen else []), *listens)
     lookout = Lookout(
         config,
         listens,

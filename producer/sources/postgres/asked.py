@@ -25,7 +25,7 @@ class AskedTables:
     def newest(self, note: Callable[[str], None]) -> Mapping[Wish, int]:
         """Return the newest request for each table; none while none could be answered."""
         asked = self._open.newest(QueryingConnection(self._reading), note)
-        asked = {wish: n for wish, n in asked.items() if n > self._is_answered_to(wish)}
+        asked = {wish: n for wish, n in asked.items() if n > self._answered_to(wish)}
         if not asked or self._primary.answers:
             self._is_said = False
             return asked
@@ -34,7 +34,7 @@ class AskedTables:
         self._is_said = True
         return {}
 
-    def _is_answered_to(self, wish: Wish) -> int:
+    def _answered_to(self, wish: Wish) -> int:
         """Up to which request; a load for all targets answers those for one."""
         return max(self._answered.get(one, 0) for one in (wish, Wish(wish.table)))
 
