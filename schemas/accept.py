@@ -44,6 +44,7 @@ from schemas.control import (
     are_loading,
     greatest_csn,
     identities_of,
+    note_load,
 )
 
 
@@ -188,7 +189,7 @@ class CutReplay:
                 return self._commits(offset, cut)
             case TableLoad():
                 self._counted(offset, head)
-                self._load(cut)
+                note_load(cut, self.loads, self.upto, self.targeted)
                 if cut.looked is not None and self.looked is not None:
                     self.looked = self.looked.with_table(cut.looked)
                 self._reach(cut.ranges)
@@ -201,17 +202,6 @@ class CutReplay:
                 assert_never(cut)
         self.resume = max(self.resume, head.resume)
         return cut
-
-    def _load(self, cut: TableLoad) -> None:
-        """Take a step of a load; one for all takes the place of one for a target."""
-        table = str(cut.table)
-        self.targeted.pop(table, None)
-        reached = self.upto if cut.target is None else self.targeted
-        if cut.target is None:
-            self.loads[table] = cut.phase.value
-            self.upto.pop(table, None)
-        if cut.upto is not None:
-            reached[table] = cut.upto
 
     def is_loading(self) -> bool:
         """Say whether a table of this epoch was begun and not ended."""

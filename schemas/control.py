@@ -337,6 +337,22 @@ def is_for_one(cut: Cut) -> bool:
     return isinstance(cut, TableLoad) and cut.target is not None
 
 
+def note_load(
+    cut: TableLoad, loads: dict[str, str], upto: dict[str, str], targeted: dict[str, str]
+) -> None:
+    """Note a step of a load where its writer and readers do; one for all ends one for a target.
+
+    By schema.table: its phase, how far it is, and how far one for a target is.
+    """
+    table = str(cut.table)
+    targeted.pop(table, None)
+    if cut.target is None:
+        loads[table] = cut.phase.value
+        upto.pop(table, None)
+    if cut.upto is not None:
+        (upto if cut.target is None else targeted)[table] = cut.upto
+
+
 def _version(cut: Cut) -> int:
     """Return the oldest format whose readers take a record for what it is."""
     if is_for_one(cut) or (isinstance(cut, State) and cut.targeted):

@@ -41,6 +41,7 @@ from schemas.control import (
     Origin,
     SchemaChange,
     TableLoad,
+    note_load,
 )
 from schemas.positions import CommitKey, of_reread
 from schemas.tables import TableId, TableSchema
@@ -418,22 +419,11 @@ class Loader:
             upto=upto,
             target=target or None,
         )
-        self._note(cut)
+        note_load(cut, self._loads, self._upto, self._targeted)
         self._steps.append(LoadStep(cut, records, places, unnamed))
         self._head = head
         if self._is_enough():
             self._write()
-
-    def _note(self, cut: TableLoad) -> None:
-        """Note how far the load is, as a reader of the record does."""
-        table = str(cut.table)
-        self._targeted.pop(table, None)
-        reached = self._upto if cut.target is None else self._targeted
-        if cut.target is None:
-            self._loads[table] = cut.phase.value
-            self._upto.pop(table, None)
-        if cut.upto is not None:
-            reached[table] = cut.upto
 
     def _is_enough(self) -> bool:
         """Should the steps that wait be written?  While others are, more may join them.

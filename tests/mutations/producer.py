@@ -271,7 +271,7 @@ MUTATIONS: Final = (
         "answered-again",
         "a request that was answered is not taken again while a standby still shows it [H46]",
         "producer/sources/postgres/asked.py",
-        "if n > self._is_answered_to(wish)}",
+        "if n > self._answered_to(wish)}",
         "if n > 0}",
         _ASKED,
     ),
