@@ -52,7 +52,7 @@ from producer.sources.gauss.mixed import Mixed
 from producer.sources.gauss.stream import GaussStream
 from producer.sources.gauss.stream_reader import StreamReader
 from producer.wire.replication import WalMessage
-from schemas import accept
+from schemas import accept, control
 from schemas.accept import CutReplay
 from schemas.control import Cut, LoadPhase, TableLoad
 from schemas.positions import Lsn
@@ -895,7 +895,7 @@ MUTATIONS: list[Mutation] = [
              edit(Rereads, "_lose_moved", ("if not (self._load", "if True or not (self._load")),
              {**_ONES, "asks": 12, "transactions": 40, "steps": 800}),
     Mutation("one-replaced", "one for all takes its place",
-             edit(load.Loader, "_note", ("self._targeted.pop(table, None)", "pass")),
+             edit(control, "note_load", ("targeted.pop(table, None)", "pass")),
              {**_ONES, "lossy": True, "asks": 12}),
     Mutation("one-answered", "it answers the requests for its target alone",
              edit(Rereads, "_done", ("Wish(table, load.target)", "Wish(table)")), _ONES),
