@@ -219,7 +219,9 @@ def _of_present(change: SchemaChange, inexact: Mapping[str, str]) -> SchemaChang
 
 
 def _marks(change: SchemaChange) -> set[str]:
-    return {str(table.id) for table in (change.before, change.after) if table is not None}
+    """Tables whose rows a schema change may meet."""
+    named = {str(table.id) for table in (change.before, change.after) if table is not None}
+    return named if change.moved is None else named | {str(change.moved.table)}
 
 
 def _fences(change: SchemaChange) -> str | None:

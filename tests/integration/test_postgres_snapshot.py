@@ -112,6 +112,20 @@ def test_every_row_of_every_table_is_read_once(postgres_url: str) -> None:
     assert sorted(kinds.values()) == [1666, 1667, 1667]
 
 
+def test_a_table_that_becomes_a_partition_later_is_none_of_the_snapshots(postgres_url: str) -> None:
+    """ATTACH does not wait for a reader, whose statements see partitions as they are by then."""
+    later = "CREATE TABLE e_later (id int, at int); INSERT INTO e_later VALUES (9000, 1)"
+    execute(postgres_url, f"{TABLES}; {later}")
+    attach = "ALTER TABLE e_parts ATTACH PARTITION e_later FOR VALUES FROM (9000) TO (9999)"
+
+    with opened(postgres_url, NAMES) as reading:
+        execute(postgres_url, attach)
+        found = read(reading, NAMES)
+
+    assert len(found[TableId("public", "e_parts")]) == 6001
+    assert (b"9000", b"1") not in found[TableId("public", "e_parts")]
+
+
 def test_a_table_that_ddl_waits_for_is_read_to_its_end(postgres_url: str) -> None:
     """A second session would wait behind the DROP, which waits for the one that holds the table."""
     execute(postgres_url, BIG)

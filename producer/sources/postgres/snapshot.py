@@ -32,7 +32,13 @@ WITH RECURSIVE below (oid) AS (
     UNION SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
 SELECT c.oid, c.relfilenode FROM below b JOIN pg_class c ON c.oid = b.oid ORDER BY 1
 """
-_IS_PARTITIONED = "SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass(%s)"
+# The partitions of the snapshot: a statement on the table reads those that it has by now.
+_PARTITIONS = """
+WITH RECURSIVE below (oid) AS (
+    SELECT c.oid FROM pg_class c WHERE c.oid = to_regclass(%s) AND c.relkind = 'p'
+    UNION SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
+SELECT oid FROM below
+"""
 _BLOCK_BYTES: Final = 128 << 10  # handed on at once
 _BLOCK_ROWS: Final = 1_000
 
@@ -114,19 +120,20 @@ class SnapshotReading:
         """Send all rows to `hand_on`, some at a time."""
         rows = _Rows(table, lambda lines: hand_on(CopyLines(lines, len(columns), table)))
         with catalog.asking(self.connection, table=table) as cursor:
-            cursor.execute(_IS_PARTITIONED, [_regclass(self.connection, table)])
-            is_partitioned = cursor.fetchone() == (True,)
-            cursor.copy_expert(_copy(table, columns, is_partitioned=is_partitioned), rows)
+            cursor.execute(_PARTITIONS, [_regclass(self.connection, table)])
+            partitions = [oid for (oid,) in cursor.fetchall()]
+            cursor.copy_expert(_copy(table, columns, partitions), rows)
         rows.finish()
 
 
-def _copy(table: TableId, columns: Sequence[Column], *, is_partitioned: bool) -> str:
+def _copy(table: TableId, columns: Sequence[Column], partitions: Sequence[int]) -> str:
     """Write the COPY of a table's own rows; of a partitioned one, of those in its partitions."""
     listed = names(column.name for column in columns)
-    if columns and not is_partitioned:
+    if columns and not partitions:
         return f"COPY {qualified(table)} ({listed}) TO STDOUT"  # no view can take its place
-    only = "" if is_partitioned else "ONLY "
-    return f"COPY (SELECT {listed} FROM {only}{qualified(table)}) TO STDOUT"  # noqa: S608  quoted
+    only = "" if partitions else "ONLY "
+    which = f" WHERE tableoid IN ({', '.join(map(str, partitions))})" if partitions else ""
+    return f"COPY (SELECT {listed} FROM {only}{qualified(table)}{which}) TO STDOUT"  # noqa: S608
 
 
 def estimated_rows(connection: Connection, table: TableId) -> int:

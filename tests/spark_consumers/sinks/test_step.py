@@ -264,6 +264,18 @@ def test_rows_do_not_come_from_a_table_that_is_not_here_and_the_other_one_is_mar
     assert upto.inexact["public.a"] == LATE
 
 
+def test_rows_that_come_from_a_table_that_is_not_exact_may_meet_others() -> None:
+    change = replace(alter(B, B), seq=1, ordinal=0, moved=Moved("move", A.id))
+    _, (begun, commit) = fed([change])
+    marked = replace(begun.upto, fence=3, inexact={"public.a": "seen: a gap"})
+    transaction = Noting(marked, [change])
+
+    upto = step(transaction, replace(commit, after=marked, upto=marked), fence=3)
+
+    assert [did for did in transaction.did if did[0] == "alter"] == [("alter", 0, False)]
+    assert upto.inexact == {"public.a": "seen: a gap", "public.b": "seen: a gap"}
+
+
 def test_changes_of_a_table_that_is_not_here_are_not_present() -> None:
     changes = {A.id: [_change(1, 0)], B.id: [_change(1, 1)]}
 
