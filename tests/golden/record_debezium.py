@@ -174,7 +174,7 @@ class _Source:
         self._tables = [asdict(shape) for shape in shapes]
         self._rows: dict[str, list[list[str | None]]] = {}
         with snapshot.imported(self._arguments, made.snapshot or "") as seen:
-            reading = snapshot.SnapshotReading(seen)
+            reading = snapshot.SnapshotReading(seen, connection)
             for shape in reading.shapes(ids):
                 rows: list[Any] = []
                 reading.copy_rows(shape.id, shape.columns, rows.extend)

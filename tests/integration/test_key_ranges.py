@@ -13,6 +13,7 @@ from producer.core.ports import Tuning
 from producer.errors import CdcError
 from producer.options import Options
 from producer.sources.dial import parse_dsn
+from producer.sources.postgres import key_ranges
 from producer.sources.postgres.catalog import connect, table_schemas
 from producer.sources.postgres.connection import ReplicationConnection
 from producer.sources.postgres.key_ranges import SMALL, PostgresRanges, open_ranges, why_not
@@ -166,6 +167,33 @@ def test_the_place_is_flushed_also_where_nobody_commits(url, options) -> None:
 
     assert list(found.rows) == [[b"1"]]
     assert not found.shown.has(open_one)
+
+
+def test_a_label_that_is_renamed_meanwhile_is_told(url, options, monkeypatch) -> None:
+    """A row's text has the newer one: at a place before the rename, its shape is another one."""
+    make(
+        url,
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE TABLE t (id int PRIMARY KEY, v mood)",
+        "INSERT INTO t SELECT n, 'sad' FROM generate_series(1, 5) n",
+    )
+    before = key_ranges.catalog.found_schemas
+
+    def found_schemas(*arguments):
+        found = before(*arguments)
+        monkeypatch.undo()
+        execute(url, "ALTER TYPE mood RENAME VALUE 'sad' TO 'glad'")
+        return found
+
+    with closing(opened(options)) as ranges:
+        monkeypatch.setattr(key_ranges.catalog, "found_schemas", found_schemas)
+        answer = read(ranges, ())
+
+    assert {row[1] for row in answer.rows} == {b"glad"}
+    assert answer.shape is not None
+    said = answer.shape.columns[1].user_type
+    assert said is not None
+    assert said.labels == ("glad", "ok")
 
 
 def test_a_table_that_is_gone_is_named_and_one_that_is_made_again_is_told(url, options) -> None:

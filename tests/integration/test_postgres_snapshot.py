@@ -12,7 +12,7 @@ import pytest
 from gauss_cdc_lab.services.process import poll
 from producer.core.changes import Cells
 from producer.core.ports import ShutdownRequested
-from producer.errors import ConnectionLost, SourceError
+from producer.errors import ConnectionLost, SourceError, TableChanging
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog, snapshot
 from producer.sources.postgres.snapshot import SnapshotReading
@@ -74,7 +74,7 @@ def opened(url: str, names: Sequence[str]) -> Iterator[SnapshotReading]:
             holder = imported.__enter__()
         try:
             snapshot.hold(holder, now, tables(names))
-            yield SnapshotReading(holder)
+            yield SnapshotReading(holder, now)
         finally:
             imported.__exit__(None, None, None)
 
@@ -143,6 +143,35 @@ def test_a_table_that_ddl_waits_for_is_read_to_its_end(postgres_url: str) -> Non
 
     assert len(set(rows[TableId("public", "big")])) == 20000
     assert ask(postgres_url, "SELECT to_regclass('big')") == [(None,)]
+
+
+def test_a_label_that_is_renamed_meanwhile_is_not_read_by_its_new_name(postgres_url: str) -> None:
+    """The stream renames it at its place; a target has no such label before."""
+    execute(
+        postgres_url,
+        "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TYPE pair AS (m mood[], n int); "
+        "CREATE TABLE big (id int PRIMARY KEY, v pair); INSERT INTO big"
+        " SELECT n, ROW(array_fill('sad'::mood, '{100}'), n)::pair FROM generate_series(1, 20000) n",
+    )
+
+    def rename() -> None:
+        execute(postgres_url, "ALTER TYPE mood ADD VALUE 'more'")
+        execute(postgres_url, "ALTER TYPE mood RENAME VALUE 'sad' TO 'glad'")
+
+    seen: list[Cells] = []
+    with opened(postgres_url, ["big"]) as reading:
+        (shape,) = reading.shapes(tables(["big"]))
+
+        def take(some: Sequence[Cells]) -> None:
+            if not seen:
+                rename()
+            seen.extend(some)
+
+        with pytest.raises(TableChanging, match="label"):
+            reading.copy_rows(shape.id, shape.columns, take)
+
+    assert seen
+    assert not any(b"glad" in (row[1] or b"") for row in seen)
 
 
 def test_a_holder_that_ended_protected_nothing(postgres_url: str) -> None:

@@ -39,6 +39,8 @@ WITH RECURSIVE below (oid) AS (
     UNION SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
 SELECT oid FROM below
 """
+# A rename of a label does not wait for readers, and their statements print it at once.
+_LABELS = "SELECT oid, enumlabel::text FROM pg_enum"
 _BLOCK_BYTES: Final = 128 << 10  # handed on at once
 _BLOCK_ROWS: Final = 1_000
 
@@ -100,8 +102,10 @@ class SnapshotReading:
     A session beside it would wait without end behind DDL that waits for this one.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, connection: Connection, now: Connection) -> None:
+        """`now` sees what was committed since."""
+        self.connection, self._now = connection, now
+        self._labels = _labels(connection)
 
     def shapes(self, tables: list[TableId]) -> list[TableSchema]:
         """Shapes as the stream will describe them."""
@@ -117,13 +121,38 @@ class SnapshotReading:
         columns: Sequence[Column],
         hand_on: Callable[[Sequence[Cells]], None],
     ) -> None:
-        """Send all rows to `hand_on`, some at a time."""
-        rows = _Rows(table, lambda lines: hand_on(CopyLines(lines, len(columns), table)))
+        """Send all rows to `hand_on`, some at a time, as they are in the snapshot.
+
+        Raises TableChanging where a label of an enum was renamed since.
+        """
+        has_types = any(column.user_type is not None for column in columns)
+
+        def hand_on_lines(lines: list[bytes]) -> None:
+            if has_types:
+                self._check_labels(table)
+            hand_on(CopyLines(lines, len(columns), table))
+
+        rows = _Rows(table, hand_on_lines)
         with catalog.asking(self.connection, table=table) as cursor:
             cursor.execute(_PARTITIONS, [_regclass(self.connection, table)])
             partitions = [oid for (oid,) in cursor.fetchall()]
             cursor.copy_expert(_copy(table, columns, partitions), rows)
         rows.finish()
+
+    def _check_labels(self, table: TableId) -> None:
+        now = _labels(self._now)
+        if any(now.get(oid, label) != label for oid, label in self._labels.items()):
+            raise TableChanging(
+                "a label of a type was renamed while its table was read",
+                table=table,
+                hint="the load starts over",
+            )
+
+
+def _labels(connection: Connection) -> dict[int, str]:
+    with catalog.asking(connection) as cursor:
+        cursor.execute(_LABELS)
+        return dict(cursor.fetchall())
 
 
 def _copy(table: TableId, columns: Sequence[Column], partitions: Sequence[int]) -> str:

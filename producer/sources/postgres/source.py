@@ -368,7 +368,7 @@ class PostgresSource(PlainSource):
         """Open a session under the slot's exported snapshot."""
         with snapshot.imported(self._options.source, made.snapshot) as connection:
             snapshot.hold(connection, self.connection, self.tables)
-            yield SnapshotReading(connection)
+            yield SnapshotReading(connection, self.connection)
 
     # ---- the stream
 
