@@ -20,9 +20,23 @@ from producer.errors import DecodeError, SchemaRefused
 from schemas.control import Hole, Origin, SchemaChange
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
+from schemas.types import UNSEEN_RENAMES, naming
 
 _LONG: Final = "the statement is longer than kafka.max-row-bytes, and left out"
 _INFERRED: Final = StatementChanges((), Origin.INFERRED)
+
+
+def _with_unseen(change: ShapeChange) -> ShapeChange:
+    """Note a gap where columns come whose values change unseen: no copy is exact for long."""
+    if (after := change.after) is None:
+        return change
+    was = {c.name: c.type_oid for c in change.before.columns} if change.before is not None else {}
+    named = naming(c for c in after.columns if was.get(c.name) != c.type_oid)
+    if not named:
+        return change
+    why = UNSEEN_RENAMES.format(named)
+    holes = (*change.holes, Hole(str(after.id), "seen", why))
+    return replace(change, holes=holes, lossy=change.lossy or why)
 
 
 class Bindings:
@@ -178,7 +192,7 @@ class Bindings:
         said: StatementChanges = _INFERRED,
         statement: int | None = None,
     ) -> None:
-        transactions = self._transactions
+        change, transactions = _with_unseen(change), self._transactions
         begin, constants = transactions.begin, transactions.constants or transactions.number()
         assert begin is not None
         record = SchemaChange(

@@ -45,6 +45,7 @@ from schemas.control import (
 )
 from schemas.positions import CommitKey, of_reread
 from schemas.tables import TableId, TableSchema
+from schemas.types import UNSEEN_RENAMES, naming
 
 
 def as_it_is(
@@ -340,7 +341,9 @@ class Loader:
 
     def _close(self, to: _Loading) -> None:
         self._observer.on_step("load: END")
-        self._step(to.table.id, LoadPhase.END, lossy=to.lossy)
+        named = naming(to.table.columns)
+        lossy = to.lossy or (UNSEEN_RENAMES.format(named) if named else None)
+        self._step(to.table.id, LoadPhase.END, lossy=lossy)
         self._observer.on_load(to.table.id, to.done, to.done)
 
     def _emptied(self, binding: Binding, tx: TransactionConstants) -> Records:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from schemas.tables import Column
+from schemas.tables import Column, UserType
 from schemas.types import binary, extensions, gauss, geometric, json, net, numeric, temporal, text
 from schemas.types.arrays import array_avro, array_dump, array_loader
 from schemas.types.base import (
@@ -29,12 +30,14 @@ __all__ = [
     "FIRST_OF_USERS",
     "NAMES",
     "SHAPES",
+    "UNSEEN_RENAMES",
     "AvroType",
     "NotRepresentable",
     "SqlType",
     "TypeOptions",
     "UnknownType",
     "dumper",
+    "naming",
     "shape_of",
     "type_of",
 ]
@@ -83,6 +86,9 @@ BY_OID: Final[dict[int, SqlType]] = {
 NAMES: Final = frozenset(
     oid for entry in text.TYPES if "postgres" in entry.ddl for oid in (*entry.oids, entry.array_oid)
 )
+UNSEEN_RENAMES: Final = (
+    "values of {} name objects of the source, and change with their names unseen"
+)
 # A target has their values as the source prints them, xml (and its array) without its encoding. No
 # cast there does what one at the source does.
 AS_PRINTED: Final = NAMES | {142, 143}
@@ -104,6 +110,22 @@ SHAPES: Final[dict[str, AvroShape]] = {
 }
 
 _DEFAULT: Final = TypeOptions()
+
+
+def naming(columns: Iterable[Column]) -> str:
+    """Return which columns have values that name objects of the source, for a message.
+
+    >>> naming([Column("id", 23, -1, "integer"), Column("of", 2205, -1, "regclass")])
+    'of'
+    """
+    return ", ".join(c.name for c in columns if c.type_oid in NAMES or _is_naming(c.user_type))
+
+
+def _is_naming(said: UserType | None) -> bool:
+    if said is None:
+        return False
+    parts = [label.split(":") for label in said.labels if said.kind == "c" and label[:1].isdigit()]
+    return said.type_oid in NAMES or any(int(p[1]) in NAMES for p in parts) or _is_naming(said.of)
 
 
 def type_of(column: Column, options: TypeOptions = _DEFAULT) -> SqlType:

@@ -38,6 +38,11 @@ SEEN = {
         "public.t",
         "ALTER TABLE t ADD COLUMN p regclass; UPDATE t SET p = 't'; ALTER TABLE t ALTER p TYPE oid",
     ),
+    "rename of what a value of regclass and its like names": (
+        "public.t",
+        "ALTER TABLE t ADD p regclass; UPDATE t SET p = 'h'; ALTER TABLE h RENAME TO i;"
+        + "ALTER TABLE t DROP p",
+    ),
     "ALTER TYPE in a function that the client's text does not show": ("public.t", "SELECT f()"),
     "a table becomes captured later: its older rows": (
         "public.y",

@@ -150,8 +150,8 @@ def test_a_label_that_is_renamed_meanwhile_is_not_read_by_its_new_name(postgres_
     execute(
         postgres_url,
         "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TYPE pair AS (m mood[], n int); "
-        "CREATE TABLE big (id int PRIMARY KEY, v pair); INSERT INTO big"
-        " SELECT n, ROW(array_fill('sad'::mood, '{100}'), n)::pair FROM generate_series(1, 20000) n",
+        "CREATE TABLE big (id int PRIMARY KEY, v pair); INSERT INTO big SELECT n,"
+        " ROW(array_fill('sad'::mood, '{100}'), n)::pair FROM generate_series(1, 20000) n",
     )
 
     def rename() -> None:

@@ -29,7 +29,7 @@ from producer.sources.postgres.triggers import install as ddl_triggers
 from schemas.errors import shortened
 from schemas.findings import Finding, Level, refused
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
-from schemas.types import NAMES, TypeOptions, UnknownType, type_of
+from schemas.types import UNSEEN_RENAMES, TypeOptions, UnknownType, naming, type_of
 
 _TYPES = TypeOptions()
 _OLDEST = 100_000
@@ -300,12 +300,11 @@ def check_table(table: TableSchema, types: TypeOptions = _TYPES) -> Iterator[Fin
         )
     if what := not_sent(table):
         yield Finding(Level.NOTE, subject, what, _NOT_SENT)
-    if named := ", ".join(c.name for c in table.columns if c.type_oid in NAMES):
+    if named := naming(table.columns):
         yield Finding(
             Level.WARNING,
             subject,
-            f"values of {named} name objects of the source: after a rename a copy has the older"
-            " name, and as a key it finds no row",
+            f"{UNSEEN_RENAMES.format(named)}: the table is never called exact",
             "store names as text, or exclude the table; `gauss-cdc verify` shows what differs",
         )
     keyless = not as_sent(table).key

@@ -25,7 +25,7 @@ GAPS: Final = (
     Gap("ADD COLUMN with a volatile default: values of older rows", "seen", "suspected"),
     Gap("ALTER TYPE by assignment or a plain cast, in the statement's own text", "", "suspected"),
     Gap("the same of xml, or of regclass and its like", "seen", "suspected"),
-    Gap("rename of what a value of regclass and its like names", "invisible", "invisible"),
+    Gap("rename of what a value of regclass and its like names", "seen", "seen"),
     Gap("ALTER TYPE … USING something computed", "seen", "suspected"),
     Gap("ALTER TYPE in a function that the client's text does not show", "seen", "suspected"),
     Gap("ALTER TYPE of a composite type: its attributes in older rows", "seen", "seen"),

@@ -92,7 +92,8 @@ def make_point(
             return PostgresPoint(at, NothingThere(), None, stack.pop_all())
         snapshot.hold(session, connection, [table])
         looked = catalog_look.baseline(session, options, [table])
-        return PostgresPoint(at, snapshot.SnapshotReading(session, connection), looked, stack.pop_all())
+        reading = snapshot.SnapshotReading(session, connection)
+        return PostgresPoint(at, reading, looked, stack.pop_all())
 
 
 def _waits(found: list[running.Blocker], delay: str, patience: float) -> SourceBusy:

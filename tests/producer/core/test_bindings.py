@@ -82,6 +82,22 @@ def test_gaps_of_a_change_are_in_its_transaction_only() -> None:
     assert second[-1].ddl_ordinals == ()
 
 
+def test_columns_whose_values_change_with_names_are_a_gap_when_they_come() -> None:
+    play = Play()
+    regclass = Column("of", 2205, type_name="regclass", number=7)
+    play.catalog = replace(ACCOUNT, columns=(*COLUMNS, regclass))
+
+    first = play.transaction(described(*COLUMNS, regclass), Insert(ACCOUNTS, [b"2", b"Bob", b"t"]))
+    second = play.transaction(Insert(ACCOUNTS, [b"3", b"Eve", b"t"]), start=2000)
+
+    why = "values of of name objects of the source, and change with their names unseen"
+    assert isinstance(first[-1], TransactionEnded)
+    assert Hole("public.account", "seen", why) in first[-1].holes
+    assert isinstance(second[-1], TransactionEnded)
+    assert second[-1].holes == ()
+    assert play.changes[0].lossy
+
+
 def test_null_in_a_column_that_was_called_not_null_widens_the_schema() -> None:
     strict = (COLUMNS[0], replace(COLUMNS[1], nullable=False))
     play = Play({ID: replace(ACCOUNT, columns=strict)}, replace(ACCOUNT, columns=strict))

@@ -18,7 +18,7 @@ from producer.native import NativeParts
 from schemas.control import Cut, Head, LoadPhase, TableLoad
 from schemas.headers import POSITION
 from schemas.positions import CommitKey
-from schemas.tables import TableId, TableSchema
+from schemas.tables import Column, TableId, TableSchema, UserType
 from tests.producer.core.assembling import read
 from tests.producer.core.streaming import IDENTITY, NAMES, A, B, Calls, Clock, Kafka, Options, shape
 from tests.producer.native.twins import native
@@ -300,3 +300,16 @@ def test_a_row_too_large_is_put_aside_and_the_end_says_so() -> None:
     assert loading.loads[-1].lossy is not None
     assert loading.loads[0].lossy is None
     assert [d[:2] for d in loading.did if d[0] == "put aside"] == [("put aside", 500)]
+
+
+def test_a_table_whose_values_change_with_names_is_not_exact_at_its_end() -> None:
+    of = Column("of", 90_000, type_name="which", user_type=UserType("d", "which", "regtype", 2206))
+    loading, table = Loading(), replace(shape(A), columns=(*shape(A).columns, of))
+
+    loading.loader.begin(table, None, Upto())
+    loading.loader.add(table, [], [], Upto(), is_last=True, done=0, expected=0)
+
+    assert [cut.phase for cut in loading.loads] == [LoadPhase.BEGIN, LoadPhase.END]
+    assert loading.loads[-1].lossy == (
+        "values of of name objects of the source, and change with their names unseen"
+    )
