@@ -40,8 +40,8 @@ SEEN = {
     ),
     "rename of what a value of regclass and its like names": (
         "public.t",
-        "ALTER TABLE t ADD p regclass; UPDATE t SET p = 'h'; ALTER TABLE h RENAME TO i;"
-        + "ALTER TABLE t DROP p",
+        "ALTER TABLE t ADD p regclass; UPDATE t SET p = 'h'; ALTER TABLE h RENAME TO i;"  # noqa: ISC004
+        "ALTER TABLE t DROP p",
     ),
     "ALTER TYPE in a function that the client's text does not show": ("public.t", "SELECT f()"),
     "a table becomes captured later: its older rows": (
