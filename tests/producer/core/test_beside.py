@@ -1,6 +1,7 @@
 """A table that is read in ranges of its key, beside a stream that is given message by message."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -238,6 +239,33 @@ def test_nothing_is_read_before_begin_stands() -> None:
     one.load.written(piece, piece.upto)
     one.load.rest()
     assert (piece.shape, one.ranges.asked) == (SHAPE, [None, ()])
+
+
+def test_the_key_is_where_the_shape_of_begin_has_it() -> None:
+    """The table was made again, with its columns in another order, since the load was opened."""
+    one = Load(is_begun=False)
+    turned = replace(SHAPE, columns=(COLUMNS[1], COLUMNS[0], COLUMNS[2]))
+    one.load.rest()
+    one.ranges.answer = RangeRead(turned, ALL, 100)
+    one.load.take()
+    one.load.written(one.load.next(None), one.load.upto)
+    one.load.rest()
+    one.commit(Delete(MINE, "K", [b"2", None, None]))
+    one.ranges.answer = RangeRead(turned, ALL, 110, rows=[[b"1", b"2", None], [b"2", b"1", None]])
+    one.load.take()
+
+    assert list(one.load.next(turned).rows) == [[b"1", b"2", None]]
+
+
+def test_how_many_rows_were_written_is_counted() -> None:
+    one = Load()
+    for number, last in ((1, 2), (3, None)):
+        one.load.rest()
+        one.commit(Update(MINE, "", None, partly(number, "new")))
+        one.read(row(number), row(number + 1), last=last)
+        one.written()
+
+    assert one.load.done == 4
 
 
 def test_a_load_goes_on_behind_a_key() -> None:

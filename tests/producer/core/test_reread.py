@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import pytest
 
+from producer.core.beside import Beside, Piece
 from producer.core.changes import (
     Begin,
     Cells,
@@ -18,7 +19,7 @@ from producer.core.changes import (
     Update,
 )
 from producer.core.engine import WriterState
-from producer.core.key_ranges import Upto
+from producer.core.key_ranges import Key, RangeRead, Upto, Visible
 from producer.core.look import Before
 from producer.core.ports import Wish
 from producer.core.reread import EVERYTHING, Due, Rereads, asked
@@ -890,13 +891,21 @@ def test_a_row_that_moves_in_part_is_no_gap_while_only_one_target_may_lack_it() 
     assert play.anew == ["public.a"]
 
 
-class Slow:
-    """Ranges that do not come."""
+class Ranges:
+    """Ranges that come when they are given."""
 
     fileno, estimated_rows = 0, 0
 
-    def ask(self, _after: Any) -> None:
-        """Nothing comes."""
+    def __init__(self) -> None:
+        self.asked: list[Key | None] = []
+        self.answer: RangeRead | None = None
+
+    def ask(self, after: Key | None) -> None:
+        self.asked.append(after)
+
+    def take(self) -> RangeRead | None:
+        answer, self.answer = self.answer, None
+        return answer
 
     def close(self) -> None:
         """Nothing is open."""
@@ -907,11 +916,67 @@ class InRanges(Play):
 
     reads_ranges = True
 
-    def ranges(self, table: TableId) -> tuple[TableSchema, Slow]:
-        return KEYED[table], Slow()
+    def __init__(self) -> None:
+        super().__init__()
+        self.given, self.places = Ranges(), list[tuple[int, Upto]]()
+
+    def ranges(self, table: TableId) -> tuple[TableSchema, Ranges]:
+        return KEYED[table], self.given
+
+    def beside(
+        self, state: Any, at: int, _table: TableSchema, load: Beside, piece: Piece
+    ) -> tuple[Any, Upto]:
+        self.places.append((at, load.upto))
+        return state, replace(load.upto, key=piece.upto.key)
+
+    def comes(self, high: int, *, last: Key | None = None) -> Any:
+        """Take a range at the position 500, where the stream stands, and write it."""
+        self.rereads.reach(400, KEYED, is_between=True)
+        self.given.answer = RangeRead(KEYED[A], Visible(9), high, last=last)
+        self.rereads.reach(500, KEYED, is_between=True)
+        assert self.rereads.is_standing
+        return self.rereads.place(state_of({"public.a": "END"}), 500, KEYED)
 
 
 KEYED = {A: TableSchema(A, (Column("v", 25), Column("id", 25)), ("id",))}
+
+
+def test_an_open_load_beside_the_stream_goes_on_behind_what_was_written() -> None:
+    play, upto = InRanges(), Upto((b"7",), request=3)
+    play.rereads.follow({"public.a": "CHUNK"}, {"public.a": upto.text}, {}, KEYED)
+    play.rereads.make_point(KEYED)
+
+    assert play.notes[-1] == "public.a: its load goes on where it was left"
+    play.comes(480, last=(b"8",))
+    assert play.given.asked == [(b"7",)]
+    assert play.places == [(500, upto)]
+
+
+def test_one_that_begins_is_for_the_request_and_nothing_of_it_was_read() -> None:
+    play = InRanges()
+    play.asked_for = {Wish(A, "lake"): 3}
+    play.rereads.follow({"public.a": "END"}, {}, {}, KEYED)
+    play.rereads.make_point(KEYED)
+
+    placed = play.comes(480)
+
+    assert (play.given.asked, play.notes) == ([None], [])
+    assert play.places == [(500, Upto(request=3, target="lake"))]
+    assert placed.shape is None, "for others it changes nothing"
+
+
+def test_one_for_all_is_said_to_begin_with_the_shape_of_its_place() -> None:
+    play = InRanges()
+    play.asked_for = {Wish(A, "lake"): 3}
+    play.rereads.follow({"public.a": "GAP"}, {}, {}, KEYED)
+    play.rereads.make_point(KEYED)
+    play.rereads.hide(A)
+
+    placed = play.comes(480)
+
+    assert play.places == [(500, Upto(request=3))]
+    assert placed.shape == KEYED[A]
+    assert not play.rereads.needless(), "and its rows are delivered from here on"
 
 
 def test_and_what_is_read_of_it_is_let_go() -> None:
