@@ -41,8 +41,8 @@ class Explained(Exception):
 def shortened(names: Sequence[str], most: int = 5) -> str:
     """Join names for a message; of many the first.
 
-    >>> shortened(["a", "b"]), shortened("abcdefgh")
-    ('a, b', 'a, b, c, d, e and 3 more')
+    >>> shortened("abcde"), shortened("abcdefgh")
+    ('a, b, c, d, e', 'a, b, c, d, e and 3 more')
     """
     some = ", ".join(names[:most])
     return some if len(names) <= most else f"{some} and {len(names) - most} more"

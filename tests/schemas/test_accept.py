@@ -13,6 +13,7 @@ from schemas.accept import (
     CutReplay,
     Foreign,
     Record,
+    backwards,
     counts,
     judge,
     replay_tail,
@@ -298,6 +299,16 @@ def test_only_what_counts_has_the_next_n() -> None:
 
     assert [counts(cut) for cut in (start(1), commits(2, 1), of_load)] == [True] * 3
     assert [counts(cut) for cut in (state(1), beat(1))] == [False] * 2
+
+
+def test_the_walk_backwards_ends_where_it_is_told_to() -> None:
+    log: list[tuple[int, Record]] = [(at, commits(at, at)) for at in range(100, 300)]
+
+    def read(low: int, high: int) -> list[tuple[int, Record]]:
+        assert low >= 200, "retention took what was before"
+        return [(offset, cut) for offset, cut in log if low <= offset < high]
+
+    assert [at for at, _ in backwards(read, 200, 300, 299)] == [*range(299, 199, -1)]
 
 
 JUNK = Foreign("7 bytes are not a record")

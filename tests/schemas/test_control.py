@@ -38,6 +38,7 @@ from schemas.control import (
     cut_from_avro,
     cut_to_avro,
     kind_of,
+    note_load,
 )
 from schemas.load import CUT, SCHEMA_CHANGE, avsc
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
@@ -175,6 +176,18 @@ def test_a_state_with_an_open_load_for_one_target_is_of_the_newest_format() -> N
     assert cut_to_avro(state)["version"] == 3
     assert cut_to_avro(replace(state, targeted={}))["version"] == 1
     assert cut_to_avro(Heartbeat(HEAD))["version"] == 1
+
+
+def test_a_load_that_begins_or_ends_is_no_way_on_and_one_for_a_target_leaves_it() -> None:
+    load = TableLoad(HEAD, TableId("public", "t"), LoadPhase.CHUNK, BESIDE, upto="so far")
+    for phase, left in (("BEGIN", {}), ("END", {}), ("CHUNK", {"public.t": "so far"})):
+        loads, upto = {"public.t": "CHUNK"}, {"public.t": "before"}
+        note_load(replace(load, phase=LoadPhase(phase), upto=left.get("public.t")), loads, upto, {})
+        assert (loads, upto) == ({"public.t": phase}, left)
+
+    loads, upto, targeted = {"public.t": "END"}, {}, dict[str, str]()
+    note_load(replace(load, target="lake"), loads, upto, targeted)
+    assert (loads, upto, targeted) == ({"public.t": "END"}, {}, {"public.t": "so far"})
 
 
 def test_an_unknown_kind_is_refused() -> None:

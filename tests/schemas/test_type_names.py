@@ -11,7 +11,7 @@ from schemas.types import BY_OID
     "text",
     ["integer", "numeric(10,2)", "numeric(5,-2)", "character varying(20)[]", "double precision",
      "timestamp(3) with time zone", "time without time zone", "interval", "interval(3)",
-     "interval day to second(3)", "bit varying(5)", "text[][]", '"char"', '"bit"', "uuid",
+     "interval day to second(3)", "bit varying(5)", "text[][][][][][]", '"char"', '"bit"', "uuid",
      '"public"."mood"', '"S x"."a""b"[]', '"public"."geometry"("Point",4326)', "nvarchar2(20)"],
 )  # fmt: skip
 def test_what_is_written_is_read_back_the_same(text: str) -> None:

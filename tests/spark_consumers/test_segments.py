@@ -232,3 +232,4 @@ def test_schema_changes_are_alone_unless_the_target_takes_them_among_others() ->
 
     (whole,) = feed.segments(ledger, ddl_apart=False)
     assert (whole.rows, whole.is_barrier) == (2, True)
+    assert joined(feed.segments(ledger)).is_barrier

@@ -270,6 +270,9 @@ def test_a_look_that_waits_keeps_what_is_told() -> None:
 
 ADDED = replace(TABLE, columns=(*TABLE.columns, replace(TABLE.columns[0], name="n", number=9)))
 MOOD = replace(TABLE, columns=(replace(TABLE.columns[0], number=1, user_type=UserType("e", 1)),))
+TWO = replace(
+    TABLE, columns=tuple(replace(MOOD.columns[0], number=n, user_type=None) for n in (2, 1))
+)
 RENAMED = replace(TABLE, id=B)
 
 
@@ -285,6 +288,10 @@ RENAMED = replace(TABLE, id=B)
             ShapeChange(
                 replace(MOOD, columns=(replace(MOOD.columns[0], user_type=None),)), MOOD, "ALTER"
             ),
+            {Cause.LABELS},
+        ),
+        (
+            ShapeChange(TWO, replace(TWO, columns=(TWO.columns[0], *MOOD.columns)), "ALTER TABLE"),
             {Cause.LABELS},
         ),
         (

@@ -16,6 +16,8 @@ def test_lines_are_rows_one_by_one_and_in_slices() -> None:
     assert list(lines) == [[b"1", b"Ann"], [b"2", None], [b"3", b"a\tb\\c"]]
     assert lines[2] == [b"3", b"a\tb\\c"]
     assert list(lines[1:]) == [[b"2", None], [b"3", b"a\tb\\c"]]
+    assert lines.some([0, 2]).lines == [b"1\tAnn", b"3\ta\\tb\\\\c"]
+    assert list(lines.some([1])) == [[b"2", None]]
 
 
 def test_a_row_of_no_columns_is_empty() -> None:

@@ -209,8 +209,11 @@ def test_a_start_is_stamped_with_the_time_in_a_transaction_with_its_shapes() -> 
     assert log.write_start(start(1), [("bank.ddl", 0, b"a", b"a shape", [])]) == 2
 
     assert log.has_started
+    assert log.begins == ""
+    log.write_start(replace(start(1), reason="a gap is accepted"))
+    assert log.begins == "a gap is accepted"
     assert writer.records[2] == replace(start(1), head=replace(start(1).head, written_at=77))
-    assert writer.atomic == [True]
+    assert writer.atomic == [True, True]
 
 
 def test_what_was_judged_is_not_read_again() -> None:

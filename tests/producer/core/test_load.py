@@ -302,6 +302,19 @@ def test_a_row_too_large_is_put_aside_and_the_end_says_so() -> None:
     assert [d[:2] for d in loading.did if d[0] == "put aside"] == [("put aside", 500)]
 
 
+def test_a_range_is_written_with_what_the_stream_completed_and_says_how_far_it_is() -> None:
+    loading, upto = Loading(), Upto((b"7",), request=3)
+    read, completed = rows(1, 2), rows(3)
+
+    state, after = loading.loader.add(
+        shape(A), read, completed, upto, is_last=False, done=0, expected=9
+    )
+
+    assert loading.steps == [("a", LoadPhase.CHUNK, 3)]
+    assert after == upto
+    assert state.upto == {"public.a": upto.text}
+
+
 def test_a_table_whose_values_change_with_names_is_not_exact_at_its_end() -> None:
     of = Column("of", 90_000, type_name="which", user_type=UserType("d", "which", "regtype", 2206))
     loading, table = Loading(), replace(shape(A), columns=(*shape(A).columns, of))

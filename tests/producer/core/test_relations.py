@@ -169,6 +169,13 @@ def test_the_younger_reading_says_what_is_unique_where_it_has_the_key() -> None:
     assert merge(said(KEY, OWNER), ACCOUNT, older).unique == ACCOUNT.unique
 
 
+def test_an_index_over_all_columns_is_unique_and_one_over_others_is_not_known() -> None:
+    all_of_them, others = Unique("all", ("id", "owner")), Unique("others", ("id", "note"))
+    younger = replace(ACCOUNT, unique=(all_of_them, others))
+
+    assert merge(said(KEY, OWNER), younger, None).unique == (all_of_them,)
+
+
 def test_a_dropped_table_is_what_the_stream_says() -> None:
     merged = merge(said(KEY, OWNER), None, None)
 

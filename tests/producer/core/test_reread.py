@@ -153,8 +153,9 @@ class Play:
         self.took = 0.0  # to read a table
         self.points: list[TableId] = []
         self.fails: CdcError | None = None
+        self.hidden = set[TableId]()
         self.rereads = Rereads(
-            (A, B, C), set(), source=self, captured=wants.__contains__, repairs=repairs,
+            (A, B, C), self.hidden, source=self, captured=wants.__contains__, repairs=repairs,
             look_seconds=1.0,
             rest_seconds=10.0, mark_seconds=600.0, rate=0, writing=self, publish=lambda _: None,
             look_up=lambda number: DESCRIBED[number], begin_anew=self.anew.append,
@@ -976,7 +977,47 @@ def test_one_for_all_is_said_to_begin_with_the_shape_of_its_place() -> None:
 
     assert play.places == [(500, Upto(request=3))]
     assert placed.shape == KEYED[A]
-    assert not play.rereads.needless(), "and its rows are delivered from here on"
+    assert not play.hidden, "and its rows are delivered from here on"
+
+
+def test_one_that_begins_again_does_not_go_on_where_it_was() -> None:
+    play = InRanges()
+    play.rereads.follow({"public.a": "CHUNK"}, {"public.a": Upto((b"7",)).text}, {}, KEYED)
+    play.rereads.make_point(KEYED)
+
+    play.rereads.lose({"public.a"})
+    play.rereads.make_point(KEYED)
+    play.comes(480)
+
+    assert play.notes[0] == "public.a: its load goes on where it was left"
+    assert play.notes[1].startswith("public.a: its load begins again: ")
+    assert (len(play.notes), play.given.asked) == (2, [None])
+
+
+def test_the_stream_stops_before_the_commit_where_a_range_may_be_written() -> None:
+    play = InRanges()
+    play.rereads.follow({"public.a": "CHUNK"}, {"public.a": Upto((b"7",)).text}, {}, KEYED)
+    play.rereads.make_point(KEYED)
+    play.rereads.reach(400, KEYED, is_between=True)
+    play.given.answer = RangeRead(KEYED[A], Visible(9), 480)
+    play.rereads.reach(400, KEYED, is_between=False)
+
+    assert not play.rereads.stops(Begin(Lsn(470), 0, 5))
+    assert not play.rereads.is_standing
+    assert play.rereads.stops(Begin(Lsn(480), 0, 6))
+    assert play.rereads.is_standing
+
+
+def test_the_end_of_a_load_for_one_target_is_the_end_of_its_rows_between_commits() -> None:
+    play = InRanges()
+    upto = Upto((b"7",), target="lake")
+    play.rereads.follow({"public.a": "END"}, {}, {"public.a": upto.text}, KEYED)
+    play.rereads.make_point(KEYED)
+    assert play.rereads.is_read_beside(A)
+
+    play.comes(480)
+
+    assert not play.rereads.is_read_beside(A)
 
 
 def test_and_what_is_read_of_it_is_let_go() -> None:

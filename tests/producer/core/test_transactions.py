@@ -168,11 +168,42 @@ def test_a_message_of_any_prefix_is_payload_and_a_large_one_is_left_out() -> Non
         insert(1),
     )
 
-    prefixes = [r[2] for r in records(happened) if r[0] == MESSAGES.topic]
-    assert len(prefixes) == 1
+    kept = [r for r in records(happened) if r[0] == MESSAGES.topic]
+    assert len(kept) == 1
     assert happened[-1].rows == 1
     assert len(play.notes) == 1
     assert "secret" not in play.notes[0]
+
+    size = len(kept[0][2] or b"") + len(kept[0][3] or b"")
+    for room, count in ((size, 1), (size - 1, 0)):
+        play = Play(messages=MESSAGES, max_row_bytes=room)
+        happened = play.transaction(Logical(True, Lsn(1), "gauss-cdc.ddl", b"{}"))
+        assert len([r for r in records(happened) if r[0] == MESSAGES.topic]) == count
+        assert len(play.notes) == 1 - count
+
+
+def test_a_message_that_is_left_out_before_it_is_a_record_is_told() -> None:
+    play = Play(messages=MESSAGES, max_row_bytes=300)
+
+    play.transaction(Logical(True, Lsn(1), "p", b"x" * 301), insert(1))
+
+    assert len(play.notes) == 1
+
+
+def test_messages_count_in_the_size_of_what_is_buffered() -> None:
+    play = Play(messages=MESSAGES)
+
+    happened = play.transaction(Logical(True, Lsn(1), "p", b"x" * 9_000))
+
+    (batch,) = (each for each in happened if isinstance(each, RowsAssembled))
+    assert batch.size == sum(len(r[2] or b"") + len(r[3] or b"") for r in batch.records)
+
+
+def test_gaps_of_a_transaction_are_in_their_order() -> None:
+    (ended,) = Play().assembler.explain([Unseen(ID, why) for why in ("one", "two")], 5_000)
+
+    assert isinstance(ended, TransactionEnded)
+    assert [gap.why for gap in ended.holes] == ["one", "two"]
 
 
 @pytest.mark.parametrize(("positions_are_csns", "csn"), [(True, 5_000), (False, 0)])
