@@ -147,7 +147,22 @@ class Moments(Play):
                  "harmless", "dump", "trigger"]  # fmt: skip
         kind = self.random.choice(kinds)
         found: Pair | None = getattr(self, f"_of_{kind}")(cursor, self.random.choice(tables))
-        return found
+        if found is None or (setting := self._setting()) is None:
+            return found
+        name, value = setting
+        before, after = found
+        return [f"SET {name} = {value}", *before, f"RESET {name}"], after
+
+    def _setting(self) -> tuple[str, str] | None:
+        """Let some statements be cancelled, within our triggers too, or be a replica's."""
+        return self.random.choices(
+            (
+                None,
+                ("statement_timeout", f"'{self.random.randint(2, 40)}ms'"),
+                ("session_replication_role", "replica"),
+            ),
+            (16, 2, 1),
+        )[0]
 
     def _of_publication(self, cursor, table: str) -> Pair | None:
         name = f'"{self.publication}"'
