@@ -138,14 +138,15 @@ def _standing(
 def stated(at: Ledger, cut: State) -> Ledger:
     """Topics made since START become known; the next step carries them into the ledger.
 
-    A table that is not to be loaded any more was dropped, or renamed, before its load began: its
-    mark goes, in a step of its own.  Where readers see rows of it, it stays marked.
+    A table that is not to be loaded any more was dropped, or renamed, before its load began, or
+    before a takeover marked all that was ever delivered: its mark goes, in a step of its own.
+    Where readers see rows of it, it stays marked.
     """
     _same_place(at, cut)
     inexact = {
         table: why
         for table, why in at.inexact.items()
-        if why != NOT_LOADED or table in cut.loads or not cut.loads
+        if why not in {NOT_LOADED, SWITCHED} or table in cut.loads or not cut.loads
     }
     topics = _topic_ids(at.topics, cut)
     return replace(at, topics=topics, inexact=inexact, state=state_of(inexact))

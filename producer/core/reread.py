@@ -121,6 +121,12 @@ def asked(
         for name in open_
         if name not in there and name not in kept and loads[name] != LEFT
     }
+    # A takeover marks all that was ever delivered; of these, some were dropped since.
+    noted |= {
+        name: None
+        for name, phase in loads.items()
+        if phase == GAP and name not in names and name not in there
+    }
     left = [table for table in known if not wants(table) and loads.get(str(table)) != LEFT]
     back = [name for name in open_ if name in there and loads[name] == LEFT]
     noted |= {str(table): LEFT for table in left} | dict.fromkeys([*back, *added], PENDING)

@@ -147,6 +147,14 @@ def test_a_standby_that_is_read_is_promoted_and_sends_on():
         judge(Simulation(seed, overrides={**promoted, "style": PGOUTPUT}).run())
 
 
+def test_a_table_that_was_dropped_before_a_promotion_without_its_slot_is_not_marked_for_ever():
+    promoted = {
+        "pair": True, "ranges": True, "asks": 12, "transactions": 25, "steps": 600, "late": False,
+        "expiries": 0, "promotions": 4, "losses": 2, "producer_crashes": 6,
+    }  # fmt: skip
+    judge(Simulation(167, overrides=promoted).run())
+
+
 def test_an_older_copy_of_the_source_is_not_gone_on_with_once_it_has_other_commits():
     for seed in range(40):
         judge(Simulation(seed, overrides={**COPIES, "style": PGOUTPUT if seed % 2 else "b"}).run())

@@ -12,6 +12,7 @@ from spark_consumers.errors import CutsGap, LedgerForeign
 from spark_consumers.ledger import (
     LATE,
     NOT_LOADED,
+    SWITCHED,
     is_unloaded,
     showing,
     shown,
@@ -85,6 +86,15 @@ def test_a_table_that_went_stays_marked_where_readers_see_older_rows() -> None:
 
     upto = feed.segments(replace(ledger, topics={"bank.public.b": "id-b"}))[-1].upto
     assert upto.inexact == {"public.b": "not loaded; readers see commit 1/1"}
+
+
+def test_a_table_that_was_dropped_before_a_takeover_marked_it_has_no_mark() -> None:
+    feed, ledger = started()
+    feed.commits([insert(A, "1", "x")])
+    marked = replace(ledger, inexact={"public.a": SWITCHED, "public.b": SWITCHED})
+    feed.state({"public.a": "GAP"})
+
+    assert feed.segments(marked)[-1].upto.inexact == {"public.a": SWITCHED}
 
 
 def test_loads_mark_and_clear_their_table() -> None:

@@ -101,6 +101,13 @@ def test_a_table_with_a_gap_is_read_where_gaps_are_repaired() -> None:
     assert asked([A], loads, [A, B], everything).noted == {}
 
 
+def test_a_gap_of_a_table_that_was_dropped_before_its_takeover_is_none() -> None:
+    """The takeover marks whatever has a topic: targets may have it, unless the stream dropped it."""
+    loads = {"public.a": "GAP", "public.b": "GAP", "public.c": "GAP"}
+
+    assert asked([A], loads, [B], everything).noted == {"public.c": None}
+
+
 def test_a_load_waits_for_the_stream_to_rename_its_table() -> None:
     found = asked([], {"public.a": "CHUNK"}, [A], everything, renamed=[A])
 
