@@ -102,7 +102,7 @@ def test_a_table_with_a_gap_is_read_where_gaps_are_repaired() -> None:
 
 
 def test_a_gap_of_a_table_that_was_dropped_before_its_takeover_is_none() -> None:
-    """The takeover marks whatever has a topic: targets may have it, unless the stream dropped it."""
+    """The takeover marks whatever has a topic: targets may have it, if it was not dropped."""
     loads = {"public.a": "GAP", "public.b": "GAP", "public.c": "GAP"}
 
     assert asked([A], loads, [B], everything).noted == {"public.c": None}
