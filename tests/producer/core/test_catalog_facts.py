@@ -87,6 +87,7 @@ def test_of_a_new_table_a_part_counts_that_was_written_after_its_type_was_made()
 def test_a_column_that_was_generated_lacks_its_older_values() -> None:
     was = plain(generated=frozenset({3}), ordinary=frozenset({1, 2}))
     assert causes(was, was) == causes(replace(was, ordinary=frozenset({1, 2, 4})), was) == []
+    assert plain(generated=frozenset({16, 3})).version(BEFORE).generated == "3,16"
     dropped = plain(ordinary=frozenset({1, 2}))
     assert causes(dropped, was) == []
     (doubt,) = plain(ordinary=frozenset({1, 2, 3})).doubts(was.version(BEFORE), {}, BEFORE)

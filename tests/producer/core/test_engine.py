@@ -842,7 +842,8 @@ LAKE = Upto((b"7",), target="lake").text
 
 def with_load_for_one() -> Playbook:
     play = Playbook()
-    play.engine.take_back(replace(play.engine.lend(), targeted={"public.account": LAKE}))
+    loads = {"public.account": LAKE, "public.third": LAKE}
+    play.engine.take_back(replace(play.engine.lend(), targeted=loads))
     return play
 
 
@@ -856,7 +857,7 @@ def test_a_load_for_one_target_that_begins_again_is_noted_no_later_than_its_reas
     state, commits = play.acknowledge((*A0, 0)).cuts
 
     assert isinstance(state, State)
-    assert state.targeted == {"public.account": voided(LAKE)}
+    assert state.targeted == {"public.account": voided(LAKE), "public.third": LAKE}
     assert isinstance(commits, Commits)
 
 
@@ -867,4 +868,18 @@ def test_so_it_is_by_a_gap_of_its_table() -> None:
     state, _ = play.acknowledge((*A0, 0)).cuts
 
     assert isinstance(state, State)
-    assert state.targeted == {"public.account": voided(LAKE)}
+    assert state.targeted == {"public.account": voided(LAKE), "public.third": LAKE}
+
+
+def test_how_far_loads_are_is_said_of_those_that_go_on() -> None:
+    play = Playbook()
+    upto = {"public.account": "so far", "public.other": "so far"}
+    loads = {"public.account": "CHUNK", "public.other": "BEGIN"}
+    play.engine.take_back(replace(play.engine.lend(), loads=loads, upto=upto))
+    play.engine.mark_loads({"public.new": PENDING})
+    play.feed(rows(1), ended(1, 1), InputDrained())
+
+    state, _ = play.acknowledge((*A0, 0)).cuts
+
+    assert isinstance(state, State)
+    assert state.upto == {"public.account": "so far"}

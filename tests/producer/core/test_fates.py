@@ -66,6 +66,7 @@ def test_a_load_for_one_target_begins_again_by_what_meets_its_table() -> None:
     moved = followed_for_one(loads, [Fate("public.a", "public.b")])
     assert moved == {"public.b": voided(text)}
     assert followed_for_one(loads, [Fate("public.a", None)]) == {"public.b": text}
+    assert followed_for_one(loads, [Fate("public.c", "public.b")]) == {"public.a": text}
 
 
 def test_how_far_a_load_of_an_older_release_is_goes_on_for_all() -> None:

@@ -313,6 +313,7 @@ def test_a_range_is_written_with_what_the_stream_completed_and_says_how_far_it_i
     assert loading.steps == [("a", LoadPhase.CHUNK, 3)]
     assert after == upto
     assert state.upto == {"public.a": upto.text}
+    assert state.head.resume == 500, "reading the source goes on there"
 
 
 def test_a_table_whose_values_change_with_names_is_not_exact_at_its_end() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from producer.core.events import TransactionEnded, Walked
+from producer.core.events import RowsAssembled, TransactionEnded, Walked, sizes_of
 from producer.core.walk import MAX_ROWS, Lent, Stage
 from schemas.envelope import EnvelopeOptions
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
@@ -317,6 +317,8 @@ def test_numbers_of_a_batch_are_those_of_its_records() -> None:
         records = list(walked.records)
         assert walked.records.size == sum(len(r[2] or b"") + len(r[3] or b"") for r in records)
         assert set(walked.records.topics) == {r[0] for r in records}
+        plain = RowsAssembled(records, 0)
+        assert sizes_of(walked) == sizes_of(plain) != {}
         assert [walked.records[at] for at in range(len(records))] == records
 
 
