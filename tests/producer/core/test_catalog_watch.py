@@ -320,7 +320,7 @@ def test_what_explains_a_table_explains_it_under_its_next_name() -> None:
     later = Told()
     later.state(renamed)
     assert told.with_later(later).stated[Cause.PARTS] == {A, B}
-    third = TableId("public", "c")
+    third = A._replace(name="c")
     again = ShapeChange(RENAMED, replace(TABLE, id=third), "ALTER TABLE")
     later.state(StatementChanges((again,), Origin.TRIGGER))
     assert told.with_later(later).stated[Cause.PARTS] == {A, B, third}
