@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from http.client import HTTPException
 from pathlib import Path
 from typing import Final
@@ -42,7 +43,7 @@ _UNAUTHORIZED, _NOT_WELL = 401, 503
 _ORDER: Final = {name: at for at, name in enumerate(ALARMS)}
 
 
-@dataclass(slots=True)
+@dataclass
 class ProgramAnswer:
     """What a program told at its address of [serve]; `why`: nothing, and why."""
 
@@ -52,15 +53,16 @@ class ProgramAnswer:
     metrics: str = ""  # "": not shown to us
     log: list[str] = field(default_factory=list)  # its newest lines
 
-    def samples(self) -> Iterator[Sample]:
-        """Values of its metrics."""
-        for found in text_string_to_metric_families(self.metrics):
-            yield from found.samples
+    @cached_property
+    def samples(self) -> list[Sample]:
+        """Values of its metrics: of thousands of tables, so they are read once."""
+        families = text_string_to_metric_families(self.metrics)
+        return [sample for family in families for sample in family.samples]
 
     @property
     def name(self) -> str:
         """`run` or `apply` where it says so, and the address."""
-        said = (one.labels["program"] for one in self.samples() if one.name.endswith("build_info"))
+        said = (one.labels["program"] for one in self.samples if one.name.endswith("build_info"))
         return f"{next(said, 'a program')} at {self.at}"
 
 
@@ -147,7 +149,7 @@ def _program(section: ServeSection, at: str) -> ProgramAnswer:
         program.metrics = _get(section, at, "/metrics")
         with suppress(HTTPError):  # one of an older release has none
             program.log = _get(section, at, "/log").splitlines()
-        list(program.samples())
+        list(program.samples)  # or it is no text of metrics
     except HTTPError as error:
         with error:
             if error.code != _UNAUTHORIZED:  # its probe has told what it may
@@ -232,9 +234,9 @@ def _of_programs(answers: Answers) -> Iterator[tuple[str, Finding]]:
 def _of_metrics(answers: Answers) -> Iterator[tuple[str, Finding]]:
     """Judge values by the table; `ready` was said by the probe."""
     known = [("", one) for one in answers.samples]
-    known += [
-        (f"{program.name}: ", one) for program in answers.programs for one in program.samples()
-    ]
+    for program in answers.programs:
+        who = f"{program.name}: "
+        known += [(who, one) for one in program.samples]
     there = {one.name.removeprefix(PREFIX) for _, one in known}
     for who, one in known:
         measured = METRICS.get(one.name.removeprefix(PREFIX))

@@ -49,7 +49,7 @@ def _program(one: doctor.ProgramAnswer) -> dict[str, Any]:
 def tables(answers: doctor.Answers) -> list[dict[str, Any]]:
     """What is known of each table, by its name."""
     found = _states(answers.standing)
-    for sample in (one for program in answers.programs for one in program.samples()):
+    for sample in (one for program in answers.programs for one in program.samples):
         name = sample.name.removeprefix(PREFIX)
         if (table := sample.labels.get("table")) is None:
             continue

@@ -1,7 +1,8 @@
 """Looks at everything again and again, in a thread of its own, while somebody reads the page.
 
-A look asks source, Kafka and target, so there is one at a time, whoever asks how often.  `check`
-asks questions for each table: it runs beside the looks, and the seldomer the longer it takes.
+A look asks source, Kafka and target, so there is one at a time, whoever asks how often.  It costs
+as much as there are tables: the longer it takes, the seldomer it is.  So is `check`, which asks
+questions for each table, and runs beside the looks.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _log = logging.getLogger("gauss_cdc.page")
 _COMPARED: Final = 30.0  # seconds between two looks at the source's catalog
 _CHECKED: Final = 20.0  # seconds between two runs of `check`, at least
 _SELDOM: Final = 100  # times as long as it took, at least
+_REST: Final = 30  # times as long as a look took, until the next one, at least
 _UNREAD: Final = 30.0  # seconds without a reader after which nobody looks any more
 _FIRST: Final = 40.0  # seconds for which a reader waits for the first look
 
@@ -45,7 +47,7 @@ class Lookout:
         every: float = 2.0,
         more: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
-        """`every`: seconds between two looks; `more`: facts of others, added to each answer."""
+        """`every`: seconds between two looks, at least; `more`: facts of others, for each answer."""
         self._config, self._listens, self._every, self._more = config, listens, every, more
         self._series, self._check = Series(), _Check(config)
         self._found: Mapping[str, Any] = {}
@@ -89,15 +91,16 @@ class Lookout:
                     *(self._config, self._listens, places, self._check.found()),
                     compared_within=_COMPARED,
                 )
-                self._take(answers, time.monotonic() - began)
+                took = time.monotonic() - began
+                self._take(answers, took)
                 if answers.standing.down:
                     time.sleep(self._every)
                     return
-                time.sleep(max(0.0, self._every - (time.monotonic() - began)))
+                time.sleep(max(self._every - took, min(_REST * took, _UNREAD / 2)))
 
     def _take(self, answers: doctor.Answers, seconds: float) -> None:
         now = time.time()
-        samples = [one for program in answers.programs for one in program.samples()]
+        samples = [one for program in answers.programs for one in program.samples]
         self._series.add(now, answers.standing, samples)
         self._found = {
             **facts(self._config, answers),

@@ -1001,6 +1001,21 @@ def test_one_that_begins_again_does_not_go_on_where_it_was() -> None:
     assert (len(play.notes), play.given.asked) == (2, [None])
 
 
+def test_one_whose_table_is_another_one_by_now_does_not_begin_at_once() -> None:
+    play = InRanges()
+    play.rereads.follow({"public.a": "GAP"}, {}, {}, KEYED)
+    play.rereads.make_point(KEYED)
+    play.rereads.reach(400, KEYED, is_between=True)
+    play.given.answer = RangeRead(replace(KEYED[A], oid=99), Visible(9), 480)
+    play.rereads.reach(500, KEYED, is_between=True)
+
+    assert play.rereads.place(state_of({"public.a": "GAP"}), 500, KEYED) is None
+    assert play.notes[-1].startswith("public.a is read again later: the table is another one")
+    assert not play.rereads.is_under_way
+    play.rereads.make_point(KEYED)
+    assert not play.rereads.is_under_way, "it rests"
+
+
 def test_the_stream_stops_before_the_commit_where_a_range_may_be_written() -> None:
     play = InRanges()
     play.rereads.follow({"public.a": "CHUNK"}, {"public.a": Upto((b"7",)).text}, {}, KEYED)

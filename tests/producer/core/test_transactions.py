@@ -50,6 +50,9 @@ def test_messages_are_separate_from_rows_and_have_no_ordinal() -> None:
     assert (said["source"]["txId"], said["source"]["lsn"], said["source"]["seq"]) == (700, 900, 41)
     rows = [r for r in records(happened) if r[0] == TOPIC]
     assert [position_of(record[4]).ordinal for record in rows] == [0, 1]
+    (headers,) = (dict(r[4]) for r in records(happened) if r[0] == MESSAGES.topic)
+    assert headers.keys() >= {"xid", "csn", "lsn"}
+    assert headers["xid"] == dict(rows[0][4])["xid"]
     assert happened[-1].rows == 2  # type: ignore[attr-defined]
 
 

@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from producer.core.key_ranges import Upto
+from producer.core.look import Before
 from producer.core.loop import Progress
 from producer.core.ports import RunObserver, ShutdownRequested
 from producer.core.router import table_key
 from producer.core.takeover import Slot
-from producer.core.turn import Turn
+from producer.core.turn import Turn, _noted
 from producer.errors import HistoryDiffers, SchemaRefused
 from schemas.control import Commits, SchemaChange
 from tests.producer.core.streaming import (
@@ -131,3 +133,11 @@ def test_a_table_that_the_registry_refuses_stops_or_is_left_out(incompatible: st
 
     (commits,) = (cut for cut in run.written if isinstance(cut, Commits))
     assert [hole.table for entry in commits.commits for hole in entry.holes] == ["public.b"]
+
+
+def test_begin_says_what_the_catalog_was_but_for_a_load_for_one_target() -> None:
+    looked = Before(7, "p", {}, {5: 6})
+
+    assert _noted(looked, Upto(request=3)) == looked.looked()
+    assert _noted(looked, Upto(target="lake")) is None
+    assert _noted(None, Upto()) is None
