@@ -47,7 +47,7 @@ class Lookout:
         every: float = 2.0,
         more: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
-        """`every`: seconds between two looks, at least; `more`: facts of others, for each answer."""
+        """`every`: seconds between looks, at least; `more`: facts of others in each answer."""
         self._config, self._listens, self._every, self._more = config, listens, every, more
         self._series, self._check = Series(), _Check(config)
         self._found: Mapping[str, Any] = {}

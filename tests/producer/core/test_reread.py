@@ -1028,6 +1028,25 @@ def test_the_stream_stops_before_the_commit_where_a_range_may_be_written() -> No
     assert not play.rereads.is_standing
     assert play.rereads.stops(Begin(Lsn(480), 0, 6))
     assert play.rereads.is_standing
+    play.rereads.place(state_of({"public.a": "CHUNK"}), 470, KEYED)
+    assert play.places == [(480, Upto((b"7",)))], "its rows are of no earlier place"
+
+
+@pytest.mark.parametrize("phase", ["GAP", "CHUNK"])
+def test_a_table_rests_behind_a_load_that_mended_a_gap(phase: str) -> None:
+    play = InRanges()
+    upto = {"public.a": Upto((b"7",)).text} if phase == "CHUNK" else {}
+    play.rereads.follow({"public.a": phase}, upto, {}, KEYED)
+    play.rereads.make_point(KEYED)
+    if phase == "GAP":
+        play.comes(480)
+    play.comes(480)
+    assert not play.rereads.is_under_way
+    play.rereads.follow({"public.a": "END"}, {}, {}, KEYED)
+
+    play.rereads.follow({"public.a": "GAP"}, {}, {}, KEYED)
+
+    assert ("less often while this goes on" in "".join(play.notes)) is (phase == "GAP")
 
 
 def test_the_end_of_a_load_for_one_target_is_the_end_of_its_rows_between_commits() -> None:
