@@ -138,7 +138,7 @@ def addresses(_services: tuple[LocalServices | None, Addresses]) -> Addresses:
 @pytest.fixture(scope="session")
 def other_postgres() -> Iterator[str]:
     """URL of a PostgreSQL that the services do not use: the fetched one, or the machine's."""
-    is_fetched = postgres.kind() == "embedded" and postgres.system() is not None
+    is_fetched = postgres.kind() not in ("auto", "system") and postgres.system() is not None
     directory = open_directory()
     services = LocalServices(directory, postgres_kind="system" if is_fetched else "embedded")
     try:
