@@ -32,6 +32,7 @@ class Publication:
     oid: int
     version: str  # another one: it was altered, or made again
     filtered: Mapping[TableId, str] = field(default_factory=dict)  # what it leaves out, from 15 on
+    computed: Mapping[TableId, str] = field(default_factory=dict)  # sent columns that no copy has
     loose: Mapping[TableId, str] = field(default_factory=dict)  # rows may be equal in their key
     is_ours: bool = False  # `run` or `check --fix` made it, and says so in its comment
 
@@ -41,7 +42,7 @@ class Publication:
         if self.actions != {*_ACTIONS}:
             said = ", ".join(action for action in _ACTIONS if action in self.actions)
             return dict.fromkeys(self.tables, f"publishes only {said or 'nothing'}")
-        return {**self.loose, **self.filtered}
+        return {**self.loose, **self.computed, **self.filtered}
 
     @property
     def whole(self) -> tuple[TableId, ...]:
@@ -66,7 +67,8 @@ def publication(connection: Connection, name: str) -> Publication | None:
         tables = sorted(TableId(*table) for table in cursor.fetchall())
         filtered = _filtered(cursor, name) if connection.server_version >= _FILTERS else {}
         loose = {t: why for t, why in _loose(cursor).items() if t in tables}
-    said: Mapping[str, Any] = row[0]
+        said: Mapping[str, Any] = row[0]
+        computed = {t: why for t, why in _computed(cursor, said).items() if t in tables}
     return Publication(
         name=name,
         tables=tuple(tables),
@@ -76,6 +78,7 @@ def publication(connection: Connection, name: str) -> Publication | None:
         oid=row[2],
         version=row[3],
         filtered=filtered,
+        computed=computed,
         loose=loose,
         is_ours=row[1],
     )
@@ -96,6 +99,21 @@ def _filtered(cursor: Any, name: str) -> dict[TableId, str]:
         TableId(*table): "has a column list for it" if has_list else "has a WHERE for it"
         for *table, has_list in cursor.fetchall()
     }
+
+
+def _computed(cursor: Any, said: Mapping[str, Any]) -> dict[TableId, str]:
+    """Return the tables whose stored generated columns are sent; from 18 on, where it is asked."""
+    if said.get("pubgencols", "n") == "n":
+        return {}
+    cursor.execute(
+        """
+        SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.relkind IN ('r', 'p') AND EXISTS (
+            SELECT FROM pg_attribute a
+            WHERE a.attrelid = c.oid AND a.attgenerated = 's' AND NOT a.attisdropped)
+        """
+    )
+    return {TableId(*table): "sends its generated columns" for table in cursor.fetchall()}
 
 
 def _loose(cursor: Any) -> dict[TableId, str]:
