@@ -149,6 +149,18 @@ def other_postgres() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def newest_server() -> Iterator[Addresses]:
+    """A PostgreSQL 18 that the services do not use."""
+    directory = open_directory()
+    services = LocalServices(directory, postgres_kind="18")
+    try:
+        yield services.start("postgres")
+    finally:
+        services.remove()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
 def promtool() -> Path:
     """Prometheus' own program for rules."""
     found = debian.program("promtool", package="prometheus")

@@ -30,7 +30,7 @@ from schemas.system_schemas import OWN_SCHEMA, SYSTEM
 from schemas.tables import TableId
 
 # Of the script; the installed one is in a comment, which any role may read.
-VERSION: Final = 8
+VERSION: Final = 9
 _TABLE: Final = 3  # earlier versions wrote messages, which any role can write
 TRIGGERS: Final = ("gauss_cdc_ddl_drop", "gauss_cdc_ddl_end", "gauss_cdc_ddl_rewrite")
 _MESSAGES: Final = 140_000  # pgoutput sends logical messages from this version on
