@@ -14,7 +14,7 @@ from producer.sources.postgres.catalog import (
 )
 from schemas.tables import TableId
 
-_FILTERS: Final = 150_000  # from here on a publication may have WHERE and columns
+_FILTERS: Final = 150_000  # from here on a publication may have schemas, WHERE and columns
 _OURS: Final = "made by gauss-cdc, which adds the tables of its [tables]"
 _LOCK_MS: Final = 1000  # for the lock on a table that is added: the stream waits meanwhile
 _ACTIONS: Final = ("insert", "update", "delete", "truncate")
@@ -61,17 +61,15 @@ def publication(connection: Connection, name: str) -> Publication | None:
         )
         if (row := cursor.fetchone()) is None:
             return None
-        cursor.execute(
-            "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", [name]
-        )
-        tables = sorted(TableId(*table) for table in cursor.fetchall())
-        filtered = _filtered(cursor, name) if connection.server_version >= _FILTERS else {}
-        loose = {t: why for t, why in _loose(cursor).items() if t in tables}
         said: Mapping[str, Any] = row[0]
+        has_filters = connection.server_version >= _FILTERS
+        tables = _tables(cursor, row[2], said, has_schemas=has_filters)
+        filtered = _filtered(cursor, name) if has_filters else {}
+        loose = {t: why for t, why in _loose(cursor).items() if t in tables}
         computed = {t: why for t, why in _computed(cursor, said).items() if t in tables}
     return Publication(
         name=name,
-        tables=tuple(tables),
+        tables=tables,
         all_tables=said["puballtables"],
         actions=frozenset(a for a in _ACTIONS if said.get(f"pub{a}", False)),
         via_root=said.get("pubviaroot", False),
@@ -82,6 +80,44 @@ def publication(connection: Connection, name: str) -> Publication | None:
         loose=loose,
         is_ours=row[1],
     )
+
+
+# As pg_publication_tables has it, whose function opens each table from 16 on: it waits for whoever
+# alters one, and fails where one is dropped meanwhile.
+_TABLES: Final = """
+WITH RECURSIVE named (oid) AS (
+    SELECT prrelid FROM pg_publication_rel WHERE prpubid = %(publication)s
+    UNION
+    SELECT c.oid FROM pg_class c
+    WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= 16384
+    AND (%(all_tables)s {by_schema})
+), below (oid, is_part) AS (
+    SELECT oid, false FROM named
+    UNION
+    SELECT i.inhrelid, true FROM below b JOIN pg_class p ON p.oid = b.oid AND p.relkind = 'p'
+    JOIN pg_inherits i ON i.inhparent = b.oid
+)
+SELECT n.nspname, c.relname FROM below b JOIN pg_class c ON c.oid = b.oid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+GROUP BY 1, 2, c.relkind
+HAVING CASE WHEN %(via_root)s THEN NOT bool_or(b.is_part) ELSE c.relkind = 'r' END
+"""
+_BY_SCHEMA: Final = """OR c.relnamespace IN (
+    SELECT pnnspid FROM pg_publication_namespace WHERE pnpubid = %(publication)s)"""
+
+
+def _tables(
+    cursor: Any, oid: int, said: Mapping[str, Any], *, has_schemas: bool
+) -> tuple[TableId, ...]:
+    cursor.execute(
+        _TABLES.format(by_schema=_BY_SCHEMA if has_schemas else ""),
+        {
+            "publication": oid,
+            "all_tables": said["puballtables"],
+            "via_root": said.get("pubviaroot", False),
+        },
+    )
+    return tuple(sorted(TableId(*table) for table in cursor.fetchall()))
 
 
 def _filtered(cursor: Any, name: str) -> dict[TableId, str]:
