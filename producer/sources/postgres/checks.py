@@ -33,7 +33,6 @@ from schemas.types import NAMES, TypeOptions, UnknownType, type_of
 
 _TYPES = TypeOptions()
 _OLDEST = 100_000
-_MESSAGES = 140_000
 _NAMED: Final = 5  # of many tables
 
 
@@ -92,6 +91,8 @@ def _options(options: Options, version: int) -> Iterator[Finding]:
     """Options that this server's pgoutput does not accept, and those that omit changes."""
     for problem in pgoutput_options.problems(options.plugin_options, version=version):
         yield Finding(Level.ERROR, "options", str(problem))
+    if options.messages and (absent := pgoutput_options.no_messages(version)) is not None:
+        yield Finding(Level.ERROR, "options", str(absent), absent.hint)
     if sentence := pgoutput_options.why_not_full(options.plugin_options):
         yield Finding(Level.WARNING, "options", sentence)
 
@@ -136,7 +137,7 @@ def _triggers(options: Options, connection: Connection, version: int) -> Iterato
         Level.NOTE,
         "schema changes",
         gaps.WITHOUT_TRIGGERS,
-        "a superuser may run `gauss-cdc ddl install`" if version >= _MESSAGES else "",
+        "a superuser may run `gauss-cdc ddl install`" if version >= ddl_triggers.OLDEST else "",
     )
 
 
@@ -148,10 +149,8 @@ def _server(info: catalog.ServerInfo) -> Iterator[Finding]:
             f"{info.version_text}: too old",
             "pgoutput requires PostgreSQL 10",
         )
-    elif info.version < _MESSAGES:
-        yield Finding(
-            Level.WARNING, "server", "before 14 no logical messages: DDL can only be inferred"
-        )
+    elif info.version < ddl_triggers.OLDEST:
+        yield Finding(Level.WARNING, "server", "before 13 schema changes can only be inferred")
     else:
         yield Finding(Level.OK, "server", info.version_text.split(" on ")[0])
     if info.wal_level != "logical":
