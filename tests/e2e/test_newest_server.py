@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from gauss_cdc_lab.services import Addresses
-from producer.errors import Unsupported
+from producer.errors import SourceError, Unsupported
 from producer.sources.postgres import catalog, publications
 from producer.sources.postgres.triggers import install
 from tests.e2e.path import Path, ask, content
@@ -164,3 +164,30 @@ def test_a_publication_that_sends_generated_columns_is_refused_with_what_to_writ
         ask(source, "INSERT INTO a VALUES (1, 2)")
         assert path.catch_up().state == "EXACT"
         assert content(target, "a") == ["(1,2)"]
+
+
+@pytest.mark.parametrize("setting", ["notice", "error"])
+def test_changes_that_are_skipped_for_want_of_their_publication_end_the_run(
+    addresses, topic_prefix, new_source, new_database, setting: str
+) -> None:
+    """Before 18 the server ended the stream; now it warns, and goes on without them."""
+    source, target = new_source(), new_database()
+    ask(source, "CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a VALUES (1)")
+    name = source.rpartition("/")[2]
+    ask(source, f"ALTER DATABASE {name} SET client_min_messages = {setting}")
+    with Path(addresses, topic_prefix, source, target, include=("public.*",)) as path:
+        path.start()
+        path.catch_up()
+
+        ask(source, f"DROP PUBLICATION {topic_prefix}")
+        ask(source, "INSERT INTO a VALUES (2)")
+        ask(source, f"CREATE PUBLICATION {topic_prefix} FOR TABLE a")
+        ask(source, "INSERT INTO a VALUES (3)")
+
+        with pytest.raises(SourceError, match=r"skipped loading publication .*accept-gap"):
+            path.catch_up()
+        with pytest.raises(SourceError):
+            path.stop()
+        path.failure = None
+        path.applier.drain()
+        assert content(target, "a") == ["(1)"]
