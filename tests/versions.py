@@ -108,10 +108,14 @@ def _since(request: pytest.FixtureRequest) -> None:
     for mark in request.node.iter_markers("since"):
         version, what = mark.args
         connection = psycopg2.connect(request.getfixturevalue("addresses").postgres_url())
-        is_older = connection.server_version < version * 10_000
         connection.close()
-        if is_older:
-            pytest.skip(f"from PostgreSQL {version} on: {what}")
+        need(connection.server_version, version, what)
+
+
+def need(server: int, version: int, what: str) -> None:
+    """Skip the rest of a test at a server (150018 for 15.18) that is older than the version."""
+    if server < version * 10_000:
+        pytest.skip(f"from PostgreSQL {version} on: {what}")
 
 
 def areas(version: str) -> list[Area]:

@@ -8,8 +8,11 @@ import pytest
 from gauss_cdc_lab.services import Addresses
 from producer.errors import SourceError, Unsupported
 from producer.sources.postgres import catalog, publications
+from producer.sources.postgres.checks import check_table
 from producer.sources.postgres.triggers import install
-from tests.e2e.path import Path, ask, content
+from schemas.findings import Level
+from schemas.tables import TableId
+from tests.e2e.path import Path, ask, content, until
 from tests.services_fixtures import databases
 
 # tables with rows, what is done to them, what is the same at the end
@@ -191,3 +194,36 @@ def test_changes_that_are_skipped_for_want_of_their_publication_end_the_run(
         path.failure = None
         path.applier.drain()
         assert content(target, "a") == ["(1)"]
+
+
+@pytest.mark.parametrize(
+    ("table", "identity"),
+    [
+        ("(id serial PRIMARY KEY, v int, w int GENERATED ALWAYS AS (v * 2) STORED)", "FULL"),
+        ("(id serial PRIMARY KEY, v int, w int GENERATED ALWAYS AS (v * 2))", "FULL"),
+        ("(v int, w int GENERATED ALWAYS AS (v * 2) STORED PRIMARY KEY)", "DEFAULT"),
+    ],
+)
+def test_a_table_in_which_changes_would_fail_is_not_published_by_itself(
+    addresses, topic_prefix, new_source, new_database, table: str, identity: str
+) -> None:
+    source, target = new_source(), new_database()
+    ask(source, "CREATE TABLE a (id int PRIMARY KEY)")
+    with Path(
+        addresses, topic_prefix, source, target, include=("public.*",), look_seconds=0.2
+    ) as path:
+        path.start()
+        path.catch_up()
+        ask(source, f"CREATE TABLE made {table}; ALTER TABLE made REPLICA IDENTITY {identity}")
+        until(lambda: "public.made" in " ".join(path.notes), "a note", path._stop.wait)
+
+        (note,) = (note for note in path.notes if "public.made" in note)
+        assert "the source refuses UPDATE and DELETE in it; give it a primary key" in note
+        ask(source, "INSERT INTO made (v) VALUES (1); UPDATE made SET v = 2; DELETE FROM made")
+
+        with closing(catalog.connect(path.options.source)) as connection:
+            (shape,) = catalog.table_schemas(connection, [TableId("public", "made")])
+            version = connection.server_version
+        (found,) = (one for one in check_table(shape, version=version) if one.level is Level.ERROR)
+        assert "the source refuses UPDATE and DELETE" in found.what
+        assert "FULL" not in found.hint

@@ -21,6 +21,7 @@ from producer.sources.postgres.captured import (
     publication_problems,
     reading_problems,
 )
+from producer.sources.postgres.catalog_look import OF_SENT
 from producer.sources.postgres.decoding_standby import check_standby
 from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.role import check_role
@@ -79,7 +80,7 @@ def _check_source(
     for problem in reading_problems(connection, tables):
         yield refused("rights", problem, Level.WARNING if is_there else Level.ERROR)
     for table in catalog.table_schemas(connection, tables):
-        yield from check_table(table, options.types)
+        yield from check_table(table, options.types, info.version)
         yield from check_key(table, options.key)
         yield from _way(options, connection, table)
     yield from _not_logged(options, connection)
@@ -273,8 +274,10 @@ def _slot(options: Options, connection: Connection) -> Iterator[Finding]:
 _NOT_SENT: Final = "a view at the target may compute them"
 
 
-def check_table(table: TableSchema, types: TypeOptions = _TYPES) -> Iterator[Finding]:
-    """Problems of one table: what cannot be captured, or not as it is defined."""
+def check_table(
+    table: TableSchema, types: TypeOptions = _TYPES, version: int = 0
+) -> Iterator[Finding]:
+    """Problems of one table: what a server's cannot be captured, or not as it is defined."""
     subject = f"table {table.id}"
     for column in table.columns:
         try:
@@ -289,7 +292,9 @@ def check_table(table: TableSchema, types: TypeOptions = _TYPES) -> Iterator[Fin
             )
     identity = table.replica_identity
     made = [c.name for c in table.columns if c.generated and c.name in table.identity_columns]
-    if made and identity is not ReplicaIdentity.FULL:
+    if refused_there := publications.unsent_identity(table, version):
+        yield Finding(Level.ERROR, subject, refused_there, OF_SENT)
+    elif made and identity is not ReplicaIdentity.FULL:
         yield Finding(
             Level.ERROR,
             subject,

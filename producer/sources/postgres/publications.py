@@ -12,8 +12,9 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 from producer.sources.postgres.catalog import (
     asking,
 )
-from schemas.tables import TableId
+from schemas.tables import ReplicaIdentity, TableId, TableSchema
 
+_WHOLE_ROWS: Final = 180_000  # from here on an identity of published tables has sent columns only
 _FILTERS: Final = 150_000  # from here on a publication may have schemas, WHERE and columns
 _OURS: Final = "made by gauss-cdc, which adds the tables of its [tables]"
 _LOCK_MS: Final = 1000  # for the lock on a table that is added: the stream waits meanwhile
@@ -165,6 +166,19 @@ def _loose(cursor: Any) -> dict[TableId, str]:
         TableId(*table): f"has it with key {index}, which is not valid: rows may be equal in it"
         for *table, index in cursor.fetchall()
     }
+
+
+def unsent_identity(table: TableSchema, version: int) -> str:
+    """Say why UPDATE and DELETE would fail in a published table from 18 on; "": they do not."""
+    is_full = table.replica_identity is ReplicaIdentity.FULL
+    identity = {*table.identity_columns}
+    made = [c.name for c in table.columns if c.generated and (is_full or c.name in identity)]
+    if version < _WHOLE_ROWS or not made:
+        return ""
+    return (
+        f"its replica identity has generated columns ({', '.join(made)}): once it is published, "
+        "the source refuses UPDATE and DELETE in it"
+    )
 
 
 def extend_publication(connection: Connection, name: str, tables: Sequence[TableId]) -> None:

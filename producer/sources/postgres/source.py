@@ -471,7 +471,7 @@ class PostgresSource(PlainSource):
     def publish(self, table: TableId) -> str:
         """Put a new table into the publication; return what somebody else must do, or ""."""
         (shape,) = catalog.table_schemas(self.connection, [table])
-        if why := catalog_look.without_identity(shape):
+        if why := catalog_look.without_identity(shape, self.connection.server_version):
             return why
         try:
             publications.extend_publication(
