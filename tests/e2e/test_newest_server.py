@@ -7,13 +7,15 @@ import pytest
 
 from gauss_cdc_lab.services import Addresses
 from producer.errors import SourceError, Unsupported
+from producer.options import Options
+from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog, publications
-from producer.sources.postgres.checks import check_table
+from producer.sources.postgres.checks import check_source, check_table
 from producer.sources.postgres.triggers import install
 from schemas.findings import Level
 from schemas.tables import TableId
-from tests.e2e.path import Path, ask, content, until
-from tests.services_fixtures import databases
+from tests.e2e.path import Path, ask, content, pause, until
+from tests.services_fixtures import databases, execute
 
 # tables with rows, what is done to them, what is the same at the end
 BROUGHT = {
@@ -167,6 +169,26 @@ def test_a_publication_that_sends_generated_columns_is_refused_with_what_to_writ
         ask(source, "INSERT INTO a VALUES (1, 2)")
         assert path.catch_up().state == "EXACT"
         assert content(target, "a") == ["(1,2)"]
+
+
+def test_check_says_when_the_server_gives_up_an_unused_slot(new_source) -> None:
+    source = new_source()
+    options = Options(parse_dsn(source), "slot", "p", "prefix", {}, "", include=("public.*",))
+
+    def said() -> list[str]:
+        with closing(catalog.connect(options.source)) as connection:
+            found = check_source(options, connection, fix=False)
+            return [one.what for one in found if one.subject == "idle_replication_slot_timeout"]
+
+    assert said() == []
+    execute(source, "ALTER SYSTEM SET idle_replication_slot_timeout = '2d'")
+    try:
+        execute(source, "SELECT pg_reload_conf()")
+        until(lambda: said() != [], "the setting", pause)
+        assert said() == ["is 2d: a slot that `run` does not use for so long is lost"]
+    finally:
+        execute(source, "ALTER SYSTEM RESET idle_replication_slot_timeout")
+        execute(source, "SELECT pg_reload_conf()")
 
 
 @pytest.mark.parametrize("setting", ["notice", "error"])

@@ -124,6 +124,9 @@ class ServerInfo:
     max_wal_senders: int
     wal_senders_used: int
     max_slot_wal_keep_size: str  # "-1" = without bound; "" before 13
+    idle_slot_timeout: (
+        str  # after which the server gives up an unused slot; "0": never, "" before 18
+    )
     wal_sender_timeout: str
     is_superuser: bool
     has_replication: bool
@@ -142,6 +145,7 @@ def server_info(connection: Connection) -> ServerInfo:
                    current_setting('max_wal_senders')::int,
                    (SELECT count(*)::int FROM pg_stat_replication),
                    coalesce(current_setting('max_slot_wal_keep_size', true), ''),
+                   coalesce(current_setting('idle_replication_slot_timeout', true), ''),
                    current_setting('wal_sender_timeout'), rolsuper, rolreplication,
                    has_database_privilege(current_database(), 'CREATE')
             FROM pg_roles WHERE rolname = current_user

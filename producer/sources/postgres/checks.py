@@ -175,6 +175,13 @@ def _server(info: catalog.ServerInfo) -> Iterator[Finding]:
             "is unlimited: while `run` is stopped the server keeps all WAL",
             "set a limit that fits the disk; beyond it the server invalidates the slot",
         )
+    if info.idle_slot_timeout not in ("", "0"):
+        yield Finding(
+            Level.WARNING,
+            "idle_replication_slot_timeout",
+            f"is {info.idle_slot_timeout}: a slot that `run` does not use for so long is lost",
+            "set 0, or longer than `run` may stand still; else all tables are loaded again",
+        )
     if info.encoding != "UTF8":
         yield Finding(Level.WARNING, "encoding", f"database is {info.encoding}, we read UTF8")
 
