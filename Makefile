@@ -16,6 +16,8 @@
 #              ARGS='--target delta --mode scd2 --commits-again 1000' KILLS=10 (docs/lakes.md)
 # make test-oldest, make test-newest  unit tests and demo with the oldest and the newest versions
 #              that pyproject.toml takes
+# make test-versions  the tests that concern a server on PostgreSQL 13, 14, 16, 17 and 18, five
+#              minutes each, and the table in docs/reference/versions.md; VERSIONS='14 18'
 # make venv    only the environment, .venv; the others make it by themselves
 # make clean   remove what was made here, .venv too
 
@@ -52,7 +54,7 @@ BUILD := $(BIN)/python -W ignore -c 'from setuptools import setup; setup()' -q b
 # Python keeps what it compiled, whatever the environment says: the tests start hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test scenes check mutate native fuzz librdkafka moments lint chaos coverage venv clean test-oldest test-newest
+.PHONY: demo test scenes check mutate native fuzz librdkafka moments lint chaos coverage venv clean test-oldest test-newest test-versions
 
 demo: $(STAMP)
 	@$(BIN)/gauss-cdc demo --source $(SOURCE) $(ARGS)
@@ -118,6 +120,9 @@ test-oldest test-newest: $(STAMP)
 	$$env/bin/python -m pytest -q -n 2 $(UNIT); \
 	$$env/bin/python -m gauss_cdc demo; \
 	sed -n 's/^\([a-z0-9-]*\)==/passed: \1 /p' $$env/versions.txt
+
+test-versions: $(STAMP)
+	@$(BIN)/python -m tests.versions $(VERSIONS)
 
 moments: $(STAMP)
 	@GAUSS_CDC_MOMENTS=$(SEQUENCES) GAUSS_CDC_MOMENTS_SEED=$(SEED) \

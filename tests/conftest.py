@@ -11,6 +11,7 @@ pytest_plugins = [
     "tests.machine",
     "tests.services_fixtures",
     "tests.shared_classes",
+    "tests.versions",
     "tests.workers",
 ]
 

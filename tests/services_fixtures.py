@@ -29,6 +29,7 @@ from gauss_cdc_lab.services import (
     use_java,
 )
 from gauss_cdc_lab.services.kept import choice
+from gauss_cdc_lab.services.process import poll
 from spark_consumers.sinks.lakes import places
 from tests import debian
 from tests.bucket import Bucket, served_bucket
@@ -138,7 +139,7 @@ def addresses(_services: tuple[LocalServices | None, Addresses]) -> Addresses:
 @pytest.fixture(scope="session")
 def other_postgres() -> Iterator[str]:
     """URL of a PostgreSQL that the services do not use: the fetched one, or the machine's."""
-    is_fetched = postgres.kind() == "embedded" and postgres.system() is not None
+    is_fetched = postgres.kind() not in ("auto", "system") and postgres.system() is not None
     directory = open_directory()
     services = LocalServices(directory, postgres_kind="system" if is_fetched else "embedded")
     try:
@@ -146,6 +147,31 @@ def other_postgres() -> Iterator[str]:
     finally:
         services.remove()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def _server(version: postgres.Version) -> Iterator[Addresses]:
+    directory = open_directory()
+    services = LocalServices(directory, postgres_kind=version)
+    try:
+        yield services.start("postgres")
+    finally:
+        services.remove()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def newest_server() -> Iterator[Addresses]:
+    """A PostgreSQL 18 that the services do not use."""
+    with _server("18") as addresses:
+        yield addresses
+
+
+@pytest.fixture(scope="session")
+def oldest_server() -> Iterator[Addresses]:
+    """A PostgreSQL 12 that the services do not use."""
+    with _server("12") as addresses:
+        yield addresses
 
 
 @pytest.fixture(scope="session")
@@ -287,14 +313,22 @@ def execute(url: str, statement: "sql.Composable | str", *arguments: object) -> 
         connection.close()
 
 
+def _rows(url: str, query: str, *arguments: object) -> list[tuple[Any, ...]]:
+    connection = psycopg2.connect(url, connect_timeout=10)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(query, arguments)
+            return cursor.fetchall()
+    finally:
+        connection.close()
+
+
 def drop_database(url: str, name: str) -> None:
     """Drop a database with its slots and whoever is connected."""
-    execute(
-        url,
-        "SELECT pg_terminate_backend(active_pid, 10000) FROM pg_replication_slots"
-        " WHERE database = %s AND active",
-        name,
-    )
+    ending = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots"
+    of_it = " WHERE database = %s AND active"
+    execute(url, ending + of_it, name)
+    poll(lambda: not _rows(url, "SELECT FROM pg_replication_slots" + of_it, name), 10)
     execute(
         url,
         "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s",

@@ -112,12 +112,12 @@ def lock(name: str) -> tuple[Archive, ...]:
     """The archives of one service, for this machine."""
     text = (resources.files(__package__) / "locks" / f"{name}.lock").read_text(encoding="utf-8")
     archives = tuple(map(Archive.parse, text.splitlines()))
-    if name != "postgres":
+    if not name.startswith("postgres"):
         return archives
     wanted = f"embedded-postgres-binaries-{_platform()}"
     if not (mine := tuple(archive for archive in archives if archive.artifact == wanted)):
         raise Unavailable(
-            f"there are no PostgreSQL binaries for this machine ({_platform()})",
+            f"the lock {name} has no PostgreSQL binaries for this machine ({_platform()})",
             hint="Install PostgreSQL 14 or newer (Debian: apt install postgresql); "
             "its initdb is found by itself.",
         )

@@ -26,6 +26,7 @@ _COMMON: Final[Mapping[str, str]] = {
 # Values of regclass and its like are names, and so are types as the catalog prints them.
 POSTGRES: Final[Mapping[str, str]] = {
     **_COMMON,
+    "client_min_messages": "notice",  # a warning may say that changes are left out
     "lock_timeout": "0",
     "row_security": "off",
     "quote_all_identifiers": "off",

@@ -133,7 +133,16 @@ def test_a_gap_is_in_the_cut_and_its_table_is_marked(path, case) -> None:
     assert [text for text in differing if not text.startswith("hidden.")] == []
 
 
-@pytest.mark.parametrize("case", EXACT)
+SCHEMAS = "schemas in publications"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=pytest.mark.since(15, SCHEMAS) if "into a schema" in case else ())
+        for case in EXACT
+    ],
+)
 def test_what_is_not_a_gap_leaves_an_equal_target(path, case) -> None:
     ask(path.source, EXACT[case])
     ledger = path.catch_up()

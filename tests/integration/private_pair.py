@@ -1,7 +1,7 @@
 """A primary and a standby of one test's own, to be promoted.
 
-Of the embedded binaries, since standbys synchronize slots from 17 on.  They have no
-pg_basebackup: the standby is a cold copy of the primary's folder.
+Of the fetched binaries, of 17 where no version is chosen: standbys synchronize slots from there
+on.  They have no pg_basebackup: the standby is a cold copy of the primary's folder.
 """
 
 import shutil
@@ -13,7 +13,6 @@ from pathlib import Path
 
 import psycopg2
 
-from gauss_cdc.runtime import jars
 from gauss_cdc_lab.services import postgres
 from gauss_cdc_lab.services.postgres import Postgres
 from gauss_cdc_lab.services.process import LOOPBACK, Process, free_ports, poll
@@ -101,7 +100,8 @@ class Pair:
 def private_pair(*tables: str, **settings: str) -> Iterator[Pair]:
     """Start both; `tables` are statements, `settings` the primary's."""
     directory = open_directory()
-    binaries = postgres.embedded(jars.fetch(["postgres"])["postgres"][0])  # 17
+    chosen = postgres.kind()
+    binaries = postgres.binaries("embedded" if chosen in ("auto", "system") else chosen)
     servers = [
         Server(folder, port, Postgres(folder, binaries=binaries, port=port))
         for folder, port in zip(
@@ -115,8 +115,9 @@ def private_pair(*tables: str, **settings: str) -> Iterator[Pair]:
         one.ask(f"CREATE DATABASE {DATABASE}", dbname="postgres")
         for statement in tables:
             one.ask(statement)
+        ((version,),) = one.ask("SELECT current_setting('server_version_num')::int")
         one.stop()
-        _copy(one, other)
+        _copy(one, other, ["sync_replication_slots = on"] if version >= 170_000 else [])
         with (one.data / "postgresql.conf").open("a") as conf:
             conf.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
         one.start()
@@ -130,7 +131,7 @@ def private_pair(*tables: str, **settings: str) -> Iterator[Pair]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _copy(one: Server, other: Server) -> None:
+def _copy(one: Server, other: Server, settings: list[str]) -> None:
     """Make a standby of a stopped server's folder."""
     other.service._make_folder()
     shutil.copytree(one.data, other.data)
@@ -139,8 +140,9 @@ def _copy(one: Server, other: Server) -> None:
     with (other.data / "postgresql.conf").open("a") as conf:
         conf.write(
             f"primary_conninfo = '{conninfo}'\nprimary_slot_name = '{SLOT}'\n"
-            "hot_standby_feedback = on\nsync_replication_slots = on\n"
+            "hot_standby_feedback = on\n"
         )
+        conf.writelines(f"{setting}\n" for setting in settings)
     owner = one.data.stat()
     for path in (other.data, *other.data.rglob("*")):
         shutil.chown(path, owner.st_uid, owner.st_gid)

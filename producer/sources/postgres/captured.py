@@ -50,6 +50,13 @@ def publication_problems(connection: Connection, options: Options) -> Iterator[C
             tables=", ".join(map(str, publication.filtered)),
             hint="ALTER PUBLICATION … SET TABLE without WHERE and column lists",
         )
+    if publication.computed:
+        yield Unsupported(
+            "the publication sends generated columns, which are not copied",
+            publication=name,
+            tables=shortened([str(table) for table in publication.computed]),
+            hint=f"ALTER PUBLICATION {name} SET (publish_generated_columns = none)",
+        )
     if publication.actions != {"insert", "update", "delete", "truncate"}:
         yield SourceError(
             "the publication does not publish every kind of change",
@@ -119,7 +126,9 @@ def captured(connection: Connection, options: Options) -> Captured:
     """Compare [tables] with the publication, as this connection's snapshot sees both."""
     publication = publications.publication(connection, options.publication)
     published = set(publication.whole) if publication else set()
-    partly = {*publication.filtered, *publication.loose} if publication else set()
+    partly = (
+        {*publication.filtered, *publication.computed, *publication.loose} if publication else set()
+    )
     matching = catalog.matching(connection, options.include, options.exclude)
     tables = [table for table in matching if table in published]
     wanted = catalog.expand(connection, options.include, options.exclude)

@@ -40,6 +40,10 @@ IS_LOGGED: Final = """(c.relpersistence = 'p' AND NOT (c.relkind = 'p' AND EXIST
         UNION SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
     SELECT FROM below b JOIN pg_class p ON p.oid = b.oid WHERE p.relpersistence <> 'p')))"""
 
+# Of a pg_attribute `a` with NOT NULL: older rows meet it, too.  From 18 on it may be NOT VALID.
+_IS_CHECKED: Final = """(a.attrelid, a.attnum) NOT IN (
+    SELECT conrelid, conkey[1] FROM pg_constraint WHERE contype = 'n' AND NOT convalidated)"""
+
 
 def connect(arguments: ConnectionArguments) -> Connection:
     """Log in by psycopg2, with the session settings of the stream; autocommit is on.
@@ -120,6 +124,9 @@ class ServerInfo:
     max_wal_senders: int
     wal_senders_used: int
     max_slot_wal_keep_size: str  # "-1" = without bound; "" before 13
+    idle_slot_timeout: (
+        str  # after which the server gives up an unused slot; "0": never, "" before 18
+    )
     wal_sender_timeout: str
     is_superuser: bool
     has_replication: bool
@@ -138,6 +145,7 @@ def server_info(connection: Connection) -> ServerInfo:
                    current_setting('max_wal_senders')::int,
                    (SELECT count(*)::int FROM pg_stat_replication),
                    coalesce(current_setting('max_slot_wal_keep_size', true), ''),
+                   coalesce(current_setting('idle_replication_slot_timeout', true), ''),
                    current_setting('wal_sender_timeout'), rolsuper, rolreplication,
                    has_database_privilege(current_database(), 'CREATE')
             FROM pg_roles WHERE rolname = current_user
@@ -383,14 +391,16 @@ def _columns(cursor: Any, oids: list[int], version: int) -> dict[int, list[Colum
             """
             SELECT a.attrelid, a.attname, a.atttypid, a.atttypmod,
                    format_type(a.atttypid, a.atttypmod),
-                   NOT (a.attnotnull OR (t.typtype = 'd' AND t.typnotnull)),
+                   NOT (a.attnotnull AND {is_checked} OR (t.typtype = 'd' AND t.typnotnull)),
                    {generated}, a.attidentity::text, {missing},
                    a.atthasdef AND {generated} = '', a.attnum
             FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
             WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
             ORDER BY a.attrelid, a.attnum
             """
-        ).format(generated=sql.SQL(generated), missing=sql.SQL(missing)),
+        ).format(
+            generated=sql.SQL(generated), missing=sql.SQL(missing), is_checked=sql.SQL(_IS_CHECKED)
+        ),
         [oids],
     )
     rows = cursor.fetchall()

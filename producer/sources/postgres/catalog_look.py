@@ -75,6 +75,11 @@ FROM ours c WHERE relkind <> 'c'
 """
 
 
+OF_SENT: Final = (
+    "give it a primary key, or a replica identity USING INDEX, of columns that are not generated"
+)
+
+
 def not_captured(options: Options, table: TableId) -> str:
     """Say how to capture a table."""
     return (
@@ -84,8 +89,10 @@ def not_captured(options: Options, table: TableId) -> str:
     )
 
 
-def without_identity(table: TableSchema) -> str:
-    """Say why a table is not published by itself; "": nothing is against it."""
+def without_identity(table: TableSchema, version: int) -> str:
+    """Say why a table is not published by itself by a server; "": nothing is against it."""
+    if why := publications.unsent_identity(table, version):
+        return f"table {table.id} matches [tables] and is not captured: {why}; {OF_SENT}"
     if not table.identity_columns:
         why, way = "it has no key, and once it is published UPDATE and DELETE fail in it", "a key"
     elif {c.name for c in table.columns if c.generated} & set(table.identity_columns):
@@ -111,9 +118,9 @@ def how_captured(
         return [not_captured(options, table) for table in tables]
     return [
         not_captured(options, shape.id)
-        if not (why := without_identity(shape))
+        if not (why := without_identity(shape, connection.server_version))
         else why
-        if is_ours
+        if is_ours or publications.unsent_identity(shape, connection.server_version)
         else f"{not_captured(options, shape.id)}; first ALTER TABLE {qualified(shape.id)} REPLICA"
         " IDENTITY FULL: what identifies its rows is not sent, and UPDATE and DELETE fail"
         for shape in shapes

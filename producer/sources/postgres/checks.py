@@ -21,6 +21,7 @@ from producer.sources.postgres.captured import (
     publication_problems,
     reading_problems,
 )
+from producer.sources.postgres.catalog_look import OF_SENT
 from producer.sources.postgres.decoding_standby import check_standby
 from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.role import check_role
@@ -33,7 +34,6 @@ from schemas.types import UNSEEN_RENAMES, TypeOptions, UnknownType, naming, type
 
 _TYPES = TypeOptions()
 _OLDEST = 100_000
-_MESSAGES = 140_000
 _NAMED: Final = 5  # of many tables
 
 
@@ -80,7 +80,7 @@ def _check_source(
     for problem in reading_problems(connection, tables):
         yield refused("rights", problem, Level.WARNING if is_there else Level.ERROR)
     for table in catalog.table_schemas(connection, tables):
-        yield from check_table(table, options.types)
+        yield from check_table(table, options.types, info.version)
         yield from check_key(table, options.key)
         yield from _way(options, connection, table)
     yield from _not_logged(options, connection)
@@ -92,6 +92,8 @@ def _options(options: Options, version: int) -> Iterator[Finding]:
     """Options that this server's pgoutput does not accept, and those that omit changes."""
     for problem in pgoutput_options.problems(options.plugin_options, version=version):
         yield Finding(Level.ERROR, "options", str(problem))
+    if options.messages and (absent := pgoutput_options.no_messages(version)) is not None:
+        yield Finding(Level.ERROR, "options", str(absent), absent.hint)
     if sentence := pgoutput_options.why_not_full(options.plugin_options):
         yield Finding(Level.WARNING, "options", sentence)
 
@@ -136,7 +138,7 @@ def _triggers(options: Options, connection: Connection, version: int) -> Iterato
         Level.NOTE,
         "schema changes",
         gaps.WITHOUT_TRIGGERS,
-        "a superuser may run `gauss-cdc ddl install`" if version >= _MESSAGES else "",
+        "a superuser may run `gauss-cdc ddl install`" if version >= ddl_triggers.OLDEST else "",
     )
 
 
@@ -148,10 +150,8 @@ def _server(info: catalog.ServerInfo) -> Iterator[Finding]:
             f"{info.version_text}: too old",
             "pgoutput requires PostgreSQL 10",
         )
-    elif info.version < _MESSAGES:
-        yield Finding(
-            Level.WARNING, "server", "before 14 no logical messages: DDL can only be inferred"
-        )
+    elif info.version < ddl_triggers.OLDEST:
+        yield Finding(Level.WARNING, "server", "before 13 schema changes can only be inferred")
     else:
         yield Finding(Level.OK, "server", info.version_text.split(" on ")[0])
     if info.wal_level != "logical":
@@ -174,6 +174,13 @@ def _server(info: catalog.ServerInfo) -> Iterator[Finding]:
             "max_slot_wal_keep_size",
             "is unlimited: while `run` is stopped the server keeps all WAL",
             "set a limit that fits the disk; beyond it the server invalidates the slot",
+        )
+    if info.idle_slot_timeout not in ("", "0"):
+        yield Finding(
+            Level.WARNING,
+            "idle_replication_slot_timeout",
+            f"is {info.idle_slot_timeout}: a slot that `run` does not use for so long is lost",
+            "set 0, or longer than `run` may stand still; else all tables are loaded again",
         )
     if info.encoding != "UTF8":
         yield Finding(Level.WARNING, "encoding", f"database is {info.encoding}, we read UTF8")
@@ -274,8 +281,10 @@ def _slot(options: Options, connection: Connection) -> Iterator[Finding]:
 _NOT_SENT: Final = "a view at the target may compute them"
 
 
-def check_table(table: TableSchema, types: TypeOptions = _TYPES) -> Iterator[Finding]:
-    """Problems of one table: what cannot be captured, or not as it is defined."""
+def check_table(
+    table: TableSchema, types: TypeOptions = _TYPES, version: int = 0
+) -> Iterator[Finding]:
+    """Problems of one table: what a server's cannot be captured, or not as it is defined."""
     subject = f"table {table.id}"
     for column in table.columns:
         try:
@@ -290,7 +299,9 @@ def check_table(table: TableSchema, types: TypeOptions = _TYPES) -> Iterator[Fin
             )
     identity = table.replica_identity
     made = [c.name for c in table.columns if c.generated and c.name in table.identity_columns]
-    if made and identity is not ReplicaIdentity.FULL:
+    if refused_there := publications.unsent_identity(table, version):
+        yield Finding(Level.ERROR, subject, refused_there, OF_SENT)
+    elif made and identity is not ReplicaIdentity.FULL:
         yield Finding(
             Level.ERROR,
             subject,

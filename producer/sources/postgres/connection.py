@@ -27,7 +27,7 @@ from producer.sources.streaming import Streaming
 from producer.wire import commands, protocol
 from producer.wire.auth import Login
 from producer.wire.commands import SlotCreated, Snapshot, TimelineSwitch
-from producer.wire.protocol import Copying
+from producer.wire.protocol import Copying, Frame, ServerError
 from producer.wire.replication import NOWHERE, POSTGRES, Split, split
 from producer.wire.sqlstate import Asked, refusal
 from schemas.encodings import WITHOUT
@@ -171,12 +171,23 @@ class ReplicationConnection(ServerConnection):
             self._link,
             POSTGRES,
             refusal,
-            session.note,
+            self._hear,
             slot=slot,
             split=split,
             early=session.frames.rest(),
         )
         _log.info("took slot=%s from=%s", slot, at or "where it was confirmed")
+
+    def _hear(self, got: Frame) -> None:
+        """Take a notice; raise where the server leaves out changes with a warning.
+
+        From 18 on it does where the publication was not there; before, it ended the stream.
+        """
+        self._session.note(got)
+        if got.tag == "N":
+            said = ServerError.parse(got.body)
+            if (said.severity, said.sqlstate) == ("WARNING", "55000"):
+                raise refusal(replace(said, sqlstate="42704"), Asked.STREAM, slot=self._slot)
 
     def _explain_unusable(self, slot: str) -> None:
         """Raise the meaning of 55000, which has several: the catalog says which applies."""

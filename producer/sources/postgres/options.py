@@ -146,6 +146,19 @@ def problems(options: Mapping[str, str], *, version: int | None = None) -> Itera
             yield refused
 
 
+def no_messages(version: int) -> OptionRefused | None:
+    """Say that this server sends no logical messages; None: it does."""
+    if version // _MAJOR >= (since := BY_NAME["messages"].since):
+        return None
+    return OptionRefused(
+        "this server's pgoutput does not send logical messages",
+        option="[kafka] messages",
+        server=version // _MAJOR,
+        since=since,
+        hint="leave it out",
+    )
+
+
 def _problem(name: str, text: str, version: int | None) -> OptionRefused | None:
     option = BY_NAME.get(name)
     if option is None:

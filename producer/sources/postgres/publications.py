@@ -12,9 +12,10 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 from producer.sources.postgres.catalog import (
     asking,
 )
-from schemas.tables import TableId
+from schemas.tables import ReplicaIdentity, TableId, TableSchema
 
-_FILTERS: Final = 150_000  # from here on a publication may have WHERE and columns
+_WHOLE_ROWS: Final = 180_000  # from here on an identity of published tables has sent columns only
+_FILTERS: Final = 150_000  # from here on a publication may have schemas, WHERE and columns
 _OURS: Final = "made by gauss-cdc, which adds the tables of its [tables]"
 _LOCK_MS: Final = 1000  # for the lock on a table that is added: the stream waits meanwhile
 _ACTIONS: Final = ("insert", "update", "delete", "truncate")
@@ -32,6 +33,7 @@ class Publication:
     oid: int
     version: str  # another one: it was altered, or made again
     filtered: Mapping[TableId, str] = field(default_factory=dict)  # what it leaves out, from 15 on
+    computed: Mapping[TableId, str] = field(default_factory=dict)  # sent columns that no copy has
     loose: Mapping[TableId, str] = field(default_factory=dict)  # rows may be equal in their key
     is_ours: bool = False  # `run` or `check --fix` made it, and says so in its comment
 
@@ -41,7 +43,7 @@ class Publication:
         if self.actions != {*_ACTIONS}:
             said = ", ".join(action for action in _ACTIONS if action in self.actions)
             return dict.fromkeys(self.tables, f"publishes only {said or 'nothing'}")
-        return {**self.loose, **self.filtered}
+        return {**self.loose, **self.computed, **self.filtered}
 
     @property
     def whole(self) -> tuple[TableId, ...]:
@@ -60,25 +62,63 @@ def publication(connection: Connection, name: str) -> Publication | None:
         )
         if (row := cursor.fetchone()) is None:
             return None
-        cursor.execute(
-            "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", [name]
-        )
-        tables = sorted(TableId(*table) for table in cursor.fetchall())
-        filtered = _filtered(cursor, name) if connection.server_version >= _FILTERS else {}
+        said: Mapping[str, Any] = row[0]
+        has_filters = connection.server_version >= _FILTERS
+        tables = _tables(cursor, row[2], said, has_schemas=has_filters)
+        filtered = _filtered(cursor, name) if has_filters else {}
         loose = {t: why for t, why in _loose(cursor).items() if t in tables}
-    said: Mapping[str, Any] = row[0]
+        computed = {t: why for t, why in _computed(cursor, said).items() if t in tables}
     return Publication(
         name=name,
-        tables=tuple(tables),
+        tables=tables,
         all_tables=said["puballtables"],
         actions=frozenset(a for a in _ACTIONS if said.get(f"pub{a}", False)),
         via_root=said.get("pubviaroot", False),
         oid=row[2],
         version=row[3],
         filtered=filtered,
+        computed=computed,
         loose=loose,
         is_ours=row[1],
     )
+
+
+# As pg_publication_tables has it, whose function opens each table from 16 on: it waits for whoever
+# alters one, and fails where one is dropped meanwhile.
+_TABLES: Final = """
+WITH RECURSIVE named (oid) AS (
+    SELECT prrelid FROM pg_publication_rel WHERE prpubid = %(publication)s
+    UNION
+    SELECT c.oid FROM pg_class c
+    WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= 16384
+    AND (%(all_tables)s {by_schema})
+), below (oid, is_part) AS (
+    SELECT oid, false FROM named
+    UNION
+    SELECT i.inhrelid, true FROM below b JOIN pg_class p ON p.oid = b.oid AND p.relkind = 'p'
+    JOIN pg_inherits i ON i.inhparent = b.oid
+)
+SELECT n.nspname, c.relname FROM below b JOIN pg_class c ON c.oid = b.oid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+GROUP BY 1, 2, c.relkind
+HAVING CASE WHEN %(via_root)s THEN NOT bool_or(b.is_part) ELSE c.relkind = 'r' END
+"""
+_BY_SCHEMA: Final = """OR c.relnamespace IN (
+    SELECT pnnspid FROM pg_publication_namespace WHERE pnpubid = %(publication)s)"""
+
+
+def _tables(
+    cursor: Any, oid: int, said: Mapping[str, Any], *, has_schemas: bool
+) -> tuple[TableId, ...]:
+    cursor.execute(
+        _TABLES.format(by_schema=_BY_SCHEMA if has_schemas else ""),
+        {
+            "publication": oid,
+            "all_tables": said["puballtables"],
+            "via_root": said.get("pubviaroot", False),
+        },
+    )
+    return tuple(sorted(TableId(*table) for table in cursor.fetchall()))
 
 
 def _filtered(cursor: Any, name: str) -> dict[TableId, str]:
@@ -98,6 +138,21 @@ def _filtered(cursor: Any, name: str) -> dict[TableId, str]:
     }
 
 
+def _computed(cursor: Any, said: Mapping[str, Any]) -> dict[TableId, str]:
+    """Return the tables whose stored generated columns are sent; from 18 on, where it is asked."""
+    if said.get("pubgencols", "n") == "n":
+        return {}
+    cursor.execute(
+        """
+        SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.relkind IN ('r', 'p') AND EXISTS (
+            SELECT FROM pg_attribute a
+            WHERE a.attrelid = c.oid AND a.attgenerated = 's' AND NOT a.attisdropped)
+        """
+    )
+    return {TableId(*table): "sends its generated columns" for table in cursor.fetchall()}
+
+
 def _loose(cursor: Any) -> dict[TableId, str]:
     """Return partitioned tables whose key some partition does not have, and how they are sent."""
     cursor.execute(
@@ -111,6 +166,19 @@ def _loose(cursor: Any) -> dict[TableId, str]:
         TableId(*table): f"has it with key {index}, which is not valid: rows may be equal in it"
         for *table, index in cursor.fetchall()
     }
+
+
+def unsent_identity(table: TableSchema, version: int) -> str:
+    """Say why UPDATE and DELETE would fail in a published table from 18 on; "": they do not."""
+    is_full = table.replica_identity is ReplicaIdentity.FULL
+    identity = {*table.identity_columns}
+    made = [c.name for c in table.columns if c.generated and (is_full or c.name in identity)]
+    if version < _WHOLE_ROWS or not made:
+        return ""
+    return (
+        f"its replica identity has generated columns ({', '.join(made)}): once it is published, "
+        "the source refuses UPDATE and DELETE in it"
+    )
 
 
 def extend_publication(connection: Connection, name: str, tables: Sequence[TableId]) -> None:

@@ -151,9 +151,15 @@ class PostgresSource(PlainSource):
                 timeout = round(_TIMEOUT_INTERVALS * options.status_seconds * 1000)
                 wire.query(_SENDER_TIMEOUT.format(timeout))
             source = cls(options, wire, connection, on_tables, primary)
+            source._check_messages()
             source._find_failover(is_cluster=len(everywhere.hosts) > 1)
             stack.pop_all()
             return source
+
+    def _check_messages(self) -> None:
+        refused = pgoutput_options.no_messages(self.connection.server_version)
+        if self._options.messages and refused is not None:
+            raise refused
 
     def _find_failover(self, *, is_cluster: bool) -> None:
         """Decide whether standbys are to have the slot."""
@@ -465,7 +471,7 @@ class PostgresSource(PlainSource):
     def publish(self, table: TableId) -> str:
         """Put a new table into the publication; return what somebody else must do, or ""."""
         (shape,) = catalog.table_schemas(self.connection, [table])
-        if why := catalog_look.without_identity(shape):
+        if why := catalog_look.without_identity(shape, self.connection.server_version):
             return why
         try:
             publications.extend_publication(

@@ -157,7 +157,10 @@ BEGIN
     -- pg_get_expr: no default names a column, so the table need not be opened for it.
     SELECT json_agg(json_build_array(
                a.attname, a.atttypid::bigint, a.atttypmod, format_type(a.atttypid, a.atttypmod),
-               NOT (a.attnotnull OR (a.typtype = 'd' AND a.typnotnull)), a.attgenerated,
+               NOT (a.attnotnull AND NOT EXISTS (
+                        SELECT FROM pg_constraint k WHERE k.conrelid = which
+                        AND k.contype = 'n' AND k.conkey[1] = a.attnum AND NOT k.convalidated)
+                    OR (a.typtype = 'd' AND a.typnotnull)), a.attgenerated,
                a.attidentity,
                CASE WHEN a.typdelim <> ',' THEN substr(a.value, 2, length(a.value) - 2) END,
                a.is_default, a.attnum,

@@ -30,10 +30,10 @@ from schemas.system_schemas import OWN_SCHEMA, SYSTEM
 from schemas.tables import TableId
 
 # Of the script; the installed one is in a comment, which any role may read.
-VERSION: Final = 8
+VERSION: Final = 9
 _TABLE: Final = 3  # earlier versions wrote messages, which any role can write
 TRIGGERS: Final = ("gauss_cdc_ddl_drop", "gauss_cdc_ddl_end", "gauss_cdc_ddl_rewrite")
-_MESSAGES: Final = 140_000  # pgoutput sends logical messages from this version on
+OLDEST: Final = 130_000  # pg_current_xact_id, and roots of partitions that are published
 _SCHEMAS: Final = 150_000  # a publication may contain schemas from this version on
 
 
@@ -198,7 +198,7 @@ def install(
 ) -> Triggers:
     """Create or recreate the triggers; tables of `include` join publication `name`.
 
-    Raises NotPermitted, Unsupported (before 14), SourceError (no such publication).
+    Raises NotPermitted, Unsupported (before 13), SourceError (no such publication).
     """
     check_rights(connection)
     with _transaction(connection), asking(connection) as cursor:
@@ -351,9 +351,9 @@ def script(version: int) -> str:
 def check_rights(connection: Connection) -> None:
     """Raise NotPermitted or Unsupported where triggers cannot be made."""
     info = server_info(connection)
-    if info.version < _MESSAGES:
+    if info.version < OLDEST:
         raise Unsupported(
-            "before PostgreSQL 14 pgoutput does not send messages: triggers would have no effect",
+            "event triggers record schema changes from PostgreSQL 13 on",
             server=info.version_text.split(" on ")[0],
             hint="schema changes are inferred from the stream there",
         )
