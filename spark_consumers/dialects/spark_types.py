@@ -114,7 +114,9 @@ def _same(value: Any) -> Any:
 # Values.
 
 
-def _decimal(scale: int) -> Callable[[bytes], Decimal]:
+def decimal_of(scale: int) -> Callable[[bytes], Decimal]:
+    """Return what makes a number of its unscaled bytes."""
+
     def value(data: bytes) -> Decimal:
         sign, digits, _ = Decimal(int.from_bytes(data, "big", signed=True)).as_tuple()
         return Decimal((sign, digits, -scale))  # exact, whatever the context's precision
@@ -145,12 +147,17 @@ def _fixed(avro: AvroType) -> SparkType:
         precision = 19
     if precision > MAX_PRECISION or not 0 <= scale <= precision:
         return _string(avro)
-    return SparkType(f"DECIMAL({precision},{scale})", _decimal(scale), native="decimal")
+    return SparkType(f"DECIMAL({precision},{scale})", decimal_of(scale), native="decimal")
+
+
+def encoded_bytes(avro: AvroType) -> Callable[[str], bytes]:
+    """Return what makes bytes of their text, by the mode that the type names."""
+    assert isinstance(avro, dict)
+    return _ENCODINGS[avro["connect.parameters"][binary.MODE]]
 
 
 def _encoded(avro: AvroType) -> SparkType:
-    assert isinstance(avro, dict)
-    return SparkType("BINARY", _ENCODINGS[avro["connect.parameters"][binary.MODE]])
+    return SparkType("BINARY", encoded_bytes(avro))
 
 
 def _array(avro: AvroType) -> SparkType:

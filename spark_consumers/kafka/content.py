@@ -7,9 +7,9 @@ their frame, which names the writer's schema.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from schemas.control import SchemaChange
 from schemas.errors import LOAD_AGAIN
@@ -31,22 +31,42 @@ if TYPE_CHECKING:
 _OBJECTS: Final = 8  # times the bytes of a row in Avro, that Python's objects take
 
 
+class Decoder(Protocol):
+    """Reads all values of one writer's schema: `RowDecoder`, or another one of its methods."""
+
+    def decode(self, payload: memoryview) -> Any:
+        """Read one value, without its frame; raise ValueError, LookupError or EOFError."""
+
+    def rows(self, schema_id: int) -> TakenRows:
+        """Make empty rows for values that are framed with this id of the schema."""
+
+
+DecoderOf: TypeAlias = Callable[..., Decoder]  # (schema, native=...)
+
+
 class Decoders:
     """What is kept from segment to segment: decoders by schema, tables by topic."""
 
-    def __init__(self, names: Topics, schema_of: SchemaOf, *, native: bool) -> None:
-        """`native`: rows are packed where this process can."""
+    def __init__(
+        self,
+        names: Topics,
+        schema_of: SchemaOf,
+        *,
+        native: bool,
+        make: DecoderOf = RowDecoder,
+    ) -> None:
+        """`native`: rows are filled natively where this process can; `make`: what decodes them."""
         self.names, self.schema_of = names, schema_of
-        self._native = native
-        self._decoders: dict[int, RowDecoder] = {}
+        self._native, self._make = native, make
+        self._decoders: dict[int, Decoder] = {}
         self._tables: dict[str, TableId] = {}
 
-    def decoder(self, schema_id: int) -> RowDecoder:
+    def decoder(self, schema_id: int) -> Decoder:
         """Return the decoder of a writer's schema."""
         found = self._decoders.get(schema_id)
         if found is None:
             schema = self.schema_of(schema_id)
-            found = self._decoders[schema_id] = RowDecoder(schema, native=self._native)
+            found = self._decoders[schema_id] = self._make(schema, native=self._native)
         return found
 
     def table(self, topic: str, schema_id: int) -> TableId:
@@ -65,7 +85,7 @@ class Content:
 
     def __init__(self, decoders: Decoders) -> None:
         self._decoders = decoders
-        self._rows: dict[tuple[str, bytes], tuple[TableId, RowDecoder, TakenRows]] = {}
+        self._rows: dict[tuple[str, bytes], tuple[TableId, Decoder, TakenRows]] = {}
         self._ddl: list[SchemaChange] = []
         self._read_by_python = 0  # bytes of values
 
@@ -124,7 +144,7 @@ class Content:
 
     def _of(
         self, topic: str, partition: int, offset: int, value: bytes
-    ) -> tuple[TableId, RowDecoder, TakenRows]:
+    ) -> tuple[TableId, Decoder, TakenRows]:
         key = (topic, value[:FRAME_SIZE])
         found = self._rows.get(key)
         if found is None:

@@ -1,0 +1,151 @@
+"""What a service reads of topics on a real broker: whole commits, and from where it stopped."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from gauss_cdc_reader import Change, Commit, Reader
+from schemas.control import Hole, LoadPhase
+from schemas.tables import Column, TableId, TableSchema
+from tests.integration.kafka_feed import KafkaFeed
+from tests.spark_consumers.feed import Tx, alter, delete, insert, truncate, update
+
+
+def typed(name: str, *more: Column) -> TableSchema:
+    columns = (
+        Column("id", 23, -1, "integer", nullable=False),
+        Column("v", 25, -1, "text"),
+        *more,
+    )
+    return TableSchema(TableId("public", name), columns, ("id",), identity_columns=("id",))
+
+
+A, B = typed("a"), typed("b")
+
+
+@pytest.fixture
+def source(kafka: str, topic_prefix: str) -> KafkaFeed:
+    return KafkaFeed(kafka, topic_prefix, A, B)
+
+
+@pytest.fixture(params=[True, False], ids=["native", "python"])
+def reader(source: KafkaFeed, request: pytest.FixtureRequest) -> Reader:
+    client = source.client["bootstrap.servers"]
+    return Reader(client, registry=source.registry, prefix=source.feed.source, native=request.param)
+
+
+class Copies:
+    """Tables as a service has them that puts every change over what it has."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, dict[Any, dict[str, Any]]] = {}
+        self.gaps: set[str] = set()
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            rows = self.rows.setdefault(change.table.name, {})
+            match change.op:
+                case "gap":
+                    self.gaps.add(change.table.name)
+                case "t":
+                    rows.clear()
+                case _:
+                    if change.op in "du" and change.key is not None:
+                        kept = rows.pop(change.key["id"], {})
+                    if change.op != "d":
+                        assert change.after is not None
+                        rows[change.after["id"]] = {
+                            **(kept if change.op == "u" else {}),
+                            **change.after,
+                        }
+
+
+def read(reader: Reader, after: str = "snapshot") -> list[Commit]:
+    return list(reader.commits(after, wait=False))
+
+
+def shown(commits: list[Commit]) -> list[tuple[int, list[tuple[str, str, Any]]]]:
+    return [
+        (c.position.seq, [(one.table.name, one.op, one.after) for one in c.changes])
+        for c in commits
+        if c.load is None
+    ]
+
+
+def test_commits_are_whole_and_in_order_over_tables(source: KafkaFeed, reader: Reader) -> None:
+    source.feed.commits(
+        [insert(A, "1", "x"), insert(B, "1", None), insert(A, "2", "y")],
+        [update(A, "1", ...), truncate(B)],
+    )
+    source.feed.commits([delete(A, "1")])
+    source.publish()
+
+    commits = read(reader)
+
+    assert shown(commits) == [
+        (1, [
+            ("a", "c", {"id": 1, "v": "x"}), ("b", "c", {"id": 1, "v": None}),
+            ("a", "c", {"id": 2, "v": "y"}),
+        ]),
+        (2, [("a", "u", {"id": 1}), ("b", "t", None)]),
+        (3, [("a", "d", None)]),
+    ]  # fmt: skip
+    assert [c.xid for c in commits] == [701, 702, 703]
+    (deleted,) = commits[2].changes
+    assert deleted.before == {"id": 1}
+    (kept, _) = commits[1].changes
+    assert kept.unsent == ("v",)
+
+
+@pytest.mark.parametrize("stop", range(1, 5))
+def test_a_reader_goes_on_behind_any_commit(source: KafkaFeed, reader: Reader, stop: int) -> None:
+    source.feed.load(A, LoadPhase.BEGIN)
+    source.feed.load(A, LoadPhase.CHUNK, ["1", "x"], ["2", "y"])
+    source.feed.load(A, LoadPhase.END)
+    source.feed.commits(*([insert(A, str(i), "x")] for i in range(3, 6)))
+    source.feed.commits([delete(A, "3")])
+    source.publish()
+    every = read(reader)
+
+    again = read(reader, str(every[stop].position))
+
+    assert [c.position for c in every[: stop + 1] + again] == [c.position for c in every]
+    assert [list(c.changes) for c in again] == [list(c.changes) for c in every[stop + 1 :]]
+
+
+def test_a_copy_ends_right_after_loads_gaps_and_schema_changes(
+    source: KafkaFeed, reader: Reader
+) -> None:
+    wide = typed("a", Column("w", 25, -1, "text"))
+    source.feed.load(A, LoadPhase.BEGIN)
+    source.feed.load(A, LoadPhase.CHUNK, ["1", "x"], ["2", "y"])
+    source.feed.load(A, LoadPhase.END)
+    source.feed.commits([update(A, "1", "new"), insert(A, "3", "z")])
+    source.feed.commits(Tx([insert(A, "4", "lost")], (Hole("public.a", "seen", "a reason"),)))
+    source.publish()
+    copies = Copies()
+    for commit in (first := read(reader)):
+        copies.apply(commit.changes)
+
+    assert copies.gaps == {"a"}
+    source.feed.load(A, LoadPhase.BEGIN, mode="AGAIN")
+    source.feed.load(A, LoadPhase.CHUNK, ["1", "new"], ["9", "mended"], mode="AGAIN")
+    source.feed.load(A, LoadPhase.END, mode="AGAIN")
+    source.feed.load(A, LoadPhase.BEGIN, mode="BESIDE", target="another")
+    source.feed.load(A, LoadPhase.CHUNK, ["7", "not ours"], mode="BESIDE", target="another")
+    source.feed.load(A, LoadPhase.END, mode="BESIDE", target="another")
+    source.know(wide)
+    source.feed.commits([insert(A, "3", "z"), alter(A, wide), insert(wide, "4", "z", "w")])
+    source.publish()
+    for commit in read(reader, str(first[-1].position)):
+        copies.apply(commit.changes)
+
+    assert copies.rows == {
+        "a": {
+            1: {"id": 1, "v": "new"},
+            9: {"id": 9, "v": "mended"},
+            3: {"id": 3, "v": "z"},
+            4: {"id": 4, "v": "z", "w": "w"},
+        }
+    }
