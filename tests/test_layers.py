@@ -129,6 +129,7 @@ LAYERS = {
     ),
     "gauss_cdc_reader": (
         ("gauss_cdc_reader",),
+        ("gauss_cdc_reader.aio",),
         ("gauss_cdc_reader.reader",),
         ("gauss_cdc_reader.commits", "gauss_cdc_reader.tables"),
         ("gauss_cdc_reader.changes", "gauss_cdc_reader.bookmark"),

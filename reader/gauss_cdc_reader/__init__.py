@@ -7,6 +7,7 @@ with Reader("localhost:9092", registry="http://localhost:8081", prefix="bank") a
         store(str(commit.position))
 """
 
+from gauss_cdc_reader.aio import AsyncReader
 from gauss_cdc_reader.bookmark import Bookmark
 from gauss_cdc_reader.changes import Change
 from gauss_cdc_reader.commits import Commit
@@ -30,6 +31,7 @@ __all__ = [
     "LATEST",
     "LOADS",
     "ApplyError",
+    "AsyncReader",
     "Bookmark",
     "Change",
     "Commit",

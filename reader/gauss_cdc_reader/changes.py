@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 import fastavro
@@ -18,14 +18,20 @@ from schemas.envelope import without_null
 from schemas.positions import CommitKey
 from schemas.tables import TableId, TableSchema
 from schemas.topics import table_in
+from spark_consumers import native
 from spark_consumers.decode import real_name, value_fields
-from spark_consumers.decode.rows import PlainRows, Rows, physical
+from spark_consumers.decode.rows import PackPlan, PlainRows, is_ours, pack_plan, physical
 from spark_consumers.kafka.history import TableNote
 
 Row: TypeAlias = dict[str, Any]
 Shapes: TypeAlias = Mapping[TableId, TableSchema]
 
 _NO_NAMES: Final[tuple[str, ...]] = ()
+# What native code reads, by the kind of Avro.
+_OPCODES: Final = {
+    "int": "int", "long": "int", "string": "text", "boolean": "bool", "double": "float8",
+    "bytes": "bytea",
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -63,6 +69,10 @@ class Change:
         return {name: row[name] for name in shape.key} if row.keys() >= {*shape.key} else None
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
 def of_note(note: TableNote, shapes: Shapes) -> Change:
     """Make a change of what the cuts say of a table."""
     op = {"truncate": "t"}.get(note.kind, note.kind)
@@ -74,26 +84,41 @@ class ValueDecoder:
     """Reads all values of one writer's schema as changes; see `content.Decoder`."""
 
     def __init__(
-        self, writer_schema: dict[str, Any], *, native: bool = True, shapes: Shapes | None = None
+        self, writer_schema: dict[str, Any], *, is_native: bool = True, shapes: Shapes | None = None
     ) -> None:
         """`shapes`: those of tables, which grow; a change looks there for its key."""
         table = table_in(writer_schema)
         if table is None:
             raise ValueError("not an envelope: its namespace names no table")
         self._table = table
-        self._native = native
-        self._shapes = shapes or {}
+        self._native = is_native and is_ours(writer_schema)
+        self._shapes: Shapes = {} if shapes is None else shapes
         self._schema = fastavro.parse_schema(physical(writer_schema))
-        fields = value_fields(writer_schema)
+        fields = self._fields = value_fields(writer_schema)
         self._names = {field["name"]: real_name(field) for field in fields}
         self._are_plain = all(field == name for field, name in self._names.items())
         made = ((f["name"], converter(without_null(f["type"]))) for f in fields)
         self._converters: dict[str, Convert] = {n: made for n, made in made if made is not None}
 
-    def rows(self, schema_id: int) -> Rows:
+    def rows(self, schema_id: int) -> Any:
         """Make empty rows for values that are framed with this id of the schema."""
-        del schema_id
-        return PlainRows()
+        packed = native.value_rows(self._plan(schema_id), self._made) if self._native else None
+        return PlainRows() if packed is None else packed
+
+    def _plan(self, schema_id: int) -> PackPlan:
+        """Plan the physical values of fields; what makes ours of one stands in `dump`."""
+        plan = pack_plan(schema_id, tuple(self._names.values()), self._fields)
+        cells = []
+        for cell, name in zip(plan.cells, self._names, strict=True):
+            opcode, convert = _OPCODES.get(cell.kind, ""), self._converters.get(name)
+            cells.append(replace(cell, opcode=opcode, dump=convert or (None if opcode else _same)))
+        return replace(plan, cells=tuple(cells))
+
+    def _made(  # noqa: PLR0917  native code calls it
+        self, epoch: int, seq: int, ordinal: int, op: str,
+        before: Row | None, after: Row | None, unsent: tuple[str, ...],
+    ) -> Change:  # fmt: skip
+        return Change(self._table, epoch, seq, ordinal, op, before, after, unsent, "", self._shapes)
 
     def decode(self, payload: bytes | memoryview) -> Change:
         """Read one value, without its frame; raise ValueError, LookupError or EOFError."""
@@ -147,6 +172,6 @@ def decoder_of(shapes: Shapes) -> Callable[..., ValueDecoder]:
     """Return what makes decoders whose changes look for their keys in these shapes."""
 
     def make(schema: dict[str, Any], *, native: bool) -> ValueDecoder:
-        return ValueDecoder(schema, native=native, shapes=shapes)
+        return ValueDecoder(schema, is_native=native, shapes=shapes)
 
     return make

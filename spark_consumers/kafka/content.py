@@ -21,11 +21,11 @@ from spark_consumers.decode.rows import COMMIT_ORDER
 from spark_consumers.decode.rows import Rows as TakenRows
 from spark_consumers.errors import Incomplete, StreamError
 from spark_consumers.model import Change, Rows
-from spark_consumers.native import is_packed
+from spark_consumers.native import is_framed
 
 if TYPE_CHECKING:
     from spark_consumers.kafka.registry import SchemaOf  # executors have no client of it
-    from spark_consumers.native._native import PackedRows
+    from spark_consumers.native._native import FramedRows
 
 
 _OBJECTS: Final = 8  # times the bytes of a row in Avro, that Python's objects take
@@ -98,16 +98,16 @@ class Content:
         packed = (
             rows.held() * (_OBJECTS if schemas[table] > 1 else 1)
             for table, _, rows in self._rows.values()
-            if is_packed(rows)
+            if is_framed(rows)
         )
         return sum(packed) + _OBJECTS * self._read_by_python
 
-    def rows_for(self, topic: str, partition: int, offset: int, value: bytes) -> PackedRows | None:
+    def rows_for(self, topic: str, partition: int, offset: int, value: bytes) -> FramedRows | None:
         """Return the rows for values that begin as this one does; None: Python reads them."""
         if topic == self._decoders.names.ddl:
             return None
         rows = self._of(topic, partition, offset, value)[2]
-        return rows if is_packed(rows) else None
+        return rows if is_framed(rows) else None
 
     def put(self, topic: str, partition: int, offset: int, value: bytes) -> None:
         """Take one record as Python reads it."""

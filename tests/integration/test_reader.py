@@ -1,13 +1,16 @@
 """What a service reads of topics on a real broker: whole commits, and from where it stopped."""
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 
-from gauss_cdc_reader import Change, Commit, Reader
+from gauss_cdc_reader import AsyncReader, Change, Commit, RangeExpired, Reader, SettingRefused
 from schemas.control import Hole, LoadPhase
 from schemas.tables import Column, TableId, TableSchema
+from tests.e2e.path import PATIENCE
 from tests.integration.kafka_feed import KafkaFeed
 from tests.spark_consumers.feed import Tx, alter, delete, insert, truncate, update
 
@@ -112,6 +115,97 @@ def test_a_reader_goes_on_behind_any_commit(source: KafkaFeed, reader: Reader, s
 
     assert [c.position for c in every[: stop + 1] + again] == [c.position for c in every]
     assert [list(c.changes) for c in again] == [list(c.changes) for c in every[stop + 1 :]]
+
+
+@pytest.mark.parametrize("stop", range(7))
+def test_a_reader_of_tables_goes_on_behind_any_change(
+    source: KafkaFeed, reader: Reader, stop: int
+) -> None:
+    source.feed.load(A, LoadPhase.BEGIN)
+    source.feed.load(A, LoadPhase.CHUNK, ["1", "x"], ["2", "y"])
+    source.feed.load(A, LoadPhase.END)
+    source.feed.commits([insert(B, "1", "x"), insert(A, "3", "x")], [insert(B, "2", "x")])
+    source.feed.commits(Tx([truncate(A)], (Hole("public.a", "seen", "a reason"),)))
+    source.feed.commits([insert(A, "4", "x")])
+    source.publish()
+    every = list(reader.changes("public.a", wait=False))
+    place = str(every[stop - 1][0]) if stop else "snapshot"
+    source.feed.commits([insert(A, "5", "later")])
+    source.publish()
+
+    again = list(reader.changes("public.a", after=place, wait=False))
+
+    ids = [change.after["id"] if change.after else change.op for _, change in every]
+    assert ids == [1, 2, 3, "gap", "t", 4]
+    assert [c for _, c in every[:stop] + again[:-1]] == [c for _, c in every]
+    assert again[-1][1].after == {"id": 5, "v": "later"}
+
+
+def test_both_tables_of_a_commit_come_in_their_order(source: KafkaFeed, reader: Reader) -> None:
+    source.feed.commits([insert(B, "1", "x"), insert(A, "1", "x"), insert(B, "2", "x")])
+    source.publish()
+
+    changes = [change for _, change in reader.changes("public.a", "public.b", wait=False)]
+
+    assert [str(change.position) for change in changes] == ["1/1/0", "1/1/1", "1/1/2"]
+    assert [change.table.name for change in changes] == ["b", "a", "b"]
+
+
+def test_asyncio_gives_the_same_and_ends_where_its_task_is_cancelled(source: KafkaFeed) -> None:
+    source.feed.commits([insert(A, "1", "x")], [delete(A, "1")])
+    source.publish()
+    kafka, prefix = source.client["bootstrap.servers"], source.feed.source
+    wanted = read(Reader(kafka, registry=source.registry, prefix=prefix))
+
+    async def follow(into: list[Commit], whole: asyncio.Event) -> None:
+        reader = AsyncReader(kafka, registry=source.registry, prefix=prefix)
+        async for commit in reader.commits():
+            into.append(commit)
+            if len(into) == len(wanted):
+                whole.set()
+
+    async def play() -> list[Commit]:
+        found: list[Commit] = []
+        whole = asyncio.Event()
+        task = asyncio.create_task(follow(found, whole))
+        await asyncio.wait_for(whole.wait(), PATIENCE)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, PATIENCE)
+        return found
+
+    assert asyncio.run(play()) == wanted
+
+
+def test_a_group_is_refused_for_whole_commits_by_name(source: KafkaFeed, reader: Reader) -> None:
+    with pytest.raises(SettingRefused, match="one order, and one reader"):
+        reader.commits(group="several")
+
+
+def test_a_place_that_retention_took_says_what_to_do(source: KafkaFeed, reader: Reader) -> None:
+    source.feed.commits([insert(A, "1", "x")], [insert(A, "2", "x")])
+    source.publish()
+    first = read(reader)[0]
+    source.feed.state()
+    source.feed.commits([insert(A, "3", "x")])
+    source.publish()
+    gone = TopicPartition(source.names.cuts, 0, source.state_at)
+    source.admin.delete_records([gone])[gone].result()
+
+    with pytest.raises(RangeExpired, match="`snapshot`, `latest` or a later commit"):
+        read(reader, str(first.position))
+
+
+def test_a_login_in_plain_text_is_refused_without_the_password(source: KafkaFeed) -> None:
+    login = {
+        "bootstrap.servers": "kafka.example.com:9092", "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN", "sasl.username": "me", "sasl.password": "hidden",
+    }  # fmt: skip
+
+    with pytest.raises(SettingRefused) as refused:
+        Reader(login, registry=source.registry, prefix="bank")
+
+    assert "hidden" not in str(refused.value)
 
 
 def test_a_copy_ends_right_after_loads_gaps_and_schema_changes(
