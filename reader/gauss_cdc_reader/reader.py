@@ -90,8 +90,8 @@ class Reader:
         if group is not None:
             raise SettingRefused(
                 "whole commits have one order, and one reader",
-                hint="leave out `group`: whoever stores the position with its effects may be "
-                "started twice; several processes share tables by changes(..., group=...)",
+                hint="leave out `group`; where several processes share the work, each reads tables "
+                "of its own by `changes`",
                 setting="group",
             )
         shapes: Shapes = {}
