@@ -243,3 +243,42 @@ def test_a_copy_ends_right_after_loads_gaps_and_schema_changes(
             4: {"id": 4, "v": "z", "w": "w"},
         }
     }
+
+
+def test_a_commit_that_is_too_large_to_be_held_is_read_in_parts(
+    source: KafkaFeed, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [insert((A, B)[at % 2], str(at), "x") for at in range(40)]
+    source.feed.commits([insert(A, "1", "before")])
+    source.feed.commits(Tx([*rows, truncate(B)], (Hole("public.b", "seen", "a reason"),)))
+    source.publish()
+    whole = read(reader)
+    monkeypatch.setattr("spark_consumers.kafka.read.WHOLE_BYTES", 0)
+
+    parted = read(reader)
+
+    assert not isinstance(parted[-1].changes, list)
+    assert [list(c.changes) for c in parted] == [list(c.changes) for c in whole]
+    assert list(parted[-1].changes) == list(whole[-1].changes)  # and again
+    assert [c.position for c in parted] == [c.position for c in whole]
+
+
+def test_another_history_empties_the_copy(source: KafkaFeed, reader: Reader) -> None:
+    source.feed.load(A, LoadPhase.BEGIN)
+    source.feed.load(A, LoadPhase.CHUNK, ["1", "of the first"])
+    source.feed.load(A, LoadPhase.END)
+    source.publish()
+    first, copies = read(reader), Copies()
+    for commit in first:
+        copies.apply(commit.changes)
+    source.feed.load_again(A)
+    source.feed.load(A, LoadPhase.BEGIN)
+    source.feed.load(A, LoadPhase.CHUNK, ["2", "of the second"])
+    source.feed.load(A, LoadPhase.END)
+    source.publish()
+
+    for commit in (again := read(reader, str(first[-1].position))):
+        copies.apply(commit.changes)
+
+    assert copies.rows["a"] == {2: {"id": 2, "v": "of the second"}}
+    assert again[-1].position.epoch == 2
