@@ -90,4 +90,5 @@ class TakeAlong(build_py):
         path.write_text(text, "utf-8")
 
 
-setup(cmdclass={"build_py": TakeAlong})
+if __name__ == "__main__":
+    setup(cmdclass={"build_py": TakeAlong})

@@ -16,7 +16,7 @@ from __future__ import annotations
 from base64 import b64decode, urlsafe_b64decode
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final
 
 from schemas.envelope import without_null
@@ -41,6 +41,7 @@ STRING: Final = "STRING"
 _ENCODINGS: Final[dict[str, Callable[[str], bytes]]] = {
     "base64": b64decode, "base64-url-safe": urlsafe_b64decode, "hex": bytes.fromhex,
 }  # fmt: skip
+_EXACT: Final = Context(prec=200_000)  # whatever the thread's precision: numeric has 147,455 digits
 _MONEY: Final = (64, 2)  # what the converter writes for money, whose values are 64-bit numbers
 
 
@@ -118,8 +119,7 @@ def decimal_of(scale: int) -> Callable[[bytes], Decimal]:
     """Return what makes a number of its unscaled bytes."""
 
     def value(data: bytes) -> Decimal:
-        sign, digits, _ = Decimal(int.from_bytes(data, "big", signed=True)).as_tuple()
-        return Decimal((sign, digits, -scale))  # exact, whatever the context's precision
+        return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _EXACT)
 
     return value
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from spark_consumers.native._native import FramedRows
 
 
+_REFUSALS: Final = (ValueError, LookupError, EOFError)
 _OBJECTS: Final = 8  # times the bytes of a row in Avro, that Python's objects take
 
 
@@ -116,8 +117,10 @@ class Content:
             return
         self._read_by_python += len(value)
         _, decoder, rows = self._of(topic, partition, offset, value)
-        with undecodable(topic, partition, offset):
+        try:  # of each row: a context manager would cost more than many a cell
             rows.put(decoder.decode(split(value)[1]))
+        except _REFUSALS as error:
+            raise _refusal(topic, partition, offset) from error
 
     def take(self, topic: str, records: Sequence[tuple[int, int, bytes]]) -> None:
         """Take (partition, offset, value) of a topic whose values begin alike."""
@@ -169,11 +172,15 @@ def undecodable(topic: str, partition: int, offset: int) -> Iterator[None]:
     """Say which record it is that cannot be decoded."""
     try:
         yield
-    except (ValueError, LookupError, EOFError) as error:
-        raise StreamError(
-            "a row cannot be decoded",
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            hint=f"written by a newer release: update this one; by another client: {LOAD_AGAIN}",
-        ) from error
+    except _REFUSALS as error:
+        raise _refusal(topic, partition, offset) from error
+
+
+def _refusal(topic: str, partition: int, offset: int) -> StreamError:
+    return StreamError(
+        "a row cannot be decoded",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        hint=f"written by a newer release: update this one; by another client: {LOAD_AGAIN}",
+    )

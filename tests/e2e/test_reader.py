@@ -16,6 +16,7 @@ from typing import Any, Self
 import pytest
 
 from gauss_cdc_lab.services import Addresses
+from spark_consumers import native
 from tests.e2e.path import PATIENCE, Path, ask, pause, until
 from tests.integration.test_wheel import build, copied
 from tests.tree import ROOT
@@ -28,11 +29,11 @@ INSERT INTO account VALUES (1, 100.50, '2026-01-02 03:04:05.6+00', 'Ada'), (2, '
 INSERT INTO outbox (body) VALUES ('{"before": "the load"}');
 """
 # Prints each whole commit as a service would store it; `schemas` is a module of the service.
-SERVICE = """\
+OF_ITS_OWN = "import schemas\nassert schemas.MINE\n"
+SERVICE = f"""\
 import json, sys
 from gauss_cdc_reader import Reader
-import schemas
-assert schemas.MINE
+{OF_ITS_OWN}\
 kafka, registry, prefix, after = sys.argv[1:]
 with Reader(kafka, registry=registry, prefix=prefix) as reader:
     for commit in reader.commits(after, wait=False):
@@ -40,6 +41,13 @@ with Reader(kafka, registry=registry, prefix=prefix) as reader:
             (change.table.name, change.op, change.key, change.after) for change in commit.changes
         ]
         print(json.dumps([str(commit.position), commit.xid, rows], default=repr))
+"""
+
+
+# The release of this tree is on the way of Python, as if it were installed beside the reader.
+BESIDE = """\
+from gauss_cdc_reader._shared.spark_consumers import native
+print("true" if native.IS_BUILT else "false")
 """
 
 
@@ -74,11 +82,11 @@ def places(addresses: Addresses) -> tuple[str, str]:
     return addresses.kafka_bootstrap, addresses.registry_url
 
 
-def served(python: File, folder: File, *words: str) -> list[Any]:
-    """What the service printed until there was no more."""
+def served(python: File, folder: File, *words: str, **more: str) -> list[Any]:
+    """What the service printed until there was no more; `more` variables of its environment."""
     done = subprocess.run(
         [python, "service.py", *words],
-        cwd=folder, env=environment(), capture_output=True, text=True, check=False,
+        cwd=folder, env=environment() | more, capture_output=True, text=True, check=False,
         timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -115,6 +123,14 @@ def test_a_service_with_modules_of_its_own_reads_whole_commits(
     assert both[2][0][3]["amount"] == "Decimal('7.00')"
     assert deleted[2] == [["account", "d", {"id": 2}, None]]
     assert served(python, tmp_path, *words, deleted[0]) == []
+
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "service.py").write_text(BESIDE + SERVICE.replace(OF_ITS_OWN, ""))
+    is_built, *same = served(
+        python, tmp_path / "beside", *words, first[-1][0], PYTHONPATH=str(ROOT)
+    )
+    assert is_built == native.IS_BUILT
+    assert same == [both, deleted]
 
 
 class Receiver(ThreadingHTTPServer):
