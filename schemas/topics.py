@@ -175,18 +175,28 @@ class Topics:
         """Table of a topic whose values have this schema, also where the name was cut."""
         if (table := self.table_of(topic)) is not None:
             return table
-        head, _, rest = str(schema.get("namespace")).partition(".")
-        # Avro's escape is Kafka's with fewer plain letters: the way back is the same.
-        try:
-            table = TableId(*map(unescape, rest.partition(".")[::2]))
-        except UnicodeDecodeError:
-            return None
-        return table if head and topic in self.names(table) else None
+        table = table_in(schema)
+        return table if table is not None and topic in self.names(table) else None
 
     def is_data(self, topic: str) -> bool:
         """Say whether a topic holds rows of a table, judged by its name."""
         is_cut = len(topic) == MAX_TOPIC and topic.startswith(f"{self.prefix}.")
         return (is_cut and bool(_HASHED.search(topic))) or self.table_of(topic) is not None
+
+
+def table_in(schema: Mapping[str, Any]) -> TableId | None:
+    """Table that the schema of a value names; None: it names none.
+
+    >>> table_in({"namespace": "bank.public.a_u002eb"})
+    TableId(schema='public', name='a.b')
+    """
+    head, _, rest = str(schema.get("namespace")).partition(".")
+    # Avro's escape is Kafka's with fewer plain letters: the way back is the same.
+    try:
+        table = TableId(*map(unescape, rest.partition(".")[::2]))
+    except UnicodeDecodeError:
+        return None
+    return table if head and table.name else None
 
 
 def value_subject(topic: str) -> str:

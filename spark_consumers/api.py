@@ -29,11 +29,11 @@ from spark_consumers.frames import TaskLogin, changes_frame, net_changes
 from spark_consumers.job import SILENT, Observer
 from spark_consumers.job import PassOptions as LoopOptions
 from spark_consumers.kafka.history import History
+from spark_consumers.kafka.logins import check_logins
 from spark_consumers.kafka.read import CutReader, RangeReader, SchemaOf, registry_at
 from spark_consumers.kafka.registry import newest_id
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.run import Polling, run
-from spark_consumers.security import check_logins
 from spark_consumers.sinks.callback import CallbackSink, Group
 from spark_consumers.sinks.positions import LocalPosition, Position, SparkPosition
 from spark_consumers.versions import Version

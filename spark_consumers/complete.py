@@ -149,7 +149,7 @@ class _Ticks:
         if not 0 <= ordinal < self._promise.commit_rows.get(seq, 0):
             raise _stranger(self._promise, seq, ordinal)
         place = self._places[seq - self._first] + ordinal
-        is_again = isinstance(change, Change) and change.op == "t"
+        is_again = not isinstance(change, SchemaChange) and change.op == "t"
         if not 0 <= place < len(self._ticks) or (self._ticks[place] and not is_again):
             raise _incomplete(self._promise, "a row is there twice", seq=seq, ordinal=ordinal)
         self._ticks[place] = 1

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from schemas import plaintext
 from schemas.secret_file import exposed_of
 from spark_consumers.errors import SettingRefused
 
@@ -160,22 +159,6 @@ _SAME: Final[tuple[str, ...]] = (
     "client.dns.lookup",
     "client.rack",
 )
-
-
-def check_logins(
-    client: Mapping[str, Any], registry: object, registry_options: Mapping[str, Any]
-) -> None:
-    """Raise SettingRefused where a login could be read on the network; for programs."""
-    found = list(plaintext.of_kafka(client))
-    if isinstance(registry, str):
-        found += plaintext.of_registry(registry, registry_options)
-    for setting, why in found:
-        raise SettingRefused(
-            "a login is refused",
-            hint=f"{why}; or allow it where nobody else reads that network "
-            "(allow_plaintext_login, in the data source allowPlaintextLogin)",
-            setting=setting,
-        )
 
 
 def java_client(client: Mapping[str, Any]) -> dict[str, str]:

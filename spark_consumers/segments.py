@@ -211,7 +211,7 @@ class _Packing:
                 self._after,
                 self._upto,
                 rows=self._rows,
-                ranges=_joined(r for load in loads for r in load.ranges),
+                ranges=joined_ranges(r for load in loads for r in load.ranges),
                 loads=tuple(loads),
             )
 
@@ -278,7 +278,7 @@ def joined(several: Sequence[Segment]) -> Segment:
     """Join consecutive segments of commits into one, to be read at once."""
     first, last = several[0], several[-1]
     ids = joined_ids(segment.schema_ids for segment in several)
-    ranges = _joined(r for segment in several for r in segment.ranges)
+    ranges = joined_ranges(r for segment in several for r in segment.ranges)
     return Segment(
         Commits(last.cut.head, (), ranges, ids),
         after=first.after,
@@ -297,7 +297,7 @@ def joined(several: Sequence[Segment]) -> Segment:
 
 def _pack(after: Ledger, runs: list[Run], upto: Ledger) -> Segment:
     """Join consecutive commits into one segment; `upto` may be behind what is passed by."""
-    ranges = _joined(r for run in runs for r in run.ranges)
+    ranges = joined_ranges(r for run in runs for r in run.ranges)
     ids = joined_ids(run.cut.schema_ids for run in runs)
     return Segment(
         cut=Commits(runs[-1].cut.head, (), ranges, ids),
@@ -313,7 +313,7 @@ def _pack(after: Ledger, runs: list[Run], upto: Ledger) -> Segment:
     )
 
 
-def _joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
+def joined_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
     """Join neighbours of one partition; empty ones vanish."""
     out: list[Range] = []
     for r in sorted(ranges):

@@ -12,10 +12,12 @@ _WIRE = "a message of pgoutput: the emulator prints what the producer reads, and
 _SENT = "what a server of this family sends: the emulator prints it, the producer reads it"
 _PORT = "a port of the core, and what is behind it in `run`"
 _HALF = "the same for each half of the product, and neither may know the other"
+_SERVICE = "a public name of the reader for services"
 # Names that stand twice or more, and why.  A new one needs a better reason than these.
 REASONS = {
     "Begin": _WIRE,
-    "Commit": _WIRE,
+    "Change": f"{_SERVICE}; for a target it is text",
+    "Commit": f"a message of pgoutput, on both sides of the wire; {_SERVICE}",
     "Ddl": _SENT,
     "Delivery": _PORT,
     "Fenced": _HALF,
@@ -25,6 +27,7 @@ REASONS = {
     "Publisher": _PORT,
     "Quarantine": _PORT,
     "RegistryDown": _HALF,
+    "Reader": f"a port of the core; {_SERVICE}",
     "Relation": _WIRE,
     "Source": "one port, growing: what a takeover needs, what the core needs, what `run` opens",
     "TopicReplaced": _HALF,

@@ -85,6 +85,10 @@ NOT_RUN = {
         ("python docs/examples/", "spark-submit", "java -cp"),
         "tests/e2e/test_examples.py runs the programs on services of its own",
     ),
+    "reader": (
+        ("python -m pip install ./reader",),
+        "tests/e2e/test_reader.py builds its wheel and installs that alone",
+    ),
     "compare": (
         ("gauss-cdc verify",),
         "the first tutorial runs it; tests/e2e/test_verify.py has what differs",
@@ -242,7 +246,8 @@ def test_every_program_is_run_by_a_test(path: Path, text: str) -> None:
 
 
 def test_every_example_is_run_by_a_test() -> None:
-    tests = (ROOT / "tests" / "e2e" / "test_examples.py").read_text("utf-8")
+    files = ("test_examples.py", "test_reader.py")
+    tests = "".join((ROOT / "tests" / "e2e" / name).read_text("utf-8") for name in files)
     programs = [p for p in (ROOT / "docs" / "examples").iterdir() if p.suffix in {".py", ".java"}]
 
     assert [program.name for program in programs if program.name not in tests] == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tree import LABORATORY, PACKAGES, PRODUCT, modules
+from tests.tree import LABORATORY, PACKAGES, PRODUCT, READER, modules
 
 # From the top down; what stands on one line may import each other.  The longest name that fits a
 # module decides; a module that none fits is an error.
@@ -127,6 +127,14 @@ LAYERS = {
         ),
         ("gauss_cdc.runtime",),
     ),
+    "gauss_cdc_reader": (
+        ("gauss_cdc_reader",),
+        ("gauss_cdc_reader.aio",),
+        ("gauss_cdc_reader.reader",),
+        ("gauss_cdc_reader.commits", "gauss_cdc_reader.tables"),
+        ("gauss_cdc_reader.changes", "gauss_cdc_reader.bookmark"),
+        ("gauss_cdc_reader.values", "gauss_cdc_reader.beside"),
+    ),
     "gauss_cdc_lab": (
         ("gauss_cdc_lab.commands", "gauss_cdc_lab.reference"),
         ("gauss_cdc_lab.recordings",),
@@ -175,7 +183,8 @@ MAY_IMPORT = {
     "producer": {"producer", "schemas"},
     "spark_consumers": {"spark_consumers", "schemas"},
     "gauss_cdc": set(PRODUCT),
-    LABORATORY: set(PACKAGES),
+    LABORATORY: {*PRODUCT, LABORATORY},
+    READER: {"schemas", "spark_consumers", READER},
 }
 
 PURE = (
@@ -206,6 +215,8 @@ PURE = (
     "spark_consumers.sinks.lakes.joined",
     "spark_consumers.sinks.step",
     "spark_consumers.versions",
+    "gauss_cdc_reader.values",
+    "gauss_cdc_reader.changes",
 )  # fmt: skip
 WORLD = {
     *("asyncio", "concurrent", "multiprocessing", "select", "selectors", "signal", "subprocess"),

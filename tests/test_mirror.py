@@ -144,6 +144,7 @@ TESTED_BY = {
     "gauss_cdc_lab.recordings.tables_file": "gauss_cdc_lab/recordings/test_decode.py",
     "gauss_cdc_lab.services": "integration/test_services.py",
     "gauss_cdc_lab.services.cluster": "e2e/test_cluster.py",
+    "gauss_cdc_reader": "integration/test_reader.py",
     "gauss_cdc.config_tables": "gauss_cdc/test_config.py",
     "gauss_cdc.target": "integration/test_target_login.py",
     "gauss_cdc.verify": "e2e/test_verify.py",

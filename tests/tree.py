@@ -1,4 +1,4 @@
-"""Where the packages lie: the product's at the root, the laboratory's in its own distribution."""
+"""Where the packages lie: the product's at the root, two in distributions of their own."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,11 +6,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PRODUCT = ("schemas", "producer", "spark_consumers", "gauss_cdc")
 LABORATORY = "gauss_cdc_lab"
-PACKAGES = (*PRODUCT, LABORATORY)
+READER = "gauss_cdc_reader"
+PACKAGES = (*PRODUCT, LABORATORY, READER)
+_APART = {LABORATORY: "lab", READER: "reader"}
 
 
 def folder(package: str) -> Path:
-    return (ROOT / "lab" if package == LABORATORY else ROOT) / package
+    return ROOT / _APART.get(package, "") / package
 
 
 def modules(*packages: str) -> Iterator[tuple[str, Path]]:

@@ -49,6 +49,7 @@ LONG: Final = (
     "tests/e2e/test_documented_commands.py",
     "tests/e2e/test_ddl.py",
     "tests/e2e/test_ddl_gaps.py",
+    "tests/e2e/test_reader.py",
     "tests/integration/test_wheel.py",
 )
 # Of `make scenes`: each takes minutes of all cores.

@@ -81,7 +81,7 @@ class CellPlan:
     nullable: bool  # the Avro type is ["null", T]
     scale: int  # of a decimal
     read: Read  # (data, at) -> (value of T, after); raises one of `refusals`
-    dump: Callable[[Any], Any]  # its text, or what else is wanted
+    dump: Callable[[Any], Any] | None  # its text, or what else is wanted; None: itself (ValueRows)
     kind: str  # of T
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from base64 import b64decode, urlsafe_b64decode
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final
 
 from schemas.envelope import without_null
@@ -41,6 +41,7 @@ STRING: Final = "STRING"
 _ENCODINGS: Final[dict[str, Callable[[str], bytes]]] = {
     "base64": b64decode, "base64-url-safe": urlsafe_b64decode, "hex": bytes.fromhex,
 }  # fmt: skip
+_EXACT: Final = Context(prec=200_000)  # whatever the thread's precision: numeric has 147,455 digits
 _MONEY: Final = (64, 2)  # what the converter writes for money, whose values are 64-bit numbers
 
 
@@ -114,10 +115,11 @@ def _same(value: Any) -> Any:
 # Values.
 
 
-def _decimal(scale: int) -> Callable[[bytes], Decimal]:
+def decimal_of(scale: int) -> Callable[[bytes], Decimal]:
+    """Return what makes a number of its unscaled bytes."""
+
     def value(data: bytes) -> Decimal:
-        sign, digits, _ = Decimal(int.from_bytes(data, "big", signed=True)).as_tuple()
-        return Decimal((sign, digits, -scale))  # exact, whatever the context's precision
+        return Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-scale, _EXACT)
 
     return value
 
@@ -145,12 +147,17 @@ def _fixed(avro: AvroType) -> SparkType:
         precision = 19
     if precision > MAX_PRECISION or not 0 <= scale <= precision:
         return _string(avro)
-    return SparkType(f"DECIMAL({precision},{scale})", _decimal(scale), native="decimal")
+    return SparkType(f"DECIMAL({precision},{scale})", decimal_of(scale), native="decimal")
+
+
+def encoded_bytes(avro: AvroType) -> Callable[[str], bytes]:
+    """Return what makes bytes of their text, by the mode that the type names."""
+    assert isinstance(avro, dict)
+    return _ENCODINGS[avro["connect.parameters"][binary.MODE]]
 
 
 def _encoded(avro: AvroType) -> SparkType:
-    assert isinstance(avro, dict)
-    return SparkType("BINARY", _ENCODINGS[avro["connect.parameters"][binary.MODE]])
+    return SparkType("BINARY", encoded_bytes(avro))
 
 
 def _array(avro: AvroType) -> SparkType:

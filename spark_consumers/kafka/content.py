@@ -7,9 +7,9 @@ their frame, which names the writer's schema.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from schemas.control import SchemaChange
 from schemas.errors import LOAD_AGAIN
@@ -21,32 +21,53 @@ from spark_consumers.decode.rows import COMMIT_ORDER
 from spark_consumers.decode.rows import Rows as TakenRows
 from spark_consumers.errors import Incomplete, StreamError
 from spark_consumers.model import Change, Rows
-from spark_consumers.native import is_packed
+from spark_consumers.native import is_framed
 
 if TYPE_CHECKING:
     from spark_consumers.kafka.registry import SchemaOf  # executors have no client of it
-    from spark_consumers.native._native import PackedRows
+    from spark_consumers.native._native import FramedRows
 
 
+_REFUSALS: Final = (ValueError, LookupError, EOFError)
 _OBJECTS: Final = 8  # times the bytes of a row in Avro, that Python's objects take
+
+
+class Decoder(Protocol):
+    """Reads all values of one writer's schema: `RowDecoder`, or another one of its methods."""
+
+    def decode(self, payload: memoryview) -> Any:
+        """Read one value, without its frame; raise ValueError, LookupError or EOFError."""
+
+    def rows(self, schema_id: int) -> TakenRows:
+        """Make empty rows for values that are framed with this id of the schema."""
+
+
+DecoderOf: TypeAlias = Callable[..., Decoder]  # (schema, native=...)
 
 
 class Decoders:
     """What is kept from segment to segment: decoders by schema, tables by topic."""
 
-    def __init__(self, names: Topics, schema_of: SchemaOf, *, native: bool) -> None:
-        """`native`: rows are packed where this process can."""
+    def __init__(
+        self,
+        names: Topics,
+        schema_of: SchemaOf,
+        *,
+        native: bool,
+        make: DecoderOf = RowDecoder,
+    ) -> None:
+        """`native`: rows are filled natively where this process can; `make`: what decodes them."""
         self.names, self.schema_of = names, schema_of
-        self._native = native
-        self._decoders: dict[int, RowDecoder] = {}
+        self._native, self._make = native, make
+        self._decoders: dict[int, Decoder] = {}
         self._tables: dict[str, TableId] = {}
 
-    def decoder(self, schema_id: int) -> RowDecoder:
+    def decoder(self, schema_id: int) -> Decoder:
         """Return the decoder of a writer's schema."""
         found = self._decoders.get(schema_id)
         if found is None:
             schema = self.schema_of(schema_id)
-            found = self._decoders[schema_id] = RowDecoder(schema, native=self._native)
+            found = self._decoders[schema_id] = self._make(schema, native=self._native)
         return found
 
     def table(self, topic: str, schema_id: int) -> TableId:
@@ -65,7 +86,7 @@ class Content:
 
     def __init__(self, decoders: Decoders) -> None:
         self._decoders = decoders
-        self._rows: dict[tuple[str, bytes], tuple[TableId, RowDecoder, TakenRows]] = {}
+        self._rows: dict[tuple[str, bytes], tuple[TableId, Decoder, TakenRows]] = {}
         self._ddl: list[SchemaChange] = []
         self._read_by_python = 0  # bytes of values
 
@@ -78,16 +99,16 @@ class Content:
         packed = (
             rows.held() * (_OBJECTS if schemas[table] > 1 else 1)
             for table, _, rows in self._rows.values()
-            if is_packed(rows)
+            if is_framed(rows)
         )
         return sum(packed) + _OBJECTS * self._read_by_python
 
-    def rows_for(self, topic: str, partition: int, offset: int, value: bytes) -> PackedRows | None:
+    def rows_for(self, topic: str, partition: int, offset: int, value: bytes) -> FramedRows | None:
         """Return the rows for values that begin as this one does; None: Python reads them."""
         if topic == self._decoders.names.ddl:
             return None
         rows = self._of(topic, partition, offset, value)[2]
-        return rows if is_packed(rows) else None
+        return rows if is_framed(rows) else None
 
     def put(self, topic: str, partition: int, offset: int, value: bytes) -> None:
         """Take one record as Python reads it."""
@@ -96,8 +117,10 @@ class Content:
             return
         self._read_by_python += len(value)
         _, decoder, rows = self._of(topic, partition, offset, value)
-        with undecodable(topic, partition, offset):
+        try:  # of each row: a context manager would cost more than many a cell
             rows.put(decoder.decode(split(value)[1]))
+        except _REFUSALS as error:
+            raise _refusal(topic, partition, offset) from error
 
     def take(self, topic: str, records: Sequence[tuple[int, int, bytes]]) -> None:
         """Take (partition, offset, value) of a topic whose values begin alike."""
@@ -124,7 +147,7 @@ class Content:
 
     def _of(
         self, topic: str, partition: int, offset: int, value: bytes
-    ) -> tuple[TableId, RowDecoder, TakenRows]:
+    ) -> tuple[TableId, Decoder, TakenRows]:
         key = (topic, value[:FRAME_SIZE])
         found = self._rows.get(key)
         if found is None:
@@ -149,11 +172,15 @@ def undecodable(topic: str, partition: int, offset: int) -> Iterator[None]:
     """Say which record it is that cannot be decoded."""
     try:
         yield
-    except (ValueError, LookupError, EOFError) as error:
-        raise StreamError(
-            "a row cannot be decoded",
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            hint=f"written by a newer release: update this one; by another client: {LOAD_AGAIN}",
-        ) from error
+    except _REFUSALS as error:
+        raise _refusal(topic, partition, offset) from error
+
+
+def _refusal(topic: str, partition: int, offset: int) -> StreamError:
+    return StreamError(
+        "a row cannot be decoded",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        hint=f"written by a newer release: update this one; by another client: {LOAD_AGAIN}",
+    )

@@ -33,9 +33,10 @@ from schemas.control import (
     is_for_one,
 )
 from schemas.positions import of_reread
-from schemas.tables import TableId
+from schemas.tables import TableId, TableSchema
 from schemas.topics import Topics
-from spark_consumers.decode.control import decode_cut
+from spark_consumers.decode import RowDecoder
+from spark_consumers.decode.control import decode_control, decode_cut
 from spark_consumers.dialects.spark import keeps_values
 from spark_consumers.errors import (
     KafkaDown,
@@ -45,17 +46,19 @@ from spark_consumers.errors import (
     TopicReplaced,
 )
 from spark_consumers.kafka.cluster import Cluster, down
+from spark_consumers.kafka.content import DecoderOf
 from spark_consumers.kafka.ranges import COMMON, END, SILENCE, count
 from spark_consumers.kafka.read import CLIENTS, Clients, CutReader, RangeReader
 from spark_consumers.kafka.registry import SchemaOf
 from spark_consumers.ledger import NOT_LOADED, SWITCHED
-from spark_consumers.model import Ledger, Segment, columns_of
+from spark_consumers.model import CommitRows, Ledger, Segment, columns_of
 from spark_consumers.versions import Version, fitting, part
 
 C = TypeVar("C", bound=Cut)
 
 _NEAR: Final = 32  # offsets within which looking for a commit ends
 _NO_OFFSET: Final = 1 << 62  # behind all of them
+_NO_ROWS: Final = CommitRows()
 _AGAIN: Final = "begin with a new checkpoint, at `snapshot`, `latest` or a later commit"
 
 
@@ -109,19 +112,28 @@ class History:
         source: str,
         schema_of: SchemaOf,
         *,
+        native: bool = True,
+        decoder: DecoderOf = RowDecoder,
         clients: Clients = CLIENTS,
     ) -> None:
+        """`native`: the native part is used where it was built; `decoder` reads rows."""
         self._client, self._source, self._schema_of = dict(client), source, schema_of
         self._clients = clients
-        self._names = Topics(source)
+        self.names = Topics(source)
         self._cluster: Cluster = clients.cluster(client)
-        self._cuts = CutReader(client, source, schema_of, clients=clients)
-        self._rows = RangeReader(client, source, schema_of, clients=clients)
+        self._cuts = CutReader(client, source, schema_of, native=native, clients=clients)
+        self.rows = RangeReader(
+            client, source, schema_of, native=native, decoder=decoder, clients=clients
+        )
         self._consumer: Any = None
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until something new stands behind what was followed; say whether it does."""
+        return self._cuts.wait(seconds)
 
     def close(self) -> None:
         self._cuts.close()
-        self._rows.close()
+        self.rows.close()
         if self._consumer is not None:
             self._consumer.close()
 
@@ -138,7 +150,7 @@ class History:
             if since == low:
                 raise StreamError(
                     "the cuts topic has no record of this source",
-                    topic=self._names.cuts,
+                    topic=self.names.cuts,
                     hint="is the prefix right, and has `run` been started?",
                 )
             window *= 4
@@ -230,13 +242,13 @@ class History:
                 "the rows of the table's load are not in Kafka any more",
                 hint=f"gauss-cdc snapshot --table {table} reads it again: then `snapshot` begins "
                 "there; or begin at `latest`",
-                topic=self._names.table(table),
+                topic=self.names.table(table),
             )
         return begin
 
     def _has_load(self, table: TableId, place: Standing) -> bool:
         """Say whether the first rows behind a place, those of a load, can be read."""
-        topics, (_, end) = self._names.names(table), self._ends()
+        topics, (_, end) = self.names.names(table), self._ends()
         starts: dict[tuple[str, int], int] = {}
         for _, cut in self._from(place.cut, end):
             if is_for_one(cut):
@@ -274,8 +286,8 @@ class History:
 
         `loads`: with what was loaded, which is no commit of the source.
         """
-        records = self._following(place)
-        return CommitWalk(records, self._names, tables, place, self._changes, loads=loads)
+        records = self.following(place)
+        return CommitWalk(records, self.names, tables, place, self._changes, loads=loads)
 
     def readable(self, found: Found) -> bool:
         """Check that these rows may be read; say whether read committed, see `RangeReader`."""
@@ -301,23 +313,39 @@ class History:
                 )
             if one.ids:  # else it is newer than a STATE
                 ids[topic] = one.ids[0]
-        self._rows.check_identity(self._segment(found.ranges, ids))
-        return self._rows.wait_visible(found.ranges)
+        self.rows.check_identity(self.segment(found.ranges, ids))
+        return self.rows.wait_visible(found.ranges)
 
     def _changes(self, cut: Commits, seq: int) -> Sequence[SchemaChange]:
         """Read the schema changes of a record's commit."""
-        ranges = part(cut, {self._names.ddl}, seq - 1, seq).ranges
-        segment = self._segment(ranges, {})
-        is_committed = self._rows.prepare(segment)
-        return self._rows.read_ddl(segment, is_committed=is_committed)
+        ranges = part(cut, {self.names.ddl}, seq - 1, seq).ranges
+        segment = self.segment(ranges, {})
+        is_committed = self.rows.prepare(segment)
+        return self.rows.read_ddl(segment, is_committed=is_committed)
 
-    def _segment(self, ranges: Sequence[Range], topic_ids: Mapping[str, str]) -> Segment:
+    def segment(
+        self,
+        ranges: Sequence[Range],
+        topic_ids: Mapping[str, str],
+        cut: Commits | TableLoad | None = None,
+        commit_rows: CommitRows = _NO_ROWS,
+    ) -> Segment:
+        """What is read at once: ranges, and what `cut` and its commits' rows say of them."""
         state = self._cuts.replay.state
         assert state is not None
         ledger = Ledger(self._source, cluster_id=state.cluster_id, topics=topic_ids)
-        return Segment(Commits(state.head, (), ()), ledger, ledger, ranges=tuple(ranges))
+        loads = (cut,) if isinstance(cut, TableLoad) else ()
+        return Segment(
+            cut or Commits(state.head, (), ()),
+            ledger,
+            ledger,
+            rows=sum(load.rows for load in loads),
+            ranges=tuple(ranges),
+            commit_rows=commit_rows,
+            loads=loads,
+        )
 
-    def _following(self, place: Standing) -> Iterator[tuple[int, Cut] | None]:
+    def following(self, place: Standing) -> Iterator[tuple[int, Cut] | None]:
         """Accepted records behind a place; None wherever there is none by now.
 
         They begin with the place's own START or STATE: a reading that began at a later one
@@ -336,7 +364,7 @@ class History:
                     raise TopicReplaced(
                         "the cuts topic is another one than these commits stood in",
                         hint=_AGAIN,
-                        topic=self._names.cuts,
+                        topic=self.names.cuts,
                         offset=offset,
                     )
                 is_begun = True
@@ -361,15 +389,36 @@ class History:
         return found
 
     def _ends(self) -> tuple[int, int]:
-        place = (self._names.cuts, 0)
+        place = (self.names.cuts, 0)
         return self._cluster.first([place])[place], self._cluster.stable([place])[place]
 
     def _oldest(self, low: int, end: int) -> Version | None:
         probe = next((c for _, c in self._from(low, end) if isinstance(c, State)), None)
         return None if probe is None else _reach(probe)
 
+    def shapes(self, place: Standing) -> dict[TableId, TableSchema]:
+        """Return the shapes of tables at a place, as `<prefix>.ddl` has them."""
+        found: dict[TableId, TableSchema] = {}
+        topic = (self.names.ddl, 0)
+        first, end = self._cluster.first([topic])[topic], self._cluster.stable([topic])[topic]
+        for message in self._messages(self.names.ddl, first, end):
+            try:
+                change = decode_control(message.value(), self._schema_of)
+            except (ValueError, SchemaUnknown):
+                continue  # not ours
+            if isinstance(change, SchemaChange) and (change.epoch, change.seq) <= place.version:
+                note_shape(change, found)
+        return found
+
     def _from(self, offset: int, end: int) -> Iterator[tuple[int, Cut]]:
         """Records of ours at or behind an offset, as they stand, below an end."""
+        for message in self._messages(self.names.cuts, offset, end):
+            record = judge(message.key(), message.value(), source=self._source, read=self._read)
+            if not isinstance(record, Foreign):
+                yield message.offset(), record
+
+    def _messages(self, topic: str, offset: int, end: int) -> Iterator[Any]:
+        """Committed messages of a control topic at or behind an offset, below an end."""
         if self._consumer is None:
             self._consumer = self._clients.consumer(
                 {
@@ -381,24 +430,22 @@ class History:
                 }
             )
         consumer = self._consumer
-        with _polling(consumer, TopicPartition(self._names.cuts, 0, offset)):
+        with _polling(consumer, TopicPartition(topic, 0, offset)):
             until = self._clients.now() + SILENCE
             while True:
                 message = consumer.poll(1.0)
                 if message is None:
                     if self._clients.now() > until:
-                        raise KafkaDown("the broker is silent", topic=self._names.cuts)
+                        raise KafkaDown("the broker is silent", topic=topic)
                     continue
                 until = self._clients.now() + SILENCE
                 if (error := message.error()) is not None:
                     if error.code() == END:
                         return
-                    raise down(KafkaException(error), "cuts cannot be read")
+                    raise down(KafkaException(error), f"{topic} cannot be read")
                 if message.offset() >= end:
                     return
-                record = judge(message.key(), message.value(), source=self._source, read=self._read)
-                if not isinstance(record, Foreign):
-                    yield message.offset(), record
+                yield message
 
     def _read(self, value: bytes) -> Cut:
         try:
@@ -511,10 +558,10 @@ class CommitWalk:
                 return Found(behind, mine.ranges, notes, self._named(cut, mine.ranges))
             case TableLoad(target=None) if self._loads:
                 ranges = tuple(r for r in cut.ranges if r.topic in self._of_topic)
-                notes = _of_load(cut) if cut.table in self._tables else ()
+                notes = notes_of_load(cut) if cut.table in self._tables else ()
                 return Found(behind, ranges, notes, self._named(cut, ranges))
             case Start():
-                return Found(behind, notes=tuple(self._missed(cut, reached)))
+                return Found(behind, notes=tuple(missed(cut, self._tables)))
             case _:
                 return Found(behind)
 
@@ -527,15 +574,6 @@ class CommitWalk:
             found[topic] = TopicFound(self._of_topic[topic], cut.schema_ids.get(topic, ()), ids)
         return found
 
-    def _missed(self, cut: Start, version: Version) -> Iterator[TableNote]:
-        """What a new epoch leaves out."""
-        for table in self._tables:
-            load = cut.loads.get(str(table))
-            if cut.continues and load == GAP:
-                yield TableNote(table, version, "gap", SWITCHED)
-            elif reloads(cut) and load is None:
-                yield TableNote(table, version, "gap", NOT_LOADED)
-
     def _noted(self, cut: Commits, entry: CommitEntry) -> Iterator[TableNote]:
         """What a commit says of the tables besides their rows."""
         version, at = Version(cut.head.epoch, entry.seq), entry.committed_at
@@ -545,8 +583,26 @@ class CommitWalk:
                 if hole.table == str(table):
                     yield TableNote(table, version, "gap", f"{hole.kind}: {hole.why}", at=at)
             for change in changes:
-                if (said := _of_change(change, table)) is not None:
+                if (said := note_of_change(change, table)) is not None:
                     yield TableNote(table, version, *said, change.ordinal, at)
+
+
+def note_shape(change: SchemaChange, shapes: dict[TableId, TableSchema]) -> None:
+    """Note a table's shape behind a schema change."""
+    if change.before is not None:
+        shapes.pop(change.before.id, None)
+    if change.after is not None:
+        shapes[change.after.id] = change.after
+
+
+def missed(cut: Start, tables: Sequence[TableId]) -> Iterator[TableNote]:
+    """What a new epoch leaves out of tables."""
+    for table in tables:
+        load = cut.loads.get(str(table))
+        if cut.continues and load == GAP:
+            yield TableNote(table, _reach(cut), "gap", SWITCHED)
+        elif reloads(cut) and load is None:
+            yield TableNote(table, _reach(cut), "gap", NOT_LOADED)
 
 
 @contextmanager
@@ -608,7 +664,7 @@ def _expired(place: Standing, first: object) -> RangeExpired:
     )
 
 
-def _of_change(change: SchemaChange, table: TableId) -> tuple[str, str] | None:
+def note_of_change(change: SchemaChange, table: TableId) -> tuple[str, str] | None:
     """What a schema change says of a table's rows, which it moves or drops without sending them."""
     before, after = (one and one.id for one in (change.before, change.after))
     if before == table != after:
@@ -640,7 +696,7 @@ def _computed(change: SchemaChange) -> list[str]:
     return sorted(names)
 
 
-def _of_load(cut: TableLoad) -> tuple[TableNote, ...]:
+def notes_of_load(cut: TableLoad) -> tuple[TableNote, ...]:
     """What a step of a table's load says, besides its rows."""
     version = _reach(cut)
     if cut.phase is LoadPhase.BEGIN and cut.mode in {AGAIN, BESIDE}:  # behind the commit before it

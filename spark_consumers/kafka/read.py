@@ -23,6 +23,7 @@ from schemas.control import Cut, Range, SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.topics import Topics
 from spark_consumers.complete import check_complete, promised
+from spark_consumers.decode import RowDecoder
 from spark_consumers.decode.control import decode_cut
 from spark_consumers.errors import (
     CutsGap,
@@ -33,7 +34,7 @@ from spark_consumers.errors import (
     TopicReplaced,
 )
 from spark_consumers.kafka.cluster import Cluster, down
-from spark_consumers.kafka.content import Content, Decoders
+from spark_consumers.kafka.content import Content, DecoderOf, Decoders
 from spark_consumers.kafka.ranges import (
     COMMON,
     END,
@@ -293,6 +294,7 @@ class RangeReader:
         *,
         stuck_after: float = _STUCK,
         native: bool = True,
+        decoder: DecoderOf = RowDecoder,
         clients: Clients = CLIENTS,
     ) -> None:
         """`stuck_after`: seconds until another client's open transaction is skipped.
@@ -300,7 +302,7 @@ class RangeReader:
         `native`: the native part is used where it was built.
         """
         self._clients, self._now = clients, clients.now
-        self._decoders = Decoders(Topics(source), schema_of, native=native)
+        self._decoders = Decoders(Topics(source), schema_of, native=native, make=decoder)
         self._stuck_after = stuck_after
         self._kafka = clients.cluster(client)
         self._fetch = choose(
@@ -315,7 +317,7 @@ class RangeReader:
     def __call__(self, segment: Segment) -> Rows:
         """Return the segment's rows in commit order, checked to be complete."""
         if not segment.ranges:
-            return Rows({})
+            return _checked(segment, Rows({}))
         is_committed = self.prepare(segment)
         content = self.content(segment.ranges, is_committed=is_committed)
         return _checked(segment, content.all())
@@ -323,7 +325,7 @@ class RangeReader:
     def small(self, segment: Segment) -> Rows | None:
         """Do the same; None if the rows take more memory than may be held."""
         if not segment.ranges:
-            return Rows({})
+            return _checked(segment, Rows({}))
         is_committed = self.prepare(segment)
         content, records = Content(self._decoders), 0
         for ranges in divided(segment.ranges, PART_RECORDS):

@@ -6,7 +6,7 @@ Without it both are objects from the start; what is lost is speed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from schemas.native import check_built, load_from_zip
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         PackedRows,
         PairRows,
         RangeConsumer,
+        ValueRows,
     )
 
 try:
@@ -62,6 +63,11 @@ def packed_rows(plan: Any) -> PackedRows | None:
     return _native.PackedRows(plan) if IS_BUILT else None
 
 
+def value_rows(plan: Any, make: Callable[..., Any]) -> ValueRows | None:
+    """Make empty rows of values, each by `make`; None: the native part was not built."""
+    return _native.ValueRows(plan, make) if IS_BUILT else None
+
+
 def arrow_columns(layouts: list[tuple[str, int]], ours: list[str]) -> ArrowColumns:
     """Make empty columns of a batch, laid out as `batches` says; only where it was built."""
     return _native.ArrowColumns(layouts, ours)
@@ -96,6 +102,11 @@ def mixed(start: int, stop: int) -> int:
 def is_packed(changes: Sequence[Change]) -> TypeGuard[PackedRows]:
     """Say whether changes are COPY text already."""
     return IS_BUILT and isinstance(changes, _native.PackedRows)
+
+
+def is_framed(rows: Sequence[Any]) -> TypeGuard[PackedRows | ValueRows]:
+    """Say whether native code fills rows from librdkafka."""
+    return IS_BUILT and isinstance(rows, _native.FramedRows)
 
 
 def range_consumer(settings: list[tuple[str, str]], *, library: str) -> RangeConsumer:

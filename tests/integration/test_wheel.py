@@ -18,7 +18,7 @@ _LITTER = shutil.ignore_patterns("__pycache__", "*.so", "_native.c", "*.egg-info
 
 def copied(to: Path) -> Path:
     """A copy of the sources: a build leaves its litter beside them."""
-    for name in ("pyproject.toml", "LICENSE", "README.md", *PRODUCT, *MODULES, "lab"):
+    for name in ("pyproject.toml", "LICENSE", "README.md", *PRODUCT, *MODULES, "lab", "reader"):
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, to / name, ignore=_LITTER)

@@ -25,7 +25,7 @@ from tests.tree import PRODUCT
 ROOT = Path(__file__).parents[2]
 ALL = (*producer.MUTATIONS, *consumer.MUTATIONS)
 LIMIT = 600  # seconds; a rule taken away may make a loop endless
-COPIED = (*PRODUCT, "lab", "tests", "docs", "benchmarks")
+COPIED = (*PRODUCT, "lab", "reader", "tests", "docs", "benchmarks")
 FAILED = 1  # of pytest: tests ran, and some failed
 
 
@@ -40,7 +40,7 @@ def noticed_by(copy: Path, mutation: Mutation) -> str:
             cwd=copy,
             env={
                 **os.environ,
-                "PYTHONPATH": f"{copy}:{copy / 'lab'}",
+                "PYTHONPATH": f"{copy}:{copy / 'lab'}:{copy / 'reader'}",
                 "PYTHONDONTWRITEBYTECODE": "1",
             },
             capture_output=True,

@@ -1,0 +1,179 @@
+"""The reader of a source's topics, and how it goes on where Kafka was away for a while."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from threading import Event
+from typing import Any, Final, Self, TypeAlias, TypeVar
+
+from gauss_cdc_reader.bookmark import Bookmark
+from gauss_cdc_reader.changes import Change, decoder_of
+from gauss_cdc_reader.commits import Commit, WholeCommits
+from gauss_cdc_reader.tables import TableChanges
+from schemas.errors import Verdict
+from schemas.tables import TableId, TableSchema
+from spark_consumers.errors import ApplyError, SettingRefused
+from spark_consumers.kafka.history import History
+from spark_consumers.kafka.logins import check_logins
+from spark_consumers.kafka.registry import SchemaOf, registry_at
+from spark_consumers.versions import Version
+
+LOADS: Final = "snapshot"  # where the newest loads of all tables begin
+LATEST: Final = "latest"  # behind the newest commit
+
+_WAIT: Final = 0.5  # seconds, after which a reader looks whether it was closed
+_PAUSE: Final = 1.0  # seconds before another try; each next one is twice as long
+_LONGEST_PAUSE: Final = 30.0
+
+_log = logging.getLogger("gauss_cdc_reader")
+
+
+T = TypeVar("T")
+Shapes: TypeAlias = dict[TableId, TableSchema]
+
+
+class Reader:
+    """Reads what stands in Kafka of one source.
+
+    Every error is an `ApplyError` that says what to do.  Where Kafka or the registry does not
+    answer, the reader waits and goes on behind what it gave.
+    """
+
+    def __init__(
+        self,
+        kafka: str | Mapping[str, Any],
+        *,
+        registry: str | SchemaOf,
+        prefix: str,
+        registry_options: Mapping[str, Any] | None = None,
+        allow_plaintext_login: bool = False,
+        patience: float = 300.0,
+        native: bool = True,
+    ) -> None:
+        """`kafka`: brokers, or librdkafka's settings; `registry`: the URL of its Confluent API.
+
+        `registry_options` are those of Confluent's client, for TLS and logins.  `patience`: seconds
+        for which an outage is waited for.  `native`: native code is used where it is installed.
+        Raises SettingRefused for a login that others could read on the network.
+        """
+        self._client = {"bootstrap.servers": kafka} if isinstance(kafka, str) else dict(kafka)
+        if not allow_plaintext_login:
+            check_logins(self._client, registry, registry_options or {})
+        self._schema_of = (
+            registry_at(registry, registry_options) if isinstance(registry, str) else registry
+        )
+        self._prefix, self._patience, self._native = prefix, patience, native
+        self._closed = Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End what is read, also in other threads: they give no more."""
+        self._closed.set()
+
+    def commits(
+        self, after: Bookmark | str = LOADS, *, wait: bool = True, group: str | None = None
+    ) -> Iterator[Commit]:
+        """Give whole commits and steps of loads in the source's order, from a position on.
+
+        `after`: the text of a `position`, `epoch/seq` of a commit, LOADS, or LATEST.  `wait`: for
+        more, once all that is there was given.  Raises RangeExpired where retention took what is
+        needed, and SettingRefused for a `group`: see there.
+        """
+        if group is not None:
+            raise SettingRefused(
+                "whole commits have one order, and one reader",
+                hint="leave out `group`; where several processes share the work, each reads tables "
+                "of its own by `changes`",
+                setting="group",
+            )
+        shapes: Shapes = {}
+
+        def begun(history: History, mark: Bookmark) -> Iterator[tuple[Bookmark, Commit] | None]:
+            for commit in WholeCommits(history, shapes).behind(mark.standing):
+                yield None if commit is None else (commit.position, commit)
+
+        return (commit for _, commit in self._kept(begun, after, shapes, wait=wait))
+
+    def changes(
+        self, *tables: str, after: Bookmark | str = LOADS, wait: bool = True
+    ) -> Iterator[tuple[Bookmark, Change]]:
+        """Give the changes of some tables (`schema.table`), each with the place behind it.
+
+        They do not wait for other tables.  `after` and errors: as `commits`.  LOADS begins where
+        all rows of these tables are in Kafka: at their first loads, or at a later one of each.
+        """
+        ours = [TableId(*table.split(".", 1)) for table in tables]
+        shapes: Shapes = {}
+
+        def begun(history: History, mark: Bookmark) -> Iterator[tuple[Bookmark, Change] | None]:
+            return TableChanges(history, ours, shapes).behind(mark)
+
+        return self._kept(begun, after, shapes, wait=wait, tables=ours)
+
+    def _kept(
+        self,
+        begun: Callable[[History, Bookmark], Iterator[tuple[Bookmark, T] | None]],
+        after: Bookmark | str,
+        shapes: Shapes,
+        *,
+        wait: bool,
+        tables: Sequence[TableId] = (),
+    ) -> Iterator[tuple[Bookmark, T]]:
+        """Read behind a place, and behind what was given after an outage."""
+        down_since, pause = 0.0, _PAUSE
+        while not self._closed.is_set():
+            try:
+                with closing(self._history(shapes)) as history:
+                    after = _place(history, after, tables)
+                    shapes.clear()
+                    shapes.update(history.shapes(after.standing))
+                    for one in begun(history, after):
+                        down_since, pause = 0.0, _PAUSE
+                        if one is not None:
+                            after = one[0]
+                            yield one
+                        elif not wait:
+                            return
+                        else:
+                            while not (self._closed.is_set() or history.wait(_WAIT)):
+                                pass
+                        if self._closed.is_set():
+                            return
+            except ApplyError as error:
+                now = time.monotonic()
+                down_since = down_since or now
+                if error.verdict is not Verdict.RETRY or now - down_since > self._patience:
+                    raise
+                _log.warning("another try in %.0f s: %s", pause, error)
+            self._closed.wait(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _history(self, shapes: Mapping[TableId, TableSchema]) -> History:
+        return History(
+            self._client,
+            self._prefix,
+            self._schema_of,
+            native=self._native,
+            decoder=decoder_of(shapes),
+        )
+
+
+def _place(history: History, after: Bookmark | str, tables: Sequence[TableId]) -> Bookmark:
+    """Find where to begin."""
+    if isinstance(after, Bookmark):
+        return after
+    if "@" in after:
+        return Bookmark.parse(after)
+    if after == LOADS:
+        return Bookmark.of(history.snapshot(tables) if tables else history.loads())
+    return Bookmark.of(
+        history.newest() if after == LATEST else history.behind(Version.parse(after))
+    )
