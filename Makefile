@@ -16,8 +16,8 @@
 #              ARGS='--target delta --mode scd2 --commits-again 1000' KILLS=10 (docs/lakes.md)
 # make test-oldest, make test-newest  unit tests and demo with the oldest and the newest versions
 #              that pyproject.toml takes
-# make test-versions  the tests that concern a server on PostgreSQL 13, 14, 16, 17 and 18, five
-#              minutes each, and the table in docs/reference/versions.md; VERSIONS='14 18'
+# make test-versions  the tests that concern a server on PostgreSQL 14, 16, 17 and 18, ten
+#              minutes each on two cores, and the table in docs/reference/versions.md; VERSIONS='14 18'
 # make venv    only the environment, .venv; the others make it by themselves
 # make clean   remove what was made here, .venv too
 

@@ -27,7 +27,6 @@ def test_the_page_has_each_area() -> None:
     assert cells[0][1:]
     assert {*cells[0]} <= {"area", *map(full_name, VERSIONS)}
     assert [row[0] for row in cells[2:]] == [area.what for area in (*AREAS, DEMO)]
-    assert "failed" not in "".join(rows)
 
 
 @pytest.mark.parametrize("area", AREAS, ids=lambda area: area.what)

@@ -26,7 +26,7 @@ from gauss_cdc_lab.services import postgres
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "reference" / "versions.md"
-VERSIONS: Final[tuple[postgres.Version, ...]] = ("13", "14", "16", "17", "18")
+VERSIONS: Final[tuple[postgres.Version, ...]] = ("14", "16", "17", "18")
 _TABLE: Final = re.compile(r"(<!-- begin versions -->\n)(.*?)<!-- end versions -->", re.DOTALL)
 _HEAD: Final = "area"
 _SINCE: Final = "since(version, what): a server has it from this version on"
@@ -126,7 +126,7 @@ def played(version: str, *arguments: str) -> dict[str, Counts]:
         found = counted(report.read_text("utf-8"))
     demo = [sys.executable, "-m", "gauss_cdc", "demo", "--seconds", "20", "--kills", "3"]
     is_equal = not subprocess.run(demo, env=environment, cwd=ROOT, check=False).returncode
-    found[DEMO.what] = Counts(passed=is_equal, failed=not is_equal)
+    found[DEMO.what] = Counts(passed=int(is_equal), failed=int(not is_equal))
     return found
 
 
