@@ -56,11 +56,10 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> File:
     """The Python of an environment with the reader and what it needs, and nothing else."""
     folder = tmp_path_factory.mktemp("reader")
     wheel = build(copied(folder) / "reader", "--wheel", "--no-isolation")
-    python = folder / "venv" / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
-    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
-    pinned = ("-c", ROOT / "constraints.txt")
-    subprocess.run([*pip, "install", "-q", *pinned, wheel], check=True)
+    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    python = folder / "venv" / "bin" / "python"  # its own pip: uv makes environments without one
+    words = ("-m", "pip", "install", "-q", "--disable-pip-version-check")
+    subprocess.run([python, *words, "-c", ROOT / "constraints.txt", wheel], check=True)
     return python
 
 
