@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Final, TypeAlias
 
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
-from schemas.types import BY_OID
+from schemas.types import BY_OID, NAMES
 
 # kind, name, made of, its oid, its modifier, delimiter, labels: see UserType
 TypeRow: TypeAlias = tuple[str, str, str, int, int, str, Sequence[str]]
@@ -147,9 +147,14 @@ def attributes_changed(was: Sequence[str], now: Sequence[str]) -> bool:
 
 
 def _parts(said: UserType | None) -> list[str]:
-    """What an attribute adds to its composite: attributes, or labels of an enum."""
+    """What an attribute adds to its composite: attributes, or labels of an enum.
+
+    Of a domain, array or range its oid does not say that its values name objects: this does.
+    """
     if said is None or said.kind == "c":
         return list(_attributes(said))
+    if said.type_oid in NAMES:
+        return [f"0:{said.type_oid}:-1"]
     return [_LABEL + one for one in said.labels] if said.kind == "e" else _parts(said.of)
 
 

@@ -16,7 +16,7 @@ from schemas import type_names
 from schemas.control import SchemaChange
 from schemas.sql_text import NotRead
 from schemas.tables import Column, TableSchema, UserType
-from schemas.types import FIRST_OF_USERS
+from schemas.types import BY_OID, FIRST_OF_USERS, NAMES
 from spark_consumers.dialects.base import quote
 
 _RENAMED_ALONE: Final = ("c", "d", "e")  # arrays follow; types of an extension are its own
@@ -111,6 +111,8 @@ def _is_of_users(column: Column) -> bool:
 
 def _type(column: Column, there: Collection[str]) -> str:
     said = column.user_type
+    if said is None and column.type_oid in NAMES:  # it may lack what they name
+        return BY_OID[column.type_oid].ddl["postgres"]
     if said is None:
         return column.type_name or "text"  # made of a built-in type; or gone, without a name
     name = _bare(column.type_name)

@@ -15,7 +15,7 @@ from producer.core.events import (
 from producer.core.shape_change import ShapeChange, StatementChanges
 from schemas.control import Hole, Origin
 from schemas.positions import CommitKey
-from schemas.tables import Column, TableId, Unique
+from schemas.tables import Column, TableId, Unique, UserType
 from tests.producer.core.assembling import (
     ACCOUNT,
     ACCOUNTS,
@@ -96,6 +96,19 @@ def test_columns_whose_values_change_with_names_are_a_gap_when_they_come() -> No
     assert isinstance(second[-1], TransactionEnded)
     assert second[-1].holes == ()
     assert play.changes[0].lossy
+
+
+def test_a_composite_that_gets_an_attribute_whose_values_change_with_names_is_a_gap() -> None:
+    pair = Column("of", 30_000, user_type=UserType("c", "pair", labels=("1:23:-1",)))
+    named = replace(pair, user_type=UserType("c", "pair", labels=("1:23:-1", "2:2205:-1")))
+    narrow, wide = (replace(ACCOUNT, columns=(*COLUMNS, one)) for one in (pair, named))
+    play = Play({ID: narrow}, narrow)
+    altered = ShapeChange(narrow, wide, "ALTER TYPE")
+
+    ended = play.transaction(StatementChanges((altered,), Origin.TRIGGER))[-1]
+
+    assert isinstance(ended, TransactionEnded)
+    assert ["name objects of the source" in hole.why for hole in ended.holes] == [True]
 
 
 def test_null_in_a_column_that_was_called_not_null_widens_the_schema() -> None:

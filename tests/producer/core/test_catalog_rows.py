@@ -15,6 +15,7 @@ from producer.core.catalog_rows import (
     user_types,
 )
 from schemas.tables import Column, ReplicaIdentity, TableId, Unique, UserType
+from schemas.types import naming
 
 ID = TableId("public", "t")
 COLUMNS = [Column("v", 25), Column("id", 23, nullable=False), Column("code", 25, nullable=False)]
@@ -120,6 +121,25 @@ def test_types_are_described_by_what_they_are_made_of() -> None:
         52: UserType("c", "pair", "", 0, -1, ",", ("1:23:-1", "2:50:-1", "=sad", "=ok")),
         53: UserType("d", "small", "integer", 23, 7, ",", ()),
     }
+
+
+@pytest.mark.parametrize(
+    ("kind", "inner", "is_naming"),
+    [("d", 2205, True), ("a", 2206, True), ("r", 24, True), ("d", 25, False)],
+)
+def test_a_composite_says_that_a_type_of_users_in_it_names_objects(
+    kind: str, inner: int, is_naming: bool
+) -> None:
+    said: dict[int, TypeRow] = {
+        30_001: (kind, "hidden", "", inner, -1, ",", ()),
+        30_002: ("d", "over", "", 30_001, -1, ",", ()),
+        30_003: ("c", "of_it", "", 0, -1, ",", ("1:30001:-1",)),
+        30_004: ("c", "of_over", "", 0, -1, ",", ("1:30002:-1",)),
+        30_005: ("c", "of_both", "", 0, -1, ",", ("1:30003:-1", "2:30004:-1")),
+    }
+
+    for oid in (30_003, 30_004, 30_005):
+        assert bool(naming([typed(oid, said)])) == is_naming
 
 
 def attributes(column: Column) -> tuple[str, ...]:

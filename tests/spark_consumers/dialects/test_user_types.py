@@ -12,6 +12,7 @@ from tests.spark_consumers.feed import alter, create
 MOOD = UserType("e", "mood", labels=("sad",))
 DAYS = UserType("d", "days", "date[]", 1182)
 PRICE = UserType("d", "price", "numeric(10,2)", 1700, (10 << 16 | 2) + 4)
+OF = UserType("d", "of", "regclass", 2205)
 CHEAP = UserType("d", "cheap", "s.price", 20001, of=PRICE)
 
 
@@ -37,6 +38,9 @@ def type_at(column: Column, *there: str) -> str:
         ("s.days[]", UserType("a", "_days", "s.days", 20003, of=DAYS), (), "text"),
         ("s.x[]", UserType("a", "_x", "s.x", 20004, delimiter=";", of=UserType("b", "x")), (),
          "text"),
+        ("s.of", OF, (), "text"),  # regclass would refuse what the target lacks
+        ("s.of[]", UserType("a", "_of", "s.of", 20006, of=OF), (), "text[]"),
+        ("s.all", UserType("d", "all", "regclass[]", 2210), (), "text[]"),
         ("s.pair", UserType("c", "pair"), (), "text"),
         ("s.span", UserType("r", "span"), (), "text"),
         ("public.vector(3)", UserType("b", "vector"), (), "text"),
