@@ -50,6 +50,8 @@ class Facts:
     leaves: dict[int, Leaf] = field(default_factory=dict)  # by oid; an ordinary table: itself
     generated: frozenset[int] = frozenset()  # numbers of columns whose values are not sent
     ordinary: frozenset[int] = frozenset()  # and of the others
+    # Oids: of the primary key, which REINDEX CONCURRENTLY keeps, and of another identity; 0: none.
+    key: tuple[int, int] | None = None
 
     @property
     def files(self) -> Mapping[int, int]:
@@ -72,6 +74,7 @@ class Facts:
             parts,
             self._files(self.leaves),
             ",".join(map(str, sorted(self.generated))),
+            "" if self.key is None else f"{self.key[0]}:{self.key[1]}",
         )
 
     def doubts(
@@ -97,6 +100,8 @@ class Facts:
                 yield Doubt(Cause.LABELS)
             if {int(number) for number in _split(was.generated)} & self.ordinary:
                 yield Doubt(Cause.GENERATED, is_certain=True)
+            if was.key and self._has_other_key(was.key):
+                yield Doubt(Cause.KEY)
         since, young = (horizon, ()) if was is None or not was.parts else _since(was.parts)
         old = self._older(since, young)
         new = {oid: leaf for oid, leaf in self.leaves.items() if oid not in old}
@@ -138,6 +143,16 @@ class Facts:
             return _digest(sorted((oid, leaf.file) for oid, leaf in leaves.items()))
         file = leaves[self.table].file if leaves else 0
         return "" if file == self.table else str(file)
+
+    def _has_other_key(self, was: str) -> bool:
+        """Say whether rows may have been told apart by nothing meanwhile.
+
+        Where the catalog is read late, the key that it shows is taken for that of rows before.
+        Under an identity of all columns none is: one that came or went is no doubt.
+        """
+        primary, other = map(int, was.split(":"))
+        now = self.key or (primary, other)
+        return now[0] != primary or (now[1] != other and 0 not in {now[1], other})
 
     def _has_other_parts(self, was: str) -> bool:
         """Say whether values of a type may have had another text since; what is added follows.

@@ -12,6 +12,7 @@ the `CatalogVersion` of a table.  They stand in START and STATE, so that a resta
     parts     its partitions: one was detached, and attached again
     files     where its rows are: they were written anew, by a statement that sends no rows
     generated its columns whose values are not sent: one may be made an ordinary one
+    key       what rows are told apart by: without it, there may have been equal ones
 
 Files change for VACUUM FULL, CLUSTER and others, too, which lose nothing: they keep in each row
 the id of its transaction.  A statement that computes rows anew, or takes them out of the log for a
@@ -40,6 +41,7 @@ class CatalogVersion(NamedTuple):
     parts: str = ""  # `horizon:count:digest`, and `:oid` of each that joined later
     files: str = ""  # "": the file that the table was made with
     generated: str = ""  # numbers of columns
+    key: str = ""  # `oid:oid` of the primary key and of what identifies rows instead; 0: none
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -76,6 +78,7 @@ class Cause(Enum):
     LABELS = "has a type whose labels or attributes were altered: values may be others"
     PARTS = "has other partitions: rows that they took along or brought are not sent"
     GENERATED = "has an ordinary column that was generated: its older values were not sent"
+    KEY = "had another key, or none, for a while: rows that were equal in it may be lost"
     FILES = "has another storage file, and no row from before: what wrote it is not sent"
 
 
@@ -272,6 +275,8 @@ class Told:
                     )
                     for each in doubt.rewritten
                 )
+            case Cause.KEY:
+                return table in self.described
             case cause:
                 return table in self.stated.get(cause, ()) or (is_first and table in self.described)
 

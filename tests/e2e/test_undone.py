@@ -382,6 +382,37 @@ def test_a_key_that_partitions_lack_is_no_key_until_it_is_valid(
     assert path.wait() == {}
 
 
+KEYLESS = {
+    "its values changed": "UPDATE t SET id = id + 1",
+    "rows were equal in it": "INSERT INTO t SELECT id, v, '' FROM t; DELETE FROM t WHERE w = 'w'",
+    "it was another one": "UPDATE t SET v = id; ALTER TABLE t ADD PRIMARY KEY (v);"
+    "UPDATE t SET id = 1; UPDATE t SET id = v; ALTER TABLE t DROP CONSTRAINT t_pkey",
+}
+
+
+@pytest.mark.parametrize("triggers", [False, True])
+@pytest.mark.parametrize("meanwhile", KEYLESS)
+def test_a_key_that_was_dropped_and_made_again_tells_no_rows_apart_meanwhile(
+    path: Undone, meanwhile: str, triggers: bool
+) -> None:
+    if triggers:
+        install(path.source, "p")
+        path.catch_up()
+    execute(path.source, "ALTER TABLE t REPLICA IDENTITY FULL")
+    drop, add = "ALTER TABLE t DROP CONSTRAINT t_pkey", "ALTER TABLE t ADD PRIMARY KEY (id)"
+    execute(path.source, f"{drop}; {KEYLESS[meanwhile]}; {add}")
+    execute(path.source, "ALTER TABLE t REPLICA IDENTITY DEFAULT")
+
+    path.wait()
+    until(path.is_mended, "an equal target", time.sleep)
+    assert bool(path.gaps) is not triggers
+    path.notes.clear()
+    execute(path.source, "REINDEX TABLE CONCURRENTLY t")
+    execute(path.source, "UPDATE t SET v = v + 1")
+    assert path.wait() == {}
+    assert path.gaps == []
+
+
 @pytest.mark.parametrize("triggers", [False, True])
 def test_a_key_that_comes_back_on_the_root_alone_stops_no_target(
     path: Undone, triggers: bool

@@ -476,7 +476,7 @@ def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[Plain
             """
             SELECT i.indrelid, c.relname,
                    array_agg(a.attname::text ORDER BY k.place),
-                   i.indisprimary AND i.indimmediate,
+                   i.indisprimary AND i.indimmediate AND i.indisvalid,
                    i.indisunique AND i.indisvalid AND i.indisready AND i.indpred IS NULL,
                    i.indisreplident
             FROM pg_index i

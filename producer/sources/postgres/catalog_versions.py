@@ -86,6 +86,14 @@ FROM used u JOIN pg_type t ON t.oid = u.typ CROSS JOIN LATERAL (
 GROUP BY 1, 2
 """
 _MULTIRANGE: Final = "UNION ALL SELECT rngtypid FROM pg_range WHERE rngmultitypid = t.oid"
+# A constraint keeps its oid where REINDEX CONCURRENTLY gives it another index.
+_KEYS: Final = """
+SELECT o.oid, coalesce(p.oid, 0)::bigint, coalesce(k.oid, i.indexrelid, 0)::bigint
+FROM unnest(%(oids)s::oid[]) AS o (oid)
+LEFT JOIN pg_constraint p ON p.conrelid = o.oid AND p.contype = 'p'
+LEFT JOIN pg_index i ON i.indrelid = o.oid AND i.indisreplident AND NOT i.indisprimary
+LEFT JOIN pg_constraint k ON k.conrelid = o.oid AND k.conindid = i.indexrelid AND k.contype = 'u'
+"""
 # ATTACH writes the rows of all columns with that of pg_inherits.  Where a table was made as a
 # partition, theirs came before it, by one transaction.
 _LEAVES: Final = """
@@ -153,6 +161,8 @@ def versions(
     for oid, used, numbers, said, gone, altered in _rows(connection, labels_of, values):
         parts = tuple(zip(numbers, said, strict=True))
         facts[oid].types[used] = UsedType(parts, frozenset(gone), tuple(altered))
+    for oid, primary, other in _rows(connection, _KEYS, values):
+        facts[oid].key = primary, other
     files: dict[int, LeafFile] = {}
     for root, oid, schema, name, file, xid, path, is_born in _rows(connection, _LEAVES, values):
         facts[root].leaves[oid] = Leaf(file, tuple(path), is_born)

@@ -84,6 +84,25 @@ def test_of_a_new_table_a_part_counts_that_was_written_after_its_type_was_made()
         )
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "is_doubted"),
+    [
+        ((7, 0), (7, 0), False),
+        ((7, 0), (8, 0), True),
+        ((7, 0), (0, 0), True),
+        ((0, 0), (7, 0), True),
+        ((0, 7), (0, 8), True),
+        ((0, 7), (0, 0), False),  # from then on rows are told apart by all they have
+        ((0, 0), (0, 7), False),
+        (None, (7, 0), False),  # an earlier release did not look
+        ((7, 0), None, False),
+    ],
+)
+def test_a_key_must_be_the_same_all_the_time(was, now, is_doubted: bool) -> None:
+    found = causes(plain(key=now), plain(key=was))
+    assert found == ([Cause.KEY] if is_doubted else [])
+
+
 def test_a_column_that_was_generated_lacks_its_older_values() -> None:
     was = plain(generated=frozenset({3}), ordinary=frozenset({1, 2}))
     assert causes(was, was) == causes(replace(was, ordinary=frozenset({1, 2, 4})), was) == []

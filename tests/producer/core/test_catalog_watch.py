@@ -135,7 +135,7 @@ def test_what_happened_since_the_look_before_is_a_gap_each_time(
     for _ in range(2):
         ((text, kind),) = judged(watching, now, **how)
         assert (text, kind) == (f"public.a {cause.value.format(publication='p')}", said)
-    told = Told(stated={cause: {A}}, files={100: [(6, 7)]})
+    told = Told(stated={cause: {A}}, described={A}, files={100: [(6, 7)]})
     is_explained = cause is not Cause.ENTRIES
     assert (judged(watching, now, told=told, **how) == []) is is_explained
     assert (judged(watching, now, **how) == []) is is_explained, "perhaps behind the look before"
