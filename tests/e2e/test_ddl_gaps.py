@@ -70,6 +70,9 @@ EXACT = {
     "ALTER TYPE by assignment or a plain cast, in the statement's own text": (
         "ALTER TABLE t ALTER v TYPE varchar(9) USING v::varchar(9), ALTER id TYPE bigint"
     ),
+    "a primary key dropped, and made or made again later": "ALTER TABLE t REPLICA IDENTITY FULL;"
+    "ALTER TABLE t DROP CONSTRAINT t_pkey; UPDATE t SET id = id + 1; ALTER TABLE t ADD PRIMARY KEY"
+    " (id)",
     "rename of a column": "ALTER TABLE t RENAME v TO w",
     "rename of a table, SET SCHEMA": "ALTER TABLE t RENAME TO u",
     "CREATE TABLE AS, SELECT INTO into a schema that is published whole": (

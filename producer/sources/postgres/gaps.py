@@ -29,6 +29,7 @@ GAPS: Final = (
     Gap("ALTER TYPE … USING something computed", "seen", "suspected"),
     Gap("ALTER TYPE in a function that the client's text does not show", "seen", "suspected"),
     Gap("ALTER TYPE of a composite type: its attributes in older rows", "seen", "seen"),
+    Gap("a primary key dropped, and made or made again later", "", "suspected"),
     Gap(
         "rename of a column",
         "",
