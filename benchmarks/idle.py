@@ -7,6 +7,8 @@ The same is done with one table and with `--tables`, all but one of them idle:
     first start   from the start of the process until every (empty) table is loaded
     start         of the next process, until a row that was committed before is readable
     at rest       CPU of `run`, walsender and broker, as a share of a core
+    watched       CPU of `run` more than at rest, while `/metrics` is scraped every five seconds,
+                  and while its page is open
     streaming     CPU-seconds of `run` per million rows of the one table
 
 One table is the reference, in the same run.  At the end all topics are compared with the source.
@@ -16,12 +18,15 @@ One table is the reference, in the same run.  At the end all topics are compared
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
+from urllib.request import urlopen
 
 from report import Report, finish, number, parser, ratio
 from rig import (
@@ -45,6 +50,8 @@ from schemas.positions import Lsn
 
 _PATIENCE: Final = 1800.0
 _LOOK: Final = 0.02
+_SCRAPE: Final = 5.0  # seconds between two
+_PAGE: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,8 @@ class Idle:
     at_rest: float  # shares of a core
     walsender: float
     broker: float
+    scraped: float
+    page: float
     streaming: float  # CPU-s/Mrow
     megabytes: float
 
@@ -72,10 +81,12 @@ class Subject:
         self._config = at.configuration(self._name, self._url)
         self._log = self._config.with_suffix(".log")
         self._rows = 0
+        with closing(socket.create_server(("127.0.0.1", 0))) as made:
+            self._listen = f"127.0.0.1:{made.getsockname()[1]}"
 
     def measure(self, rows: int, seconds: float) -> Idle:
         """Start twice, rest, stream, compare."""
-        command = (*GAUSS_CDC, "run", "--config", str(self._config))
+        command = (*GAUSS_CDC, "run", "--config", str(self._config), "--listen", self._listen)
         with Endpoints(load(self._config)) as places:
             begin = time.monotonic()
             with program(command, self._log) as child:
@@ -91,6 +102,10 @@ class Subject:
                 before = self._used(child.pid)
                 time.sleep(seconds)
                 rest = [b - a for a, b in zip(before, self._used(child.pid), strict=True)]
+                scraped, page = (
+                    self._watched(child.pid, path, every, seconds) - rest[0] / seconds
+                    for path, every in (("metrics", _SCRAPE), ("facts", _PAGE))
+                )
                 used = cpu(child.pid)
                 self._commit(rows)
                 self._reach(child, places, wal_end(self._url))
@@ -101,7 +116,22 @@ class Subject:
         print(f"tables {len(self._tables):,}: {records:,} records are equal")
         drop_slot(self._url, self._name)
         own, sender, broker = (used / seconds for used in rest)
-        return Idle(first, first_cpu, start, start_cpu, own, sender, broker, streaming, megabytes)
+        return Idle(
+            first, first_cpu, start, start_cpu, own, sender, broker, scraped, page, streaming,
+            megabytes,
+        )  # fmt: skip
+
+    def _watched(self, pid: int, path: str, every: float, seconds: float) -> float:
+        """Return the share of a core while an address is asked again and again."""
+        begin, used = 0.0, 0.0
+        end = time.monotonic() + 2 * seconds
+        while (now := time.monotonic()) < end:
+            with urlopen(f"http://{self._listen}/{path}", timeout=60) as answer:
+                answer.read()
+            if not begin and now > end - seconds:  # what the first questions cost is over
+                begin, used = now, cpu(pid)
+            time.sleep(every)
+        return (cpu(pid) - used) / (time.monotonic() - begin)
 
     def _commit(self, rows: int) -> None:
         w4(self._url, rows, first=self._rows + 1)
@@ -147,6 +177,8 @@ def main() -> None:
         ("at rest: run, % of a core", one.at_rest * 100, many.at_rest * 100),
         ("… walsender, %", one.walsender * 100, many.walsender * 100),
         ("… broker, %", one.broker * 100, many.broker * 100),
+        ("watched: /metrics, % more", one.scraped * 100, many.scraped * 100),
+        ("watched: the page, % more", one.page * 100, many.page * 100),
         ("streaming: run, CPU-s/Mrow", one.streaming, many.streaming),
         ("memory of run, MB", one.megabytes, many.megabytes),
     ]
