@@ -73,6 +73,9 @@ SCENES: Final = (
     "tests/sim/test_mutations.py",
     "tests/e2e/test_cluster.py",
     "tests/e2e/test_kills.py",
+    "tests/e2e/test_pipelines.py",
+    "tests/e2e/test_newest_server.py",
+    "tests/e2e/test_reader.py",
 )
 
 

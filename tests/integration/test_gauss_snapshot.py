@@ -83,7 +83,7 @@ def test_cells_are_those_of_the_load_from_postgresql(
 
     theirs: list[Cells] = []
     with snapshot.imported(parse_dsn(postgres_url), exported) as connection:
-        reading = SnapshotReading(connection)
+        reading = SnapshotReading(connection, connection)
         (shape,) = reading.shapes([table])
         reading.copy_rows(table, shape.columns, theirs.extend)
     assert rows == theirs
