@@ -38,9 +38,14 @@ def ask(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         connection.close()
 
 
-def until(is_so: Callable[[], bool], what: str, pause: Callable[[float], object]) -> None:
-    """Wait for an event, with a generous limit."""
-    end = time.monotonic() + PATIENCE
+def until(
+    is_so: Callable[[], bool],
+    what: str,
+    pause: Callable[[float], object],
+    limit: float = PATIENCE,
+) -> None:
+    """Wait for an event, with a generous limit (seconds)."""
+    end = time.monotonic() + limit
     while not is_so():
         assert time.monotonic() < end, f"never came: {what}"
         pause(0.05)
