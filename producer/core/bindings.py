@@ -20,7 +20,7 @@ from producer.errors import DecodeError, SchemaRefused
 from schemas.control import Hole, Origin, SchemaChange
 from schemas.positions import Lsn
 from schemas.tables import Column, TableId, TableSchema
-from schemas.types import UNSEEN_RENAMES, naming
+from schemas.types import unseen_renames
 
 _LONG: Final = "the statement is longer than kafka.max-row-bytes, and left out"
 _INFERRED: Final = StatementChanges((), Origin.INFERRED)
@@ -31,17 +31,16 @@ def _with_unseen(change: ShapeChange) -> ShapeChange:
     if (after := change.after) is None:
         return change
     was = {c.name: c for c in change.before.columns} if change.before is not None else {}
-    named = naming(c for c in after.columns if not _was_naming(was.get(c.name), c.type_oid))
-    if not named:
+    came = (c for c in after.columns if not _was_unseen(was.get(c.name), c.type_oid))
+    if not (why := unseen_renames(came)):
         return change
-    why = UNSEEN_RENAMES.format(named)
     holes = (*change.holes, Hole(str(after.id), "seen", why))
     return replace(change, holes=holes, lossy=change.lossy or why)
 
 
-def _was_naming(was: Column | None, type_oid: int) -> bool:
+def _was_unseen(was: Column | None, type_oid: int) -> bool:
     """Say whether a column had this type, with such values: a composite may get an attribute."""
-    return was is not None and was.type_oid == type_oid and bool(naming([was]))
+    return was is not None and was.type_oid == type_oid and bool(unseen_renames([was]))
 
 
 class Bindings:

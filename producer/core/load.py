@@ -45,7 +45,7 @@ from schemas.control import (
 )
 from schemas.positions import CommitKey, of_reread
 from schemas.tables import TableId, TableSchema
-from schemas.types import UNSEEN_RENAMES, naming
+from schemas.types import unseen_renames
 
 
 def as_it_is(
@@ -341,8 +341,7 @@ class Loader:
 
     def _close(self, to: _Loading) -> None:
         self._observer.on_step("load: END")
-        named = naming(to.table.columns)
-        lossy = to.lossy or (UNSEEN_RENAMES.format(named) if named else None)
+        lossy = to.lossy or unseen_renames(to.table.columns) or None
         self._step(to.table.id, LoadPhase.END, lossy=lossy)
         self._observer.on_load(to.table.id, to.done, to.done)
 

@@ -30,16 +30,15 @@ __all__ = [
     "FIRST_OF_USERS",
     "NAMES",
     "SHAPES",
-    "UNSEEN_RENAMES",
     "AvroType",
     "NotRepresentable",
     "SqlType",
     "TypeOptions",
     "UnknownType",
     "dumper",
-    "naming",
     "shape_of",
     "type_of",
+    "unseen_renames",
 ]
 
 
@@ -86,9 +85,6 @@ BY_OID: Final[dict[int, SqlType]] = {
 NAMES: Final = frozenset(
     oid for entry in text.TYPES if "postgres" in entry.ddl for oid in (*entry.oids, entry.array_oid)
 )
-UNSEEN_RENAMES: Final = (
-    "values of {} name objects of the source, and change with their names unseen"
-)
 # A target has their values as the source prints them, xml (and its array) without its encoding. No
 # cast there does what one at the source does.
 AS_PRINTED: Final = NAMES | {142, 143}
@@ -112,13 +108,17 @@ SHAPES: Final[dict[str, AvroShape]] = {
 _DEFAULT: Final = TypeOptions()
 
 
-def naming(columns: Iterable[Column]) -> str:
-    """Return which columns have values that name objects of the source, for a message.
+def unseen_renames(columns: Iterable[Column]) -> str:
+    """Say that values of some columns change and nothing is sent; "": of none.
 
-    >>> naming([Column("id", 23, -1, "integer"), Column("of", 2205, -1, "regclass")])
-    'of'
+    >>> unseen_renames([Column("id", 23, -1, "integer"), Column("of", 2205, -1, "regclass")])
+    'values of of name objects of the source, and change with their names unseen'
     """
-    return ", ".join(c.name for c in columns if c.type_oid in NAMES or _is_naming(c.user_type))
+    named = [c.name for c in columns if c.type_oid in NAMES or _is_naming(c.user_type)]
+    if not named:
+        return ""
+    which = ", ".join(named)
+    return f"values of {which} name objects of the source, and change with their names unseen"
 
 
 def _is_naming(said: UserType | None) -> bool:

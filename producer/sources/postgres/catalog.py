@@ -124,9 +124,7 @@ class ServerInfo:
     max_wal_senders: int
     wal_senders_used: int
     max_slot_wal_keep_size: str  # "-1" = without bound; "" before 13
-    idle_slot_timeout: (
-        str  # after which the server gives up an unused slot; "0": never, "" before 18
-    )
+    idle_slot_timeout: str  # until an unused slot is given up; "0": never, "" before 18
     wal_sender_timeout: str
     is_superuser: bool
     has_replication: bool

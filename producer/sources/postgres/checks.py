@@ -30,7 +30,7 @@ from producer.sources.postgres.triggers import install as ddl_triggers
 from schemas.errors import shortened
 from schemas.findings import Finding, Level, refused
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
-from schemas.types import UNSEEN_RENAMES, TypeOptions, UnknownType, naming, type_of
+from schemas.types import TypeOptions, UnknownType, type_of, unseen_renames
 
 _TYPES = TypeOptions()
 _OLDEST = 100_000
@@ -311,11 +311,11 @@ def check_table(
         )
     if what := not_sent(table):
         yield Finding(Level.NOTE, subject, what, _NOT_SENT)
-    if named := naming(table.columns):
+    if why := unseen_renames(table.columns):
         yield Finding(
             Level.WARNING,
             subject,
-            f"{UNSEEN_RENAMES.format(named)}: the table is never called exact",
+            f"{why}: the table is never called exact",
             "store names as text, or exclude the table; `gauss-cdc verify` shows what differs",
         )
     keyless = not as_sent(table).key

@@ -291,14 +291,14 @@ class _Sessions:
             if size > _MOST * tuning.range_bytes:
                 is_whole = False
                 break
+        if any(column.user_type is not None for column in shape.columns):
+            # Labels do not wait for the lock: as they were printed, or newer.
+            shape = as_sent(catalog.table_schemas(asks, [table])[0])
         if is_whole:
             session.query("COMMIT")
         else:
             self._session = None
             session.close()
-        if any(column.user_type is not None for column in shape.columns):
-            # Labels do not wait for the lock: as they were printed, or newer.
-            shape = as_sent(catalog.table_schemas(asks, [table])[0])
         if lines:
             self._row_bytes = max(1, size // len(lines))
         self._see_to_flush(asks, place.high)

@@ -7,7 +7,7 @@ sends: memory is bounded by one batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -105,7 +105,6 @@ class SnapshotReading:
     def __init__(self, connection: Connection, now: Connection) -> None:
         """`now` sees what was committed since."""
         self.connection, self._now = connection, now
-        self._labels = _labels(connection)
 
     def shapes(self, tables: list[TableId]) -> list[TableSchema]:
         """Shapes as the stream will describe them."""
@@ -126,10 +125,11 @@ class SnapshotReading:
         Raises TableChanging where a label of an enum was renamed since.
         """
         has_types = any(column.user_type is not None for column in columns)
+        labels = _labels(self.connection) if has_types else {}
 
         def hand_on_lines(lines: list[bytes]) -> None:
-            if has_types:
-                self._check_labels(table)
+            if labels:
+                self._check_labels(labels, table)
             hand_on(CopyLines(lines, len(columns), table))
 
         rows = _Rows(table, hand_on_lines)
@@ -139,9 +139,9 @@ class SnapshotReading:
             cursor.copy_expert(_copy(table, columns, partitions), rows)
         rows.finish()
 
-    def _check_labels(self, table: TableId) -> None:
+    def _check_labels(self, labels: Mapping[int, str], table: TableId) -> None:
         now = _labels(self._now)
-        if any(now.get(oid, label) != label for oid, label in self._labels.items()):
+        if any(now.get(oid, label) != label for oid, label in labels.items()):
             raise TableChanging(
                 "a label of a type was renamed while its table was read",
                 table=table,

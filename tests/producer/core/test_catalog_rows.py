@@ -15,7 +15,7 @@ from producer.core.catalog_rows import (
     user_types,
 )
 from schemas.tables import Column, ReplicaIdentity, TableId, Unique, UserType
-from schemas.types import naming
+from schemas.types import unseen_renames
 
 ID = TableId("public", "t")
 COLUMNS = [Column("v", 25), Column("id", 23, nullable=False), Column("code", 25, nullable=False)]
@@ -139,7 +139,7 @@ def test_a_composite_says_that_a_type_of_users_in_it_names_objects(
     }
 
     for oid in (30_003, 30_004, 30_005):
-        assert bool(naming([typed(oid, said)])) == is_naming
+        assert bool(unseen_renames([typed(oid, said)])) == is_naming
 
 
 def attributes(column: Column) -> tuple[str, ...]:
