@@ -52,3 +52,10 @@ def test_a_type_that_is_named_again_is_as_long_as_it_was() -> None:
         fields = [{"name": "a", "type": first}, {"name": "b", "type": items}]
         check_bounded({"type": "record", "name": "R", "fields": fields})
         check_bounded({"type": "array", "items": first})
+
+
+def test_a_record_that_is_named_again_is_as_long_as_it_was() -> None:
+    first = {"type": "record", "name": "E", "fields": [{"name": "a", "type": "int"}]}
+    items = {"type": "array", "items": "E"}
+    fields = [{"name": "a", "type": first}, {"name": "b", "type": items}]
+    check_bounded({"type": "record", "name": "R", "fields": fields})

@@ -5,11 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 from zipfile import ZipFile
+from zipimport import zipimporter
 
 import pytest
 
 from gauss_cdc.pack import pack
-from schemas.native import FILE, Outdated, check_built
+from schemas.native import FILE, Outdated, check_built, load_from_zip
 from spark_consumers import native
 
 BUILT = 4_000_000_000  # long after what both halves include
@@ -75,6 +76,22 @@ def test_a_native_module_in_a_zip_is_loaded(tmp_path: Path) -> None:
 
     assert "code.zip/" in file
     assert is_built == str(native.IS_BUILT)
+
+
+def test_a_library_in_a_zip_is_a_file_for_as_long_as_it_is_loaded(tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "code.zip", "w") as code:
+        code.writestr("zipped/__init__.py", "")
+        code.writestr(f"zipped/{FILE}", b"MZ")
+    package = zipimporter(str(tmp_path / "code.zip")).find_spec("zipped")
+    assert package is not None
+
+    with pytest.raises(ImportError) as refused:
+        load_from_zip(package)
+
+    assert refused.value.path is not None
+    assert FILE in refused.value.path
+    assert "cannot open shared object" not in str(refused.value), "it was written"
+    assert not Path(refused.value.path).exists()
 
 
 def test_a_library_of_another_platform_in_a_zip_counts_as_none(tmp_path: Path) -> None:

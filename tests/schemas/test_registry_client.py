@@ -31,5 +31,6 @@ def test_settings_are_the_registrys_own_over_those_of_ours() -> None:
 
     assert found["url"] == "http://registry"
     assert (found["timeout"], found["basic.auth.user.info"]) == (9.0, "a:b")
+    assert settings("http://registry", {"cache.capacity": "9"})["cache.capacity"] == 9.0
     assert settings("http://registry", None).keys() - {"url"}
     assert settings("http://registry", {"url": "http://other"})["url"] == "http://other"

@@ -61,3 +61,11 @@ def test_each_type_of_the_table_of_types_is_a_name() -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(NotRead):
         parse(text)
+
+
+def test_modifiers_keep_their_order_and_a_name_its_length() -> None:
+    assert parse("public.box(a,b,3)").modifiers == ("a", "b", "3")
+    longest = "x" * 2_000
+    assert written(longest) == f'"{longest}"'
+    with pytest.raises(NotRead, match="too long"):
+        parse(longest + "x")

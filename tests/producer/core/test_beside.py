@@ -306,3 +306,23 @@ def test_an_error_of_the_reader_is_raised() -> None:
 
     with pytest.raises(ConnectionLost):
         one.load.take()
+
+
+def test_a_range_that_does_not_count_is_not_read_again_at_once() -> None:
+    one = Load()
+    one.load.rest()
+    one.read(row(1), shown=Visible(70, frozenset({40})))
+    one.load.rest()
+    assert one.ranges.asked == [()]
+    one.now += 1
+    one.load.rest()
+    assert one.ranges.asked == [(), ()]
+
+
+def test_ranges_are_written_in_the_order_of_their_keys() -> None:
+    one = Load()
+    for number in (1, 2):
+        one.load.rest()
+        one.read(row(number), last=number)
+
+    assert (one.written(), one.written()) == ([row(1)], [row(2)])

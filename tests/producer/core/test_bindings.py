@@ -98,6 +98,19 @@ def test_columns_whose_values_change_with_names_are_a_gap_when_they_come() -> No
     assert play.changes[0].lossy
 
 
+def test_so_they_are_beside_a_gap_of_the_same_change() -> None:
+    play = Play()
+    regclass = Column("of", 2205, type_name="regclass", number=7)
+    play.catalog = replace(ACCOUNT, columns=(*COLUMNS[:-1], regclass))
+
+    happened = play.transaction(
+        insert(1), described(*COLUMNS[:-1], regclass), Insert(ACCOUNTS, [b"2", b"t"])
+    )
+
+    assert isinstance(happened[-1], TransactionEnded)
+    assert [gap.kind for gap in happened[-1].holes] == ["suspected", "seen"]
+
+
 def test_a_composite_that_gets_an_attribute_whose_values_change_with_names_is_a_gap() -> None:
     pair = Column("of", 30_000, user_type=UserType("c", "pair", labels=("1:23:-1",)))
     named = replace(pair, user_type=UserType("c", "pair", labels=("1:23:-1", "2:2205:-1")))

@@ -67,6 +67,13 @@ def test_labels_may_come_and_not_change() -> None:
     assert causes(plain(types={8: MOOD}), was) == [], "it has no column of that enum now"
 
 
+def test_the_order_in_which_the_catalog_is_read_is_no_difference() -> None:
+    one, two = {7: MOOD, 8: PAIR}, {8: PAIR, 7: MOOD}
+    assert plain(types=one).version(NOW) == plain(types=two).version(NOW)
+    a, b = Leaf(1, (5,)), Leaf(2, (5,))
+    assert root(_1=a, _2=b).version(NOW) == root(_2=b, _1=a).version(NOW)
+
+
 def test_an_attribute_may_come_and_not_come_and_go() -> None:
     was = plain(types={7: PAIR})
     more = replace(PAIR, parts=(*PAIR.parts, (3, 0)))

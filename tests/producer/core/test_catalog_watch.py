@@ -176,6 +176,13 @@ def test_a_file_is_explained_by_what_replaced_it(
     assert (judged(watching, now, told=told) == []) is is_explained
 
 
+def test_a_table_that_is_vacant_and_has_rows_in_one_file_is_doubted() -> None:
+    files = (Rewritten(100, 7, is_void=True), Rewritten(101, 8))
+    doubt = Doubt(Cause.FILES, rewritten=files)
+    assert not Told(vacant={100}).explains(A, doubt, {}, oid=100)
+    assert Told(vacant={100}).explains(A, replace(doubt, rewritten=files[:1]), {}, oid=100)
+
+
 def test_an_emptied_table_is_vacant_until_a_row_comes_however_many_looks_are_judged() -> None:
     watching, told = watch(), Told()
     watching.before = Before(1, "", {100: CatalogVersion()})

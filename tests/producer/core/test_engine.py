@@ -624,8 +624,10 @@ def test_what_is_lent_is_what_is_durable_and_what_comes_back_goes_on() -> None:
     play.at(14)
     head = replace(lent.head, n=3, resume=150)
     before = play.engine.loads
-    play.engine.take_back(replace(lent, head=head, loads={"public.t": "END"}))
+    upto = {"public.u": "as far as this"}
+    play.engine.take_back(replace(lent, head=head, loads={"public.t": "END"}, upto=upto))
     assert play.engine.loads is not before
+    assert play.engine.lend().upto == upto
     play.at(16).expect()  # the load's records are as good as a heartbeat
     (cut,) = play.at(19).cuts
     assert (cut.head.n, cut.head.resume, play.engine.loads) == (3, 150, {"public.t": "END"})

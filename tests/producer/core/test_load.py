@@ -70,6 +70,7 @@ class Loading:
         busy: bool = False,
         native: Any = None,
         targeted: Mapping[str, str] = MappingProxyType({}),
+        at: int = 500,
         **options: Any,
     ) -> None:
         self.did: list[Any] = []
@@ -93,7 +94,7 @@ class Loading:
         self.loader = Loader(
             Options(**options), state,
             log=log, delivery=parts, publisher=parts, observer=observer, clock=self.clock,
-            at=500, csn=12, quarantine=parts, behind=self.calls, native=native,
+            at=at, csn=12, quarantine=parts, behind=self.calls, native=native,
         )  # fmt: skip
 
     @property
@@ -314,6 +315,15 @@ def test_a_range_is_written_with_what_the_stream_completed_and_says_how_far_it_i
     assert after == upto
     assert state.upto == {"public.a": upto.text}
     assert state.head.resume == 500, "reading the source goes on there"
+
+
+def test_it_stands_where_the_newest_commit_does_and_says_for_whom_it_is() -> None:
+    loading, upto = Loading(at=399), Upto((b"7",), request=3, target="lake")
+
+    state, _ = loading.loader.add(shape(A), rows(1), [], upto, is_last=False, done=0, expected=9)
+
+    assert state.head.resume == 400, "of the record before"
+    assert [cut.target for cut in loading.loads] == ["lake"]
 
 
 def test_a_table_whose_values_change_with_names_is_not_exact_at_its_end() -> None:

@@ -183,6 +183,17 @@ def test_accept_switch_goes_on_by_a_new_slot_and_notes_every_table(slot: Slot | 
     assert kept == ["fence", "make", "START", "take"]
 
 
+def test_a_table_that_was_loaded_is_noted_whose_topic_no_record_names_yet() -> None:
+    first = replace(start(1), topics={}, loads={"public.account": "PENDING"})
+    ended = TableLoad(Head(2, 1, 1, "w1", 0, 400, 0), TableId("public", "account"), LoadPhase.END)
+    world = World(records=[(0, first), (2, ended)], the_slot=None)
+    for step in take_over(world, world, replace(WANTED, accept_switch=True)):
+        if step.name == "take slot":
+            world.the_slot = replace(SLOT, confirmed=900)
+
+    assert world.started[0].loads == {"public.account": "GAP"}
+
+
 def untold(**more: object) -> World:
     """A server of openGauss or GaussDB, which tells no switch points; its slot is as it was."""
     world = running()

@@ -121,6 +121,15 @@ def test_one_that_was_not_delivered_stops_at_a_row_of_a_table_that_was_exact() -
         play.sends(150, 4, A, B)
 
 
+def test_what_was_asked_for_one_transaction_is_not_asked_for_the_next() -> None:
+    play = Play([DeliveredPart(RESUME, (known(150, 2),), EXACT)])
+
+    play.sends(120, 1)  # one that was not delivered, without rows
+    play.sends(150, 2, A)
+
+    assert not play.redelivery.is_unknown
+
+
 def test_a_table_is_exact_at_a_commit_as_the_record_that_covers_it_says() -> None:
     hidden = [DeliveredPart(200, (), frozenset()), DeliveredPart(RESUME, (), EXACT)]
 

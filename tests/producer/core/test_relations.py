@@ -720,3 +720,22 @@ def test_a_column_at_the_end_of_a_table_whose_last_one_stayed_was_added(
     found = difference(replace(table(*before), key=()), replace(table(*after), key=()))
 
     assert [gap.kind for gap in found.holes] == kinds
+
+
+def test_one_added_column_of_several_may_be_the_last_one_with_another_name() -> None:
+    key, owner = replace(KEY, number=1), replace(OWNER, number=2)
+    added = replace(KEY, name="code", nullable=True, number=3)
+    unread = replace(KEY, name="more", nullable=True)
+
+    unsure = difference(table(key, owner), table(key, added, unread)).lossy
+
+    assert unsure is not None
+    assert unsure.startswith("a column was renamed, or dropped and another added")
+
+
+def test_one_column_of_another_type_may_have_taken_the_name_of_one_that_went() -> None:
+    after = table(KEY, replace(NOTE, type_oid=INT), Column("come", 16))
+
+    unsure = difference(table(KEY, OWNER, NOTE), after).lossy
+
+    assert unsure == "columns may have taken names of each other: come, id, note"

@@ -1001,6 +1001,28 @@ def test_one_that_begins_again_does_not_go_on_where_it_was() -> None:
     assert (len(play.notes), play.given.asked) == (2, [None])
 
 
+def test_one_that_begins_again_and_again_is_read_at_a_point() -> None:
+    play = InRanges()
+    play.rereads.follow({"public.a": "CHUNK"}, {"public.a": Upto((b"7",)).text}, {}, KEYED)
+    for again in range(3):
+        play.rereads.make_point(KEYED)
+        if again:
+            play.comes(480)
+        play.rereads.lose({"public.a"})
+
+    assert "again, while the stream waits" in play.notes[-1]
+    play.rereads.make_point(KEYED)
+    assert play.rereads.has_point
+
+
+def test_one_for_a_target_whose_table_is_not_captured_now_goes_on_nowhere() -> None:
+    play = InRanges()
+    upto = {"public.a": Upto((b"7",), target="lake").text}
+    play.rereads.follow({"public.a": "END"}, {}, upto, {})
+    play.rereads.make_point({})
+    assert play.given.asked == []
+
+
 def test_one_whose_table_is_another_one_by_now_does_not_begin_at_once() -> None:
     play = InRanges()
     play.rereads.follow({"public.a": "GAP"}, {}, {}, KEYED)

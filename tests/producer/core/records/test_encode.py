@@ -18,6 +18,7 @@ from producer.core.records.encode import (
     compile_encoder,
     compile_key_encoder,
     compile_key_texts,
+    key_columns,
     reference,
 )
 from producer.core.records.transaction_topic import Counted
@@ -450,6 +451,19 @@ def test_a_key_that_another_value_would_share_is_refused(
 ) -> None:
     with pytest.raises(Unsupported, match="no Avro form"):
         _key_of(type_oid, cell, **options)
+
+
+def test_what_has_no_opcode_is_written_into_a_native_key_by_python() -> None:
+    table = replace(ACCOUNT, columns=(ACCOUNT.columns[0], Column("at", 1083)), key=("id", "at"))
+
+    number, at = key_columns(table)
+
+    assert (number.plan.opcode, number.plan.write) == ("int4", None)
+    assert at.plan.opcode == "python"
+    assert at.plan.write is not None
+    assert at.plan.write(b"00:00:01") == compile_key_encoder(
+        replace(table, key=("at",)), prefix="p", schema_id=1
+    )([b"1", b"00:00:01"])[5:]
 
 
 def test_keys_that_have_no_avro_form_are_refused() -> None:
