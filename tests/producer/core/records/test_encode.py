@@ -461,9 +461,12 @@ def test_what_has_no_opcode_is_written_into_a_native_key_by_python() -> None:
     assert (number.plan.opcode, number.plan.write) == ("int4", None)
     assert at.plan.opcode == "python"
     assert at.plan.write is not None
-    assert at.plan.write(b"00:00:01") == compile_key_encoder(
-        replace(table, key=("at",)), prefix="p", schema_id=1
-    )([b"1", b"00:00:01"])[5:]
+    assert (
+        at.plan.write(b"00:00:01")
+        == compile_key_encoder(replace(table, key=("at",)), prefix="p", schema_id=1)(
+            [b"1", b"00:00:01"]
+        )[5:]
+    )
 
 
 def test_keys_that_have_no_avro_form_are_refused() -> None:
