@@ -112,12 +112,12 @@ class Publisher:
 
     def look(self) -> dict[str, Topic]:
         """Read the topics of the prefix as they are."""
-        found = self._admin.describe(self._admin.list_below(self._options.prefix))
+        found = self._admin.existing(self._admin.list_below(self._options.prefix))
         was = self._topics
         # Partitions added while we run are not used: rows of one key would change partitions.
         self._topics = {
             name: was[name] if name in was and was[name].id == topic.id else topic
-            for name, (topic, _) in found.items()
+            for name, topic in found.items()
         }
         return self._topics
 

@@ -33,6 +33,7 @@ _LEADERLESS: Final = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 }
 _TRIES, _PAUSE = 150, 0.1
+_AT_ONCE: Final = 500  # topics whose settings are asked for; each has some kilobytes of them
 DAY_MS: Final = 86_400_000
 
 
@@ -72,6 +73,15 @@ class TopicAdmin:
 
     def describe(self, names: Iterable[str]) -> dict[str, tuple[Topic, dict[int, int]]]:
         """Name -> topic, partition -> high watermark, of those that exist."""
+        found = self.existing(names)
+        try:
+            highs = self._ends(found)
+        except KafkaException as exc:
+            raise self._ours(exc) from exc
+        return {name: (topic, highs[name]) for name, topic in found.items()}
+
+    def existing(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Name -> topic, of those that exist."""
         wanted = sorted(set(names))
         if not wanted:
             return {}
@@ -86,10 +96,9 @@ class TopicAdmin:
                         continue
                     raise
                 found[name] = Topic(str(described.topic_id), len(described.partitions))
-            highs = self._ends(found)
         except KafkaException as exc:
             raise self._ours(exc) from exc
-        return {name: (topic, highs[name]) for name, topic in found.items()}
+        return found
 
     def _ends(self, topics: Mapping[str, Topic]) -> dict[str, dict[int, int]]:
         """High watermarks; a partition that has no leader yet is asked again."""
@@ -196,10 +205,23 @@ class TopicAdmin:
     def _check_all(
         self, wanted: Mapping[str, tuple[int, dict[str, str]]], *, strict: tuple[str, str]
     ) -> set[str]:
-        there = self.describe(wanted)
-        for name, (topic, _) in there.items():
-            self._check(name, topic, *wanted[name], strict=name in strict)
+        there = self.existing(wanted)
+        for name, entries in self._configs(there).items():
+            self._check(name, there[name], entries, *wanted[name], strict=name in strict)
         return set(there)
+
+    def _configs(self, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+        """Name -> settings of a topic, some hundred in one request."""
+        asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        found: dict[str, Mapping[str, Any]] = {}
+        try:
+            for at in range(0, len(asked), _AT_ONCE):
+                some = asked[at : at + _AT_ONCE]
+                futures = self._admin.describe_configs(some, request_timeout=_TIMEOUT)
+                found |= {one.name: future.result() for one, future in futures.items()}
+        except KafkaException as exc:
+            raise self._ours(exc) from exc
+        return found
 
     def _make(
         self, missing: Mapping[str, tuple[int, dict[str, str]]], *, validate_only: bool = False
@@ -232,7 +254,14 @@ class TopicAdmin:
         return refused
 
     def _check(
-        self, name: str, topic: Topic, partitions: int, config: Mapping[str, str], *, strict: bool
+        self,
+        name: str,
+        topic: Topic,
+        entries: Mapping[str, Any],
+        partitions: int,
+        config: Mapping[str, str],
+        *,
+        strict: bool,
     ) -> None:
         """Refuse a topic that would lose or hide our records."""
         if strict and topic.partitions != partitions:
@@ -242,13 +271,6 @@ class TopicAdmin:
                 partitions=topic.partitions,
                 hint=f"kafka-topics.sh --delete --topic {name}, then start again",
             )
-        resource = ConfigResource(ResourceType.TOPIC, name)
-        try:
-            entries = self._admin.describe_configs([resource], request_timeout=_TIMEOUT)[
-                resource
-            ].result()
-        except KafkaException as exc:
-            raise self._ours(exc) from exc
         alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config"
         if entries["cleanup.policy"].value != "delete":
             raise TopicUnfit(

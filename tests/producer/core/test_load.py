@@ -317,6 +317,19 @@ def test_a_range_is_written_with_what_the_stream_completed_and_says_how_far_it_i
     assert state.head.resume == 500, "reading the source goes on there"
 
 
+def test_what_a_range_lacks_is_said_with_it_and_at_the_end() -> None:
+    loading = Loading(max_row_bytes=300)
+
+    _, after = loading.loader.add(
+        shape(A), [[b"1", b"y" * 400]], [], Upto(), is_last=False, done=0, expected=9
+    )
+    assert after.lossy is not None
+    loading.loader.add(shape(A), rows(2), [], after, is_last=True, done=4, expected=9)
+
+    assert loading.loads[-1].lossy == after.lossy
+    assert ("load", A, 5, 9) in loading.did
+
+
 def test_it_stands_where_the_newest_commit_does_and_says_for_whom_it_is() -> None:
     loading, upto = Loading(at=399), Upto((b"7",), request=3, target="lake")
 
