@@ -5,7 +5,7 @@
 #              simulation (tests/workers.py lists them); CI runs both
 # make check   before a push, two minutes: lint, types, unit tests (no services, no Spark)
 # make mutate  rules of the protocol taken out one by one: which test notices; then 600 generated
-#              edits, or EDITS=producer/core/engine.py, EDITS='--sample 0': the share (20 minutes)
+#              edits, or EDITS=producer/core/delivery/engine.py, EDITS='--sample 0': the share (20 minutes)
 # make native  build the native modules anew, after a change of theirs
 # make fuzz    any bytes into the native modules, and clients of Kafka that end in any way, under
 #              AddressSanitizer; SECONDS=60 for each, ROUNDS=300

@@ -25,9 +25,9 @@ from typing import TypeAlias
 from gauss_cdc_lab.emulator.formats import encoder
 from gauss_cdc_lab.emulator.model import PROFILES, Field, Mode, Op, Row, Transaction
 from producer import native
-from producer.core.assemble import Assembler, AssemblerPorts
 from producer.core.changes import Message
-from producer.core.engine import Engine, WriterState
+from producer.core.delivery.engine import Engine, WriterState
+from producer.core.delivery.tally import PlainTally
 from producer.core.events import (
     Acknowledged,
     CutsDurable,
@@ -41,11 +41,11 @@ from producer.core.events import (
 )
 from producer.core.records.cut_code import encode_commits
 from producer.core.records.encode import compile_encoder
-from producer.core.redelivery import Redelivery
-from producer.core.relations import Relations
 from producer.core.router import Binding, partition_of, table_key
-from producer.core.tally import PlainTally
-from producer.core.walk import MAX_ROWS, Lent, Native, Stage
+from producer.core.stream.assemble import Assembler, AssemblerPorts
+from producer.core.stream.redelivery import Redelivery
+from producer.core.stream.relations import Relations
+from producer.core.stream.walk import MAX_ROWS, Lent, Native, Stage
 from producer.sources.decoders import NAMING, Format
 from producer.sources.gauss.buffer import HOLD_BYTES
 from producer.sources.gauss.resolver import RelationResolver

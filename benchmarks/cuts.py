@@ -28,10 +28,10 @@ from schemas.control import (
     cut_to_avro,
 )
 from schemas.load import avsc
+from spark_consumers.cuts.segments import segments
 from spark_consumers.decode.control import decode_cut
 from spark_consumers.model import Ledger
 from spark_consumers.native import IS_BUILT
-from spark_consumers.segments import segments
 
 ROUNDS, RECORDS, COMMITS = 5, 50, 1_000
 FRAME = b"\x00\x00\x00\x00\x09"

@@ -30,13 +30,13 @@ from report import Bars, Report, finish, number, parser, ratio
 from gauss_cdc.runtime import jars, java
 from schemas.control import Commits, Head, LoadPhase, Origin, SchemaChange, TableLoad
 from schemas.tables import Column, TableId, TableSchema
-from spark_consumers.lake_rows import FrameRows
 from spark_consumers.model import CommitRows, Segment
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.kinds import SINKS
 from spark_consumers.sinks.lakes import places, shapes
 from spark_consumers.sinks.lakes.delta import DeltaTables
 from spark_consumers.sinks.lakes.iceberg import IcebergTables
+from spark_consumers.spark.lake_rows import FrameRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

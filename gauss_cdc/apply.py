@@ -13,16 +13,16 @@ from gauss_cdc.config import Config
 from gauss_cdc.session import spark_session
 from gauss_cdc.shapes import shapes_at
 from producer.errors import CdcError
-from spark_consumers.ahead import ALONE, ReadingThread, Several
 from spark_consumers.errors import KafkaDown
-from spark_consumers.frames import TaskLogin
-from spark_consumers.job import SILENT, Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
-from spark_consumers.lake_rows import FrameReader
-from spark_consumers.lanes import Lanes, Tasks
-from spark_consumers.run import Stop, run
+from spark_consumers.loop.ahead import ALONE, ReadingThread, Several
+from spark_consumers.loop.job import SILENT, Observer, PassOptions
+from spark_consumers.loop.run import Stop, run
 from spark_consumers.security import java_client
-from spark_consumers.stream import GOODBYE, Checkpoint, SparkStream, Starting
+from spark_consumers.spark.frames import TaskLogin
+from spark_consumers.spark.lake_rows import FrameReader
+from spark_consumers.spark.lanes import Lanes, Tasks
+from spark_consumers.spark.stream import GOODBYE, Checkpoint, SparkStream, Starting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,8 +21,8 @@ from schemas.positions import Lsn
 from schemas.tables import TableId
 from schemas.topics import unescape
 from spark_consumers.errors import ApplyError, KafkaDown, RegistryDown, TargetDown
-from spark_consumers.job import AppliedStep as Applied
-from spark_consumers.job import Observer
+from spark_consumers.loop.job import AppliedStep as Applied
+from spark_consumers.loop.job import Observer
 from spark_consumers.model import Ledger, Ways
 
 RETRYING: Final = "; retrying in "

@@ -7,8 +7,8 @@ from contextlib import closing, contextmanager
 
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
+from producer.core.loads.reread import EVERYTHING
 from producer.core.ports import Wish
-from producer.core.reread import EVERYTHING
 from producer.errors import Unsupported
 from producer.options import Options
 from producer.sources import requests

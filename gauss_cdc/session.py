@@ -28,10 +28,10 @@ from gauss_cdc.logs import SPARK
 from gauss_cdc.runtime import jars, java
 from gauss_cdc.secrets import hidden
 from gauss_cdc.watch import console
-from spark_consumers import jvm
 from spark_consumers.errors import SparkFailed
 from spark_consumers.security import OWN as JAVA_CLIENT
 from spark_consumers.security import java_properties
+from spark_consumers.spark import jvm
 
 _log = logging.getLogger(SPARK)
 

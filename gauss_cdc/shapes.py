@@ -6,7 +6,7 @@ from contextlib import closing
 
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
-from producer.core.ddl_log import known_tables
+from producer.core.log.ddl_log import known_tables
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
 from schemas.tables import TableId, TableSchema

@@ -1,7 +1,7 @@
 """What the next `run` would find: its first steps, without side effects.
 
 The source is opened as `run` opens it (which shows that it may replicate), and compared
-with the cuts by the rules of `core/takeover`: there is only one set of rules.
+with the cuts by the rules of `core/takeover/takeover`: there is only one set of rules.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from typing import Final, TypeVar
 
-from producer.core.takeover import Step, foresee
+from producer.core.takeover.takeover import Step, foresee
 from producer.core.turn import PAUSE
 from producer.errors import BrokerDown, CdcError, RegistryDown
 from producer.options import Options

@@ -15,8 +15,8 @@ from functools import partial
 import tenacity
 
 from producer import native
-from producer.core.cuts_log import CutsLog
 from producer.core.events import TopicsChanged
+from producer.core.log.cuts_log import CutsLog
 from producer.core.loop import Progress
 from producer.core.ports import RunObserver, ShutdownRequested
 from producer.core.turn import Turn

@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
-from producer.core.disclosed import without_text
 from producer.core.records.encode import compile_encoder, compile_key_encoder, key_columns
 from producer.core.records.messages import MessageWriter
 from producer.core.records.reference import CompileNative
 from producer.core.records.row_plan import KeyPlan
 from producer.core.records.transaction_topic import TransactionWriter
 from producer.core.router import Binding, partition_of, placing, table_key
+from producer.core.statements.disclosed import without_text
 from producer.errors import SchemaRefused
 from producer.kafka.registry import Registry
 from producer.kafka.topics import TopicAdmin

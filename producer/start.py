@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from producer.clock import SystemClock
-from producer.core.cuts_log import CutsLog
+from producer.core.log.cuts_log import CutsLog
 from producer.core.ports import Delivery
-from producer.core.takeover import TakeoverRequest
+from producer.core.takeover.takeover import TakeoverRequest
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry
 from producer.kafka.topics import TopicAdmin

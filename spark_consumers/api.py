@@ -24,19 +24,19 @@ from typing import TYPE_CHECKING, Any
 from schemas.control import LoadPhase, SchemaChange
 from schemas.tables import TableId
 from schemas.topics import Topics
-from spark_consumers import folders
-from spark_consumers.frames import TaskLogin, changes_frame, net_changes
-from spark_consumers.job import SILENT, Observer
-from spark_consumers.job import PassOptions as LoopOptions
+from spark_consumers.cuts.versions import Version
 from spark_consumers.kafka.history import History
 from spark_consumers.kafka.logins import check_logins
 from spark_consumers.kafka.read import CutReader, RangeReader, SchemaOf, registry_at
 from spark_consumers.kafka.registry import newest_id
+from spark_consumers.loop.job import SILENT, Observer
+from spark_consumers.loop.job import PassOptions as LoopOptions
+from spark_consumers.loop.run import Polling, run
 from spark_consumers.model import Ledger, Segment
-from spark_consumers.run import Polling, run
 from spark_consumers.sinks.callback import CallbackSink, Group
 from spark_consumers.sinks.positions import LocalPosition, Position, SparkPosition
-from spark_consumers.versions import Version
+from spark_consumers.spark import folders
+from spark_consumers.spark.frames import TaskLogin, changes_frame, net_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

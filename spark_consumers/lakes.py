@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from spark_consumers.cuts.versions import Version
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.lakes import places
 from spark_consumers.sinks.lakes.core import Watermark
 from spark_consumers.sinks.lakes.delta import DeltaTables
 from spark_consumers.sinks.lakes.iceberg import IcebergTables
 from spark_consumers.sinks.lakes.marks import read_mark, table_of
-from spark_consumers.versions import Version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

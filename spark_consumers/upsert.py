@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from schemas.positions import of_reread
 from schemas.tables import TableId
+from spark_consumers.cuts.versions import Version
 from spark_consumers.dialects.spark import literal, quote
 from spark_consumers.errors import RowMissing, SettingRefused
 from spark_consumers.sinks.lakes import changes
@@ -32,7 +33,6 @@ from spark_consumers.sinks.lakes.changes import EXACT
 from spark_consumers.sinks.lakes.core import Apply
 from spark_consumers.sinks.lakes.writing import write
 from spark_consumers.source.rows import OURS
-from spark_consumers.versions import Version
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -26,7 +26,7 @@ for where, pattern in expressions.distinct(expressions.patterns()).items():
     for text in expressions.worst(pattern, {size}):
         pattern.match(text)
         pattern.fullmatch(text)
-from producer.core import sql_words
+from producer.core.statements import sql_words
 from producer.sources.gauss.ddl import defaults
 from producer.sources.postgres.triggers import follow
 from schemas import conditions, sql_text, type_names

@@ -39,7 +39,7 @@ ONE_PLACE = {
     ),
     "what Spark has below SparkSession": (
         r"py4j|[Ss]parkContext\b|java_gateway|\._j(vm|sc|df|c|sparkSession)\b|\._sc\b|\.rdd\b",
-        {"spark_consumers/jvm.py"},
+        {"spark_consumers/spark/jvm.py"},
     ),
     "what a kind of source is asked by name": (
         r"""kind (?:[!=]=|(?:not )?in) [("'{[]+(?:postgres|opengauss|gaussdb)\b""",

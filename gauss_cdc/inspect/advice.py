@@ -11,7 +11,7 @@ from producer.sources.kinds import SOURCES
 from producer.sources.patterns import chooser
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
-from spark_consumers.ledger import LATE, is_unloaded
+from spark_consumers.cuts.ledger import LATE, is_unloaded
 from spark_consumers.model import Ledger
 
 

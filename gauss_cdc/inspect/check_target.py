@@ -11,10 +11,10 @@ from gauss_cdc.shapes import shapes_at
 from producer.errors import CdcError
 from schemas.findings import Finding, Level, refused
 from schemas.tables import TableId, TableSchema
+from spark_consumers.cuts.segments import segments
 from spark_consumers.errors import ApplyError, KafkaDown, RegistryDown
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.model import Ledger
-from spark_consumers.segments import segments
 
 
 def check_target(

@@ -31,10 +31,10 @@ from schemas.headers import CSN, LSN, POSITION, USER, XID
 from schemas.positions import CommitKey, Lsn
 from schemas.tables import Missing, TableId
 from schemas.topics import Topics
+from spark_consumers.cuts.ledger import is_unloaded
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.errors import SchemaUnknown
 from spark_consumers.kafka.read import registry_at
-from spark_consumers.ledger import is_unloaded
 from spark_consumers.model import Cell, Change, Ledger
 
 _STYLES = {

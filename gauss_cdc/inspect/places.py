@@ -16,8 +16,8 @@ from gauss_cdc.config import Config
 from gauss_cdc.inspect import history
 from gauss_cdc.inspect.advice import way_out
 from gauss_cdc.inspect.loads import LoadStanding, loads_under_way, waiting_lines
-from producer.core.ddl_log import known_tables
-from producer.core.look import Before
+from producer.core.catalog.look import Before
+from producer.core.log.ddl_log import known_tables
 from producer.errors import CdcError, ConnectionLost, NotOurs, RegistryError
 from producer.kafka.cuts_reader import CutsReader
 from producer.kafka.registry import Registry

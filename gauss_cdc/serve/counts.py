@@ -18,7 +18,7 @@ from producer.core.loop import Progress as Streamed
 from schemas.control import Commits, Cut
 from schemas.topics import unescape
 from spark_consumers.errors import ApplyError
-from spark_consumers.job import AppliedStep as Applied
+from spark_consumers.loop.job import AppliedStep as Applied
 from spark_consumers.model import Ledger
 
 # Upper bounds in seconds: a local commit takes 10 ms, and a lake's step a minute.

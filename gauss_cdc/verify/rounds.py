@@ -43,9 +43,9 @@ from producer.sources import session_settings
 from schemas.errors import Verdict
 from schemas.quoting import literal
 from schemas.tables import ReplicaIdentity, TableSchema
-from spark_consumers.compact import Collapsed
+from spark_consumers.cuts.compact import Collapsed
+from spark_consumers.cuts.ledger import is_unloaded
 from spark_consumers.errors import LedgerError, TargetDown, TargetError
-from spark_consumers.ledger import is_unloaded
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.postgres.catalog import TargetTable, read_tables
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused

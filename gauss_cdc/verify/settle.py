@@ -18,8 +18,8 @@ from gauss_cdc.verify.sides import ComparedServer, TableMoved
 from gauss_cdc.verify.text import ComparedColumn, RowText
 from schemas.quoting import constant, identifier
 from schemas.tables import UNCHANGED, Missing
-from spark_consumers.compact import Collapsed, Single, by_columns, collapse, netted
-from spark_consumers.compact import Key as KafkaKey
+from spark_consumers.cuts.compact import Collapsed, Single, by_columns, collapse, netted
+from spark_consumers.cuts.compact import Key as KafkaKey
 from spark_consumers.model import Cell, Change
 
 Cells: TypeAlias = list[str | None]

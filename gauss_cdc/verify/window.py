@@ -14,9 +14,9 @@ from gauss_cdc import target
 from gauss_cdc.config import Config
 from schemas.control import Commits, Cut, SchemaChange
 from schemas.tables import TableId
+from spark_consumers.cuts.segments import segments
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.model import Change, Ledger, Rows, columns_of
-from spark_consumers.segments import segments
 
 _ROWS: Final = 50_000  # of one reading
 

@@ -131,7 +131,7 @@ class OriginMessage:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The open transaction is one of `run`'s own: an end of a window (`core/window.py`)."""
+    """The open transaction is one of `run`'s own: an end of a window (`core/loads/window.py`)."""
 
     token: int
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, cast
 
+from producer.core.catalog.look import Before
 from producer.core.changes import Cells
-from producer.core.look import Before
 from schemas.tables import TableSchema
 
 Key: TypeAlias = tuple[bytes, ...]  # cells of the key's columns, in the key's order

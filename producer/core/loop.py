@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, assert_never
 
-from producer.core.assemble import Assembler
-from producer.core.catalog_differences import Unseen
-from producer.core.catalog_watch import CatalogWatch, Newcomers
+from producer.core.catalog.catalog_differences import Unseen
+from producer.core.catalog.catalog_watch import CatalogWatch, Newcomers
+from producer.core.catalog.look import Look, Unchanged
 from producer.core.changes import Begin, Lost, Message, Stretch, Undecoded
-from producer.core.cuts_log import CutsLog
-from producer.core.engine import Engine
+from producer.core.delivery.engine import Engine
 from producer.core.events import (
     Acknowledged,
     Command,
@@ -42,7 +41,8 @@ from producer.core.events import (
     WriteCuts,
     sizes_of,
 )
-from producer.core.look import Look, Unchanged
+from producer.core.loads.reread import OPEN, Placed, Rereads
+from producer.core.log.cuts_log import CutsLog
 from producer.core.ports import (
     Blocking,
     Clock,
@@ -53,8 +53,8 @@ from producer.core.ports import (
     ShutdownRequested,
     Source,
 )
-from producer.core.relations import Relations
-from producer.core.reread import OPEN, Placed, Rereads
+from producer.core.stream.assemble import Assembler
+from producer.core.stream.relations import Relations
 from producer.errors import BrokerDown, CdcError, DecodeError
 from producer.wire.replication import Received
 from schemas.control import GAP, PENDING, Cut

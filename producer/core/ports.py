@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
-from producer.core import takeover
+from producer.core.catalog.look import Before, Look, Unchanged
 from producer.core.changes import Cells, Message
 from producer.core.events import (
     Acknowledged,
@@ -22,11 +22,11 @@ from producer.core.events import (
     Records,
 )
 from producer.core.key_ranges import Key, RangeRead
-from producer.core.look import Before, Look, Unchanged
 from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import TransactionWriter
 from producer.core.router import Binding
-from producer.core.takeover import MadeSlot
+from producer.core.takeover import takeover
+from producer.core.takeover.takeover import MadeSlot
 from producer.errors import CdcError
 from producer.wire.replication import Received, WalMessage
 from schemas.control import Cut, SchemaChange, Topic

@@ -6,17 +6,17 @@ from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from producer.core.assemble import Assembler, AssemblerPorts
-from producer.core.beside import Beside, Piece
-from producer.core.catalog_watch import CatalogWatch
-from producer.core.chunk import PlainChunk
-from producer.core.cuts_log import CutsLog
-from producer.core.ddl_log import known_tables, taken_back
-from producer.core.engine import Engine, WriterState
+from producer.core.catalog.catalog_watch import CatalogWatch
+from producer.core.catalog.look import Before
+from producer.core.delivery.engine import Engine, WriterState
+from producer.core.delivery.tally import PlainTally
 from producer.core.events import Records, TopicsChanged
 from producer.core.key_ranges import Upto
-from producer.core.load import Loader, as_it_is, keep
-from producer.core.look import Before
+from producer.core.loads.beside import Beside, Piece
+from producer.core.loads.load import Loader, as_it_is, keep
+from producer.core.loads.reread import Due, Rereads, asked
+from producer.core.log.cuts_log import CutsLog
+from producer.core.log.ddl_log import known_tables, taken_back
 from producer.core.loop import Loop, Progress
 from producer.core.ports import (
     Behind,
@@ -33,13 +33,19 @@ from producer.core.ports import (
     ShutdownRequested,
     Source,
 )
-from producer.core.redelivery import Redelivery
-from producer.core.relations import Relations
-from producer.core.reread import Due, Rereads, asked
+from producer.core.records.chunk import PlainChunk
 from producer.core.router import table_key
-from producer.core.takeover import Step, TakeoverRequest, TakeoverResult, take_over, take_slot
-from producer.core.tally import PlainTally
-from producer.core.walk import Native
+from producer.core.stream.assemble import Assembler, AssemblerPorts
+from producer.core.stream.redelivery import Redelivery
+from producer.core.stream.relations import Relations
+from producer.core.stream.walk import Native
+from producer.core.takeover.takeover import (
+    Step,
+    TakeoverRequest,
+    TakeoverResult,
+    take_over,
+    take_slot,
+)
 from schemas.control import Head, LoadPhase, Looked, SchemaChange, Start
 from schemas.positions import of_reread
 from schemas.tables import TableId, TableSchema

@@ -13,12 +13,12 @@ from typing import Literal, TypeAlias
 
 from confluent_kafka import KafkaError
 
-from producer.core.chunk import Chunk
+from producer.core.delivery.tally import Tally
+from producer.core.records.chunk import Chunk
 from producer.core.records.encode import TransactionConstants, frame_of_read
 from producer.core.records.reference import Encode
 from producer.core.records.row_plan import RowPlan
-from producer.core.tally import Tally
-from producer.core.walk import Walker
+from producer.core.stream.walk import Walker
 from producer.sources.gauss.held import Held
 from producer.wire import replication
 from producer.wire.replication import Split

@@ -4,12 +4,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 
 from confluent_kafka import KafkaError
 
-from producer.core import chunk, events, tally, walk
+from producer.core import events
 from producer.core.changes import Cells
+from producer.core.delivery import tally
 from producer.core.events import Acknowledgement, Place, Record, Records, TransactionEnded
+from producer.core.records import chunk
 from producer.core.records.reference import Encode, TransactionConstants
 from producer.core.records.row_plan import KeyPlan, RowPlan
-from producer.core.walk import Lent, Walk
+from producer.core.stream import walk
+from producer.core.stream.walk import Lent, Walk
 from producer.sources.gauss import held
 from producer.wire.replication import WalMessage
 

@@ -3,7 +3,7 @@
 # All rows have one transaction and one position, so that a value is three constants with the
 # row and its ordinal between them.  A row that is unusual is left to Python, which puts it.
 
-from producer.core.copy_lines import CopyLines
+from producer.core.loads.copy_lines import CopyLines
 
 
 cdef class NativeChunk:

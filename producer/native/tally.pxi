@@ -8,7 +8,7 @@ from libc.stdint cimport INT64_MAX
 from libc.string cimport memmove
 
 from producer.core.records.cut_code import read_entries
-from producer.core.tally import Entries
+from producer.core.delivery.tally import Entries
 from producer.errors import GroupUnusable
 from schemas.control import CommitEntry, DdlPlace, PackedEntries, Range
 

@@ -5,7 +5,7 @@
 # it is left behind.  A read that would go behind the end of a message is unusual, too.
 
 from producer.core.events import Walked
-from producer.core.walk import Lent, Stage, Walk
+from producer.core.stream.walk import Lent, Stage, Walk
 
 cdef enum:
     STAGE_NONE = 0  # `core.walk.Stage`

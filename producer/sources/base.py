@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from producer.core import ports
-from producer.core.look import Before, Look, Unchanged
+from producer.core.catalog.look import Before, Look, Unchanged
 from producer.core.ports import KeyRanges
 from producer.core.shape_change import ShapeChange
-from producer.core.takeover import MadeSlot
+from producer.core.takeover.takeover import MadeSlot
 from producer.errors import Unsupported
 from producer.options import Options
 from producer.sources.dial import ConnectionArguments

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from producer.core.catalog_rows import TableRights
+from producer.core.catalog.catalog_rows import TableRights
 from producer.errors import CdcError, NotOurs, NotPermitted
 from producer.sources.session import Asks
 from schemas.errors import shortened

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple, Self
 
+from spark_consumers.cuts.versions import Version
 from spark_consumers.kafka.history import Standing
-from spark_consumers.versions import Version
 
 _TEXT: Final = re.compile(
     r"(\d+)/(\d+)@(\d+)\.(\d+)\.([^.+]*)(?:\+(\d+) of (\d+)/(\d+)@(\d+))?", re.ASCII

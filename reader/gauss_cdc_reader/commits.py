@@ -17,7 +17,9 @@ from gauss_cdc_reader.bookmark import Bookmark
 from gauss_cdc_reader.changes import Change, of_note
 from schemas.control import CommitEntry, Commits, Cut, Range, SchemaChange, Start, State, TableLoad
 from schemas.tables import TableId, TableSchema
-from spark_consumers.complete import promised
+from spark_consumers.cuts.complete import promised
+from spark_consumers.cuts.segments import joined_ranges
+from spark_consumers.cuts.versions import Version, part
 from spark_consumers.decode.rows import COMMIT_ORDER
 from spark_consumers.kafka.history import (
     History,
@@ -30,8 +32,6 @@ from spark_consumers.kafka.history import (
 )
 from spark_consumers.kafka.parts import PartsInOrder
 from spark_consumers.model import CommitRows, Rows, columns_of
-from spark_consumers.segments import joined_ranges
-from spark_consumers.versions import Version, part
 
 _TOGETHER: Final = 5_000  # rows of commits that are read at once
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -15,11 +15,11 @@ from gauss_cdc_reader.commits import Commit, WholeCommits
 from gauss_cdc_reader.tables import TableChanges
 from schemas.errors import Verdict
 from schemas.tables import TableId, TableSchema
+from spark_consumers.cuts.versions import Version
 from spark_consumers.errors import ApplyError, SettingRefused
 from spark_consumers.kafka.history import History
 from spark_consumers.kafka.logins import check_logins
 from spark_consumers.kafka.registry import SchemaOf, registry_at
-from spark_consumers.versions import Version
 
 LOADS: Final = "snapshot"  # where the newest loads of all tables begin
 LATEST: Final = "latest"  # behind the newest commit

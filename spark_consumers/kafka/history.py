@@ -35,6 +35,8 @@ from schemas.control import (
 from schemas.positions import of_reread
 from schemas.tables import TableId, TableSchema
 from schemas.topics import Topics
+from spark_consumers.cuts.ledger import NOT_LOADED, SWITCHED
+from spark_consumers.cuts.versions import Version, fitting, part
 from spark_consumers.decode import RowDecoder
 from spark_consumers.decode.control import decode_control, decode_cut
 from spark_consumers.dialects.spark import keeps_values
@@ -50,9 +52,7 @@ from spark_consumers.kafka.content import DecoderOf
 from spark_consumers.kafka.ranges import COMMON, END, SILENCE, count
 from spark_consumers.kafka.read import CLIENTS, Clients, CutReader, RangeReader
 from spark_consumers.kafka.registry import SchemaOf
-from spark_consumers.ledger import NOT_LOADED, SWITCHED
 from spark_consumers.model import CommitRows, Ledger, Segment, columns_of
-from spark_consumers.versions import Version, fitting, part
 
 C = TypeVar("C", bound=Cut)
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from schemas.control import Range, SchemaChange
 from schemas.tables import TableId
-from spark_consumers.complete import Following, Promised
+from spark_consumers.cuts.complete import Following, Promised
 from spark_consumers.decode.rows import COMMIT_ORDER, PlainRows
 from spark_consumers.decode.rows import Rows as TakenRows
 from spark_consumers.kafka.content import Content

@@ -22,7 +22,8 @@ from schemas.accept import CutGap, CutIdentity, CutReplay, judge
 from schemas.control import Cut, Range, SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.topics import Topics
-from spark_consumers.complete import check_complete, promised
+from spark_consumers.cuts.complete import check_complete, promised
+from spark_consumers.cuts.sizes import PART_RECORDS, WHOLE_BYTES
 from spark_consumers.decode import RowDecoder
 from spark_consumers.decode.control import decode_cut
 from spark_consumers.errors import (
@@ -47,7 +48,6 @@ from spark_consumers.kafka.ranges import (
 )
 from spark_consumers.kafka.registry import SchemaOf, registry_at
 from spark_consumers.model import Ledger, Rows, Segment
-from spark_consumers.sizes import PART_RECORDS, WHOLE_BYTES
 
 _STUCK: Final = 10.0  # seconds until another client's open transaction is skipped
 _TOPICS_KNOWN: Final = 60.0  # seconds for which topic ids are cached

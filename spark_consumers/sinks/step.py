@@ -16,8 +16,7 @@ from typing import Final, Protocol, TypeAlias
 
 from schemas.control import LoadPhase, Origin, SchemaChange, TableLoad
 from schemas.tables import TableId
-from spark_consumers.errors import Fenced, Superseded
-from spark_consumers.ledger import (
+from spark_consumers.cuts.ledger import (
     EXACT,
     LOADING,
     is_absent,
@@ -27,6 +26,7 @@ from spark_consumers.ledger import (
     shown,
     unshown,
 )
+from spark_consumers.errors import Fenced, Superseded
 from spark_consumers.model import Change, Ledger, Segment
 
 Place: TypeAlias = tuple[int, int]  # (seq, ordinal)

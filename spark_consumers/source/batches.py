@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_consumers import native
-from spark_consumers.batches import Batches, Writers, array
 from spark_consumers.source.rows import KINDS, ChangeRows
+from spark_consumers.spark.batches import Batches, Writers, array
 
 if TYPE_CHECKING:
     import pyarrow as pa

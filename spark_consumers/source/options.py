@@ -11,13 +11,13 @@ from typing import Any, Final, Self
 
 from schemas.tables import TableId
 from schemas.topics import Topics
+from spark_consumers.cuts.versions import Version
 from spark_consumers.errors import SettingRefused, StreamError
-from spark_consumers.java_names import librdkafka_client
 from spark_consumers.kafka.history import Found, History, Standing
 from spark_consumers.kafka.logins import check_logins
 from spark_consumers.kafka.read import CLIENTS, Clients
 from spark_consumers.kafka.registry import SchemaCache, newest_id, registry_at
-from spark_consumers.versions import Version
+from spark_consumers.source.java_names import librdkafka_client
 
 _ROWS: Final = 200_000
 _NAMES: Final = (

@@ -22,9 +22,8 @@ from pyspark.sql.types import StructType
 
 from schemas.control import Range
 from schemas.tables import TableId
+from spark_consumers.cuts.versions import Version
 from spark_consumers.errors import SettingRefused, StreamError
-from spark_consumers.executors import KEPT, fetched, spare_next_task
-from spark_consumers.given import arrow_schema
 from spark_consumers.kafka.history import (
     CommitWalk,
     Found,
@@ -46,7 +45,8 @@ from spark_consumers.source.rows import (
     nested,
     shape_of,
 )
-from spark_consumers.versions import Version
+from spark_consumers.spark.executors import KEPT, fetched, spare_next_task
+from spark_consumers.spark.given import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

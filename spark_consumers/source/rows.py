@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from schemas.tables import TableId
+from spark_consumers.cuts.versions import Version
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.dialects.spark import quote
 from spark_consumers.errors import ShapeChanged
 from spark_consumers.kafka.history import TableNote
-from spark_consumers.shapes import Cell, cells_of, is_wider, types_of
-from spark_consumers.versions import Version
+from spark_consumers.spark.shapes import Cell, cells_of, is_wider, types_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

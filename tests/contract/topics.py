@@ -11,14 +11,14 @@ from typing import Any, Literal, NamedTuple
 
 import fastavro
 
-from producer.core.assemble import Assembler, AssemblerPorts
 from producer.core.events import Record, RowsAssembled
 from producer.core.records.encode import compile_encoder, compile_key_encoder
 from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import TransactionWriter
-from producer.core.redelivery import Redelivery
-from producer.core.relations import Relations
 from producer.core.router import Binding, table_key
+from producer.core.stream.assemble import Assembler, AssemblerPorts
+from producer.core.stream.redelivery import Redelivery
+from producer.core.stream.relations import Relations
 from producer.sources.postgres.pgoutput import decode
 from schemas.envelope import (
     EnvelopeOptions,

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from gauss_cdc.__main__ import main
 from producer.core import changes
-from producer.core.takeover import MadeSlot, Slot
+from producer.core.takeover.takeover import MadeSlot, Slot
 from producer.options import Options
 from producer.sources.base import PlainSource, SourceInspector, SourceKind, SourceStanding
 from producer.sources.dial import ConnectionArguments

@@ -19,8 +19,8 @@ from producer.options import Options
 from producer.pipeline import run
 from producer.sources.dial import parse_dsn
 from schemas.tables import TableId
-from spark_consumers import job
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
+from spark_consumers.loop import job
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.postgres.sink import PostgresSink
 

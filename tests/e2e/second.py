@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient
 from schemas.envelope import UNAVAILABLE
 from schemas.tables import TableId
 from schemas.topics import Topics
-from spark_consumers import job
 from spark_consumers.decode import split
 from spark_consumers.kafka.read import CutReader, RangeReader
+from spark_consumers.loop import job
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.path import Path, pause, until

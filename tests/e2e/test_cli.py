@@ -24,8 +24,8 @@ from producer.kafka.registry import Registry
 from producer.kafka.topics import TopicAdmin
 from schemas.load import CUT, canonical
 from spark_consumers.errors import ApplyError, NotExpressible, RegistryDown
-from spark_consumers.job import Applier
 from spark_consumers.kafka.read import CutReader, registry_at
+from spark_consumers.loop.job import Applier
 from tests.e2e.commands import command
 from tests.e2e.path import PATIENCE, ask, until
 

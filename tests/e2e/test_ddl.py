@@ -7,7 +7,7 @@ from producer.core.ports import Tuning
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
 from producer.sources.postgres.triggers import install as ddl_triggers
-from spark_consumers import job
+from spark_consumers.loop import job
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.path import Path, ask
 from tests.e2e.tables import differences

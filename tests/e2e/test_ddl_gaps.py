@@ -5,7 +5,7 @@ import time
 import pytest
 
 from producer.sources.postgres.gaps import GAPS
-from spark_consumers import job
+from spark_consumers.loop import job
 from tests.e2e.path import Path, ask, until
 from tests.e2e.tables import differences
 from tests.e2e.test_ddl import install

@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from producer.core.look import Cause
-from spark_consumers import job
+from producer.core.catalog.look import Cause
 from spark_consumers.errors import KafkaDown
+from spark_consumers.loop import job
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.ddl_play import START, Play
 from tests.e2e.path import Path, ask, until

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from schemas.control import Origin, SchemaChange
-from spark_consumers import job
+from spark_consumers.loop import job
 from tests.e2e.path import Path, ask, until
 from tests.e2e.test_gauss_gaps import differing
 from tests.e2e.test_gauss_modes import caught_up, gauss, is_streaming, source_of

@@ -19,7 +19,7 @@ from schemas.errors import Verdict
 from schemas.findings import Finding, Level
 from schemas.tables import TableId
 from spark_consumers.errors import TargetRefused
-from spark_consumers.job import Applier
+from spark_consumers.loop.job import Applier
 from spark_consumers.sinks.postgres.products import OPENGAUSS
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.gauss_facade import PASSWORD, USER, Front, facade

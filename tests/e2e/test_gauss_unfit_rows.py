@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from producer.core.events import Limits
-from producer.core.unfit import WHY
+from producer.core.stream.unfit import WHY
 from tests.e2e.path import Path, ask, until
 from tests.e2e.test_gauss_modes import gauss, is_streaming, source_of
 

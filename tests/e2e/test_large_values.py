@@ -12,7 +12,7 @@ import pytest
 
 from gauss_cdc_lab.services import Addresses
 from producer.core.records.encode import TransactionConstants, compile_encoder
-from producer.core.unfit import WHY
+from producer.core.stream.unfit import WHY
 from producer.errors import RowTooLarge
 from producer.kafka.topics import TopicSettings
 from schemas.envelope import envelope_schema

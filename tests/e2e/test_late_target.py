@@ -11,9 +11,9 @@ import pytest
 from gauss_cdc_lab.demo.programs import Program
 from gauss_cdc_lab.services import Addresses
 from schemas.tables import TableId
+from spark_consumers.cuts.ledger import LATE
 from spark_consumers.errors import TargetNotEmpty
 from spark_consumers.lakes import read_at
-from spark_consumers.ledger import LATE
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.kinds import SINKS

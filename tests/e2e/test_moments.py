@@ -27,9 +27,9 @@ from gauss_cdc.config import load
 from gauss_cdc.inspect.places import Endpoints
 from gauss_cdc_lab.services import Addresses
 from producer.errors import CdcError
-from spark_consumers import job
 from spark_consumers.errors import ApplyError, KafkaDown
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
+from spark_consumers.loop import job
 from spark_consumers.model import Ledger
 from tests.e2e import quick_run
 from tests.e2e.ddl_play import START

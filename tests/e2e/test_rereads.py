@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import psycopg2
 
+from producer.core.loads.reread import EVERYTHING
 from producer.core.ports import RunObserver, Tuning, Wish
-from producer.core.reread import EVERYTHING
 from producer.pipeline import run
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres.catalog import QueryingConnection, connect
 from schemas.tables import TableId
-from spark_consumers.job import Applier, PassOptions
+from spark_consumers.loop.job import Applier, PassOptions
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.e2e.path import PATIENCE, Path, UntilTold, ask, content, pause, until
 

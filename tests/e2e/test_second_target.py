@@ -11,7 +11,7 @@ from producer.core.ports import Wish
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres.catalog import QueryingConnection, connect
-from spark_consumers.ledger import LATE
+from spark_consumers.cuts.ledger import LATE
 from spark_consumers.model import Ledger
 from tests.e2e.path import Path, ask, content, pause, until
 from tests.e2e.second import Late, PlainReader, restart_without_history

@@ -29,15 +29,15 @@ from gauss_cdc_lab.services.process import (
     poll,
 )
 from producer.core.ports import Wish
-from producer.core.unfit import WHY
+from producer.core.stream.unfit import WHY
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres.catalog import QueryingConnection
 from producer.sources.postgres.catalog import connect as connect_to
 from schemas.tables import TableId
 from spark_consumers.api import CommitGroup, Options, changes, for_each_commit_group
+from spark_consumers.cuts.versions import Version
 from spark_consumers.source import GaussCdcSource
-from spark_consumers.versions import Version
 from tests.e2e.path import Path, ask, until
 from tests.e2e.sink_program import MANIFESTS, into_files
 from tests.e2e.test_ddl import install

@@ -18,8 +18,8 @@ from gauss_cdc.config import load
 from gauss_cdc.session import spark_session
 
 def where(_):
-    import schemas.load, spark_consumers.lanes, spark_consumers.native
-    files = [schemas.load.__file__, spark_consumers.lanes.__file__]
+    import schemas.load, spark_consumers.spark.lanes, spark_consumers.native
+    files = [schemas.load.__file__, spark_consumers.spark.lanes.__file__]
     if spark_consumers.native.IS_BUILT:
         files.append("NATIVE")
     return [*files, schemas.load.canonical("cut")[:20]]

@@ -13,7 +13,7 @@ from gauss_cdc.cli import cli
 from tests.tree import ROOT
 
 # Each takes between a tenth of a second and a second.  A command comes behind those that need less.
-SPARK = ("pyspark", "pyarrow", "spark_consumers.run")
+SPARK = ("pyspark", "pyarrow", "spark_consumers.loop.run")
 PIPELINE = ("producer.pipeline", "confluent_kafka.schema_registry", "httpx")
 NOBODY = ("fastavro", "producer.core", "spark_consumers.sinks")
 NOT_FOR = {

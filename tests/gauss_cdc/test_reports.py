@@ -11,7 +11,7 @@ from producer.core.loop import Progress as Streamed
 from schemas.control import Commits, Head, LoadPhase, TableLoad
 from schemas.tables import TableId
 from spark_consumers.errors import KafkaDown, Superseded
-from spark_consumers.job import AppliedStep as Applied
+from spark_consumers.loop.job import AppliedStep as Applied
 from spark_consumers.model import Ledger, Segment, Ways
 
 BIG = TableId("public", "big")

@@ -12,7 +12,7 @@ from gauss_cdc.config import Config, load, revealed
 from gauss_cdc.runtime.errors import Unavailable
 from gauss_cdc.secrets import hidden
 from gauss_cdc.session import _at_start, classified, public, spark_session
-from spark_consumers.stream import Starting
+from spark_consumers.spark.stream import Starting
 
 CONFIG = Config.model_validate(
     {

@@ -14,9 +14,9 @@ from gauss_cdc.gauss_dbapi import connect
 from producer.sources.dial import parse_dsn
 from producer.sources.session_settings import POSTGRES as SESSION_SETTINGS
 from schemas.control import LoadPhase
-from spark_consumers.compact import by_columns
+from spark_consumers.cuts.compact import by_columns
 from spark_consumers.decode.rows import CellPlan, PackPlan
-from spark_consumers.job import Applier
+from spark_consumers.loop.job import Applier
 from spark_consumers.model import Change, Rows, Segment
 from spark_consumers.native import packed_rows
 from spark_consumers.sinks.postgres.products import OPENGAUSS

@@ -7,8 +7,8 @@ from contextlib import closing
 import psycopg2
 import pytest
 
-from producer.core.catalog_differences import differences
-from producer.core.look import Before, Cause, Look, Unchanged
+from producer.core.catalog.catalog_differences import differences
+from producer.core.catalog.look import Before, Cause, Look, Unchanged
 from producer.options import Options
 from producer.sources.dial import parse_dsn
 from producer.sources.patterns import chooser

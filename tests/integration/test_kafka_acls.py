@@ -22,8 +22,8 @@ from gauss_cdc.runtime.java import find
 from gauss_cdc_lab.services.kafka import KafkaService
 from gauss_cdc_lab.services.process import LOOPBACK, free_ports, poll
 from producer.acls import Acl, acls
-from spark_consumers import job
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
+from spark_consumers.loop import job
 from tests.e2e.path import Path, ask, content
 
 USERS = ("run", "apply", "stranger")

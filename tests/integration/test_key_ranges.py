@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from producer.core.catalog_rows import as_sent
+from producer.core.catalog.catalog_rows import as_sent
 from producer.core.key_ranges import Key, RangeRead
 from producer.core.ports import Tuning
 from producer.errors import CdcError

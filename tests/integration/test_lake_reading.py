@@ -10,13 +10,13 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from schemas.tables import Column, TableId, TableSchema
+from spark_consumers.cuts.segments import segments
 from spark_consumers.errors import RangeExpired
-from spark_consumers.frames import TaskLogin
 from spark_consumers.kafka.read import CutReader, RangeReader
-from spark_consumers.lake_rows import FrameReader, FrameRows
 from spark_consumers.model import Ledger, Segment
-from spark_consumers.segments import segments
 from spark_consumers.sinks.step import FIRST, LAST
+from spark_consumers.spark.frames import TaskLogin
+from spark_consumers.spark.lake_rows import FrameReader, FrameRows
 from tests.integration.kafka_feed import KafkaFeed
 from tests.spark_consumers.feed import alter, insert, update
 

@@ -24,13 +24,10 @@ from schemas.control import Hole, LoadPhase
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.positions import of_reread
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
-from spark_consumers import jvm
+from spark_consumers.cuts.segments import segments
 from spark_consumers.errors import Fenced, Incomplete, Superseded, TargetRefused
-from spark_consumers.frames import typed_changes
-from spark_consumers.lake_rows import FrameRows, TableFrames
 from spark_consumers.lakes import read_at
 from spark_consumers.model import Change, Ledger, Rows, Segment
-from spark_consumers.segments import segments
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.kinds import SINKS
 from spark_consumers.sinks.lakes import places
@@ -44,6 +41,9 @@ from spark_consumers.sinks.lakes.marks import TableMarks, read_mark, table_of
 from spark_consumers.sinks.lakes.sink import LakeSink
 from spark_consumers.sinks.lakes.writing import Fitting
 from spark_consumers.sinks.step import FIRST, LAST
+from spark_consumers.spark import jvm
+from spark_consumers.spark.frames import typed_changes
+from spark_consumers.spark.lake_rows import FrameRows, TableFrames
 from tests.bucket import Bucket
 from tests.e2e.path import until
 from tests.integration.test_typed_changes import encoded, records

@@ -17,20 +17,21 @@ from py4j.protocol import Py4JError
 from gauss_cdc_lab.services.process import poll
 from schemas.control import LoadPhase
 from schemas.tables import Column, TableId, TableSchema
-from spark_consumers import jobs, lanes, native
-from spark_consumers.ahead import Several
-from spark_consumers.complete import Promised
+from spark_consumers import native
+from spark_consumers.cuts.complete import Promised
+from spark_consumers.cuts.ledger import LACKS_ROW
 from spark_consumers.errors import ApplyError, Incomplete, NotText, QueryEnded
-from spark_consumers.executors import Share, secrets
-from spark_consumers.job import Applier, Observer, PassOptions
-from spark_consumers.jobs import OpenBatch, Secrets, Untaken, run_job
 from spark_consumers.kafka import parts, read
 from spark_consumers.kafka.read import CutReader, RangeReader
-from spark_consumers.lanes import Lanes, Tasks
-from spark_consumers.ledger import LACKS_ROW
+from spark_consumers.loop.ahead import Several
+from spark_consumers.loop.job import Applier, Observer, PassOptions
 from spark_consumers.model import Asked, CommitRows, Ledger
 from spark_consumers.sinks.postgres.sink import PostgresSink
-from spark_consumers.stream import Checkpoint, SparkStream, Starting
+from spark_consumers.spark import jobs, lanes
+from spark_consumers.spark.executors import Share, secrets
+from spark_consumers.spark.jobs import OpenBatch, Secrets, Untaken, run_job
+from spark_consumers.spark.lanes import Lanes, Tasks
+from spark_consumers.spark.stream import Checkpoint, SparkStream, Starting
 from tests.integration.kafka_feed import KafkaFeed
 from tests.spark_consumers.feed import Row, alter, delete, insert, truncate, update
 

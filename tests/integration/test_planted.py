@@ -26,7 +26,7 @@ from schemas.findings import Level
 from schemas.ownership import MARKS, REQUESTS
 from schemas.tables import Column, TableId, UserType
 from spark_consumers.errors import MissingTable, TargetRefused
-from spark_consumers.job import Applier
+from spark_consumers.loop.job import Applier
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.postgres.checks import PostgresInspector
 from spark_consumers.sinks.postgres.products import OPENGAUSS, POSTGRES

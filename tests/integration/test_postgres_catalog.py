@@ -9,7 +9,7 @@ import psycopg2
 import pytest
 
 from gauss_cdc_lab.services import Addresses
-from producer.core.catalog_rows import as_sent
+from producer.core.catalog.catalog_rows import as_sent
 from producer.errors import NotPermitted, SourceError
 from producer.options import Options
 from producer.sources.postgres import catalog, catalog_look, publications

@@ -9,7 +9,7 @@ import pytest
 
 from gauss_cdc_lab.services.process import poll
 from producer.core.changes import Cells, Insert
-from producer.core.takeover import MadeSlot
+from producer.core.takeover.takeover import MadeSlot
 from producer.errors import NotPermitted, SourceBusy, TableChanging
 from producer.options import Options
 from producer.sources.dial import parse_dsn

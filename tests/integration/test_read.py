@@ -11,6 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 
 from schemas.control import Commits, LoadPhase, Range, cut_to_avro
 from schemas.tables import Column, TableId, TableSchema
+from spark_consumers.cuts.segments import segments
 from spark_consumers.errors import (
     ApplyError,
     CutsGap,
@@ -22,12 +23,11 @@ from spark_consumers.errors import (
     StreamError,
     TopicReplaced,
 )
-from spark_consumers.job import Applier
 from spark_consumers.kafka.ranges import MessageFetch, NativeFetch
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.kafka.registry import SchemaCache
+from spark_consumers.loop.job import Applier
 from spark_consumers.model import Ledger, Rows, Segment
-from spark_consumers.segments import segments
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.integration.kafka_feed import CUT_ID, KafkaFeed, avro
 from tests.spark_consumers.feed import alter, delete, insert, truncate, update

@@ -11,8 +11,8 @@ import psycopg2
 import pytest
 
 from schemas.control import Hole
+from spark_consumers.cuts.ledger import LACKS_ROW
 from spark_consumers.errors import TargetRefused
-from spark_consumers.ledger import LACKS_ROW
 from spark_consumers.sinks.base import Met, Setup
 from spark_consumers.sinks.postgres.checks import PostgresInspector
 from spark_consumers.sinks.postgres.products import POSTGRES

@@ -8,7 +8,7 @@ from schemas.control import LoadPhase
 from spark_consumers.errors import (
     NotExpressible,
 )
-from spark_consumers.job import Applier
+from spark_consumers.loop.job import Applier
 from tests.integration.postgres_target import Target, load, only_postgresql, rows
 from tests.spark_consumers.feed import (
     delete,

@@ -18,7 +18,7 @@ from spark_consumers.errors import (
     Superseded,
     TargetDown,
 )
-from spark_consumers.job import Applier
+from spark_consumers.loop.job import Applier
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.integration.postgres_target import (
     ACCOUNT,

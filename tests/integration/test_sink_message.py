@@ -8,9 +8,9 @@ import pytest
 
 from schemas.control import LoadPhase
 from schemas.tables import Column
+from spark_consumers.cuts.ledger import LACKS_ROW
 from spark_consumers.errors import Fenced, TargetRefused
-from spark_consumers.job import Applier, PassOptions
-from spark_consumers.ledger import LACKS_ROW
+from spark_consumers.loop.job import Applier, PassOptions
 from tests.integration.postgres_target import ACCOUNT, Target, load, rows
 from tests.spark_consumers.feed import Row, delete, insert, table, truncate, update
 

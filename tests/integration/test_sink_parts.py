@@ -8,11 +8,11 @@ import pytest
 
 from schemas.control import Commits, LoadPhase
 from schemas.tables import TableSchema
-from spark_consumers.complete import Following, promised
+from spark_consumers.cuts.complete import Following, promised
+from spark_consumers.cuts.ledger import LACKS_ROW
 from spark_consumers.decode.rows import COMMIT_ORDER
 from spark_consumers.errors import Fenced, Incomplete, TargetDown
-from spark_consumers.job import Applier, PassOptions
-from spark_consumers.ledger import LACKS_ROW
+from spark_consumers.loop.job import Applier, PassOptions
 from spark_consumers.model import Rows, Segment
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.integration.postgres_target import Applied, packed

@@ -9,14 +9,14 @@ import pytest
 
 from schemas.control import Hole
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
+from spark_consumers.cuts.ledger import LACKS_ROW
 from spark_consumers.errors import (
     MissingColumn,
     MissingTable,
     TargetNotPermitted,
     TargetRefused,
 )
-from spark_consumers.job import Applier
-from spark_consumers.ledger import LACKS_ROW
+from spark_consumers.loop.job import Applier
 from tests.integration.postgres_target import ACCOUNT, Target, load, only_postgresql, rows
 from tests.spark_consumers.feed import (
     Row,

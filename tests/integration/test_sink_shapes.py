@@ -16,7 +16,7 @@ from spark_consumers.errors import (
     TargetNotEmpty,
     TargetRefused,
 )
-from spark_consumers.job import Applier
+from spark_consumers.loop.job import Applier
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.integration.postgres_target import ACCOUNT, Target, load, only_postgresql, rows
 from tests.spark_consumers.feed import (

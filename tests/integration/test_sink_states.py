@@ -11,9 +11,9 @@ import pytest
 
 from schemas.control import LoadPhase
 from schemas.tables import UNCHANGED, TableSchema
+from spark_consumers.cuts.ledger import LACKS_ROW
 from spark_consumers.errors import TargetRefused
-from spark_consumers.job import Applier, PassOptions
-from spark_consumers.ledger import LACKS_ROW
+from spark_consumers.loop.job import Applier, PassOptions
 from spark_consumers.model import Asked, Rows, Segment
 from spark_consumers.native import IS_BUILT, is_packed
 from spark_consumers.sinks.postgres.sink import PostgresSink

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from schemas.tables import Column, TableId, TableSchema, Unique, UserType
-from spark_consumers.job import Applier
+from spark_consumers.loop.job import Applier
 from tests.integration.postgres_target import Target, load, only_postgresql
 from tests.spark_consumers.feed import (
     Row,

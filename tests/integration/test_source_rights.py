@@ -10,7 +10,7 @@ import psycopg2
 import pytest
 
 from gauss_cdc_lab.services.process import poll
-from producer.core.takeover import MadeSlot
+from producer.core.takeover.takeover import MadeSlot
 from producer.errors import NotPermitted
 from producer.options import Options
 from producer.sources.dial import parse_dsn

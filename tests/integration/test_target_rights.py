@@ -12,7 +12,7 @@ from schemas.control import LoadPhase
 from schemas.findings import Level
 from schemas.tables import TableId
 from spark_consumers.errors import TargetDown, TargetRefused
-from spark_consumers.job import Applier
+from spark_consumers.loop.job import Applier
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.postgres.checks import PostgresInspector, check_rights
 from spark_consumers.sinks.postgres.products import POSTGRES

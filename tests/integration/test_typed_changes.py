@@ -18,7 +18,7 @@ from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSch
 from schemas.types import TypeOptions, type_of
 from spark_consumers.dialects.spark_types import spark_type
 from spark_consumers.errors import ShapeChanged
-from spark_consumers.frames import net_changes, typed_changes
+from spark_consumers.spark.frames import net_changes, typed_changes
 from tests.schemas.types.values import CHOSEN, SAMPLES, numeric_mod
 from tests.spark_consumers.typed import UNFIT, WHOLE, expected, shown
 

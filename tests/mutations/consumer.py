@@ -6,22 +6,22 @@ from typing import Final
 
 from tests.mutations.table import Mutation
 
-_SEGMENTS: Final = ("tests/spark_consumers/test_segments.py",)
-_COMMITS: Final = ("tests/spark_consumers/test_commits.py",)
+_SEGMENTS: Final = ("tests/spark_consumers/cuts/test_segments.py",)
+_COMMITS: Final = ("tests/spark_consumers/cuts/test_commits.py",)
 _FOR_ONE: Final = ("tests/spark_consumers/test_segments_for_one.py",)
-_LEDGERS: Final = ("tests/spark_consumers/test_ledger.py",)
-_COMPLETE: Final = ("tests/spark_consumers/test_complete.py",)
-_JOB: Final = ("tests/spark_consumers/test_job.py",)
-_AHEAD: Final = ("tests/spark_consumers/test_ahead.py",)
-_SIZES: Final = ("tests/spark_consumers/test_sizes.py",)
-_RUN: Final = ("tests/spark_consumers/test_run.py",)
+_LEDGERS: Final = ("tests/spark_consumers/cuts/test_ledger.py",)
+_COMPLETE: Final = ("tests/spark_consumers/cuts/test_complete.py",)
+_JOB: Final = ("tests/spark_consumers/loop/test_job.py",)
+_AHEAD: Final = ("tests/spark_consumers/loop/test_ahead.py",)
+_SIZES: Final = ("tests/spark_consumers/cuts/test_sizes.py",)
+_RUN: Final = ("tests/spark_consumers/loop/test_run.py",)
 _READ: Final = ("tests/spark_consumers/kafka/test_read.py",)
-_EXECUTORS: Final = ("tests/spark_consumers/test_executors.py",)
+_EXECUTORS: Final = ("tests/spark_consumers/spark/test_executors.py",)
 _STEP: Final = ("tests/spark_consumers/sinks/test_step.py",)
 _SHAPES: Final = ("tests/spark_consumers/sinks/lakes/test_shapes.py",)
 _CALLBACK: Final = ("tests/spark_consumers/sinks/test_callback.py",)
 _PARTS: Final = ("tests/spark_consumers/kafka/test_parts.py",)
-_BATCHES: Final = ("tests/spark_consumers/test_micro_batches.py",)
+_BATCHES: Final = ("tests/spark_consumers/spark/test_micro_batches.py",)
 _LANES: Final = ("tests/spark_consumers/test_parts_rules.py",)
 _SIM: Final = ("tests/sim/test_simulation.py",)
 
@@ -34,18 +34,18 @@ def _planted(name: str) -> tuple[str, ...]:
     return (f"tests/integration/test_planted.py::{name}",)
 
 
-_SEGMENTS_FILE = "spark_consumers/segments.py"
-_COMMITS_FILE = "spark_consumers/commits.py"
-_LEDGERS_FILE = "spark_consumers/ledger.py"
-_COMPLETE_FILE = "spark_consumers/complete.py"
-_JOB_FILE = "spark_consumers/job.py"
-_EXECUTORS_FILE = "spark_consumers/executors.py"
-_LANES_FILE = "spark_consumers/lanes.py"
-_BATCHES_FILE = "spark_consumers/micro_batches.py"
+_SEGMENTS_FILE = "spark_consumers/cuts/segments.py"
+_COMMITS_FILE = "spark_consumers/cuts/commits.py"
+_LEDGERS_FILE = "spark_consumers/cuts/ledger.py"
+_COMPLETE_FILE = "spark_consumers/cuts/complete.py"
+_JOB_FILE = "spark_consumers/loop/job.py"
+_EXECUTORS_FILE = "spark_consumers/spark/executors.py"
+_LANES_FILE = "spark_consumers/spark/lanes.py"
+_BATCHES_FILE = "spark_consumers/spark/micro_batches.py"
 _PARTS_FILE = "spark_consumers/kafka/parts.py"
-_AHEAD_FILE = "spark_consumers/ahead.py"
-_SIZES_FILE = "spark_consumers/sizes.py"
-_RUN_FILE = "spark_consumers/run.py"
+_AHEAD_FILE = "spark_consumers/loop/ahead.py"
+_SIZES_FILE = "spark_consumers/cuts/sizes.py"
+_RUN_FILE = "spark_consumers/loop/run.py"
 _READ_FILE = "spark_consumers/kafka/read.py"
 _RANGES_FILE = "spark_consumers/kafka/ranges.py"
 _STEP_FILE = "spark_consumers/sinks/step.py"

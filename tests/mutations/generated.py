@@ -2,7 +2,7 @@
 
     make mutate                                        a sample of 600 edits: 10 minutes
     make mutate EDITS='--sample 0'                     all of them: an hour
-    make mutate EDITS=producer/core/engine.py          of these files or functions (file:scope)
+    make mutate EDITS=producer/core/delivery/engine.py  of these files or functions (file:scope)
     make mutate EDITS='--seed 7 --fine'                another sample, of the finer ones, too
 
 The edits are made from the syntax tree (`edits.py`), and run against the tests that execute their
@@ -34,8 +34,17 @@ from tests.mutations.play import Played
 
 ROOT: Final = Path(__file__).parents[2]
 SCOPE: Final = (
-    *("producer/core", "schemas", "spark_consumers/sinks/step.py", "spark_consumers/ledger.py"),
-    *("spark_consumers/segments.py", "spark_consumers/complete.py", "spark_consumers/commits.py"),
+    *(
+        "producer/core",
+        "schemas",
+        "spark_consumers/sinks/step.py",
+        "spark_consumers/cuts/ledger.py",
+    ),
+    *(
+        "spark_consumers/cuts/segments.py",
+        "spark_consumers/cuts/complete.py",
+        "spark_consumers/cuts/commits.py",
+    ),
 )
 NOT_IN_SCOPE: Final = ("producer/core/records/row_code.py",)
 # Tests that need no services; others cost much and are seldom the only ones to notice.

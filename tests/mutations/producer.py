@@ -8,51 +8,51 @@ from tests.mutations.table import Mutation
 
 _SIM: Final = ("tests/sim/test_simulation.py",)
 _TAKEOVER: Final = (
-    "tests/producer/core/test_takeover.py",
-    "tests/producer/core/test_takeover_loads.py",
-    "tests/producer/core/test_promotion.py",
+    "tests/producer/core/takeover/test_takeover.py",
+    "tests/producer/core/takeover/test_takeover_loads.py",
+    "tests/producer/core/takeover/test_promotion.py",
 )
-_BESIDE: Final = ("tests/producer/core/test_beside.py",)
-_REREAD: Final = ("tests/producer/core/test_reread.py",)
+_BESIDE: Final = ("tests/producer/core/loads/test_beside.py",)
+_REREAD: Final = ("tests/producer/core/loads/test_reread.py",)
 _ASKED: Final = ("tests/integration/test_asked.py",)
-_HISTORY: Final = ("tests/producer/core/test_history.py",)
-_ENGINE: Final = ("tests/producer/core/test_engine.py",)
+_HISTORY: Final = ("tests/producer/core/takeover/test_history.py",)
+_ENGINE: Final = ("tests/producer/core/delivery/test_engine.py",)
 _DELIVERY: Final = ("tests/producer/kafka/test_delivery.py",)
-_DDL: Final = ("tests/producer/core/test_ddl_log.py",)
-_LOG: Final = ("tests/producer/core/test_cuts_log.py",)
+_DDL: Final = ("tests/producer/core/log/test_ddl_log.py",)
+_LOG: Final = ("tests/producer/core/log/test_cuts_log.py",)
 _CSNS: Final = ("tests/producer/sources/gauss/test_csn_order.py",)
 _STREAM: Final = ("tests/producer/sources/postgres/test_stream.py",)
 _DEPARSED: Final = ("tests/producer/sources/gauss/ddl/test_deparsed.py",)
-_CATALOG_WATCH: Final = ("tests/producer/core/test_catalog_watch.py",)
+_CATALOG_WATCH: Final = ("tests/producer/core/catalog/test_catalog_watch.py",)
 _STORAGE: Final = ("tests/integration/test_gauss_storage.py",)
-_MADE_AGAIN: Final = ("tests/producer/core/test_made_again.py",)
+_MADE_AGAIN: Final = ("tests/producer/core/stream/test_made_again.py",)
 _ASSEMBLE: Final = (
-    "tests/producer/core/test_assemble.py",
-    "tests/producer/core/test_transactions.py",
+    "tests/producer/core/stream/test_assemble.py",
+    "tests/producer/core/stream/test_transactions.py",
 )
 
 _AGAIN: Final = (
-    "tests/producer/core/test_redelivery.py",
-    "tests/producer/core/test_delivered.py",
+    "tests/producer/core/stream/test_redelivery.py",
+    "tests/producer/core/log/test_delivered.py",
 )
 _WAIT: Final = ("tests/gauss_cdc/inspect/test_history.py",)
 _HAND_OVER: Final = ("tests/producer/native/test_hand_over.py",)
 
-_REREAD_FILE = "producer/core/reread.py"
-_BESIDE_FILE = "producer/core/beside.py"
+_REREAD_FILE = "producer/core/loads/reread.py"
+_BESIDE_FILE = "producer/core/loads/beside.py"
 _LOOP = "producer/core/loop.py"
-_TRANSACTIONS_FILE = "producer/core/transactions.py"
-_ENGINE_FILE = "producer/core/engine.py"
-_TALLY_FILE = "producer/core/tally.py"
-_TAKEOVER_FILE = "producer/core/takeover.py"
-_COMPARISON_FILE = "producer/core/comparison.py"
+_TRANSACTIONS_FILE = "producer/core/stream/transactions.py"
+_ENGINE_FILE = "producer/core/delivery/engine.py"
+_TALLY_FILE = "producer/core/delivery/tally.py"
+_TAKEOVER_FILE = "producer/core/takeover/takeover.py"
+_COMPARISON_FILE = "producer/core/takeover/comparison.py"
 _FENCED = (
     '    yield Step("fence", says=_FENCING)\n    log.init_transactions()\n'
     '    yield from _wait_for_lso(log, patience)\n    yield Step("compare again")\n'
 )
 _LOOKED = "    replay = log.tail()\n"
 _DELIVERY_FILE = "producer/kafka/delivery.py"
-_PROMOTION_FILE = "producer/core/promotion.py"
+_PROMOTION_FILE = "producer/core/takeover/promotion.py"
 
 MUTATIONS: Final = (
     # ------------------------------------------------------------ loads beside the stream
@@ -139,10 +139,10 @@ MUTATIONS: Final = (
     Mutation(
         "beside-holed",
         "a load with a gap does not go on where it was, whoever mends the gap",
-        "producer/core/fates.py",
+        "producer/core/delivery/fates.py",
         'if phase == LoadPhase.CHUNK and ({table, "*"} & {*lacking})',
         "if False",
-        ("tests/producer/core/test_fates.py",),
+        ("tests/producer/core/delivery/test_fates.py",),
     ),
     # ------------------------------------------------------------ loads for one target
     Mutation(
@@ -245,7 +245,7 @@ MUTATIONS: Final = (
     Mutation(
         "history-asked-before",
         "a standby says behind a read, not before it, that its history is still the same [H45]",
-        "producer/core/history.py",
+        "producer/core/takeover/history.py",
         "        received = receive()\n        if received.messages or received.keepalive_end:\n"
         "            self.check()\n",
         "        self.check()\n        received = receive()\n",
@@ -254,7 +254,7 @@ MUTATIONS: Final = (
     Mutation(
         "history-of-idle",
         "a position of an idle standby counts as what it sends does [H45]",
-        "producer/core/history.py",
+        "producer/core/takeover/history.py",
         "if received.messages or received.keepalive_end:",
         "if received.messages:",
         _HISTORY,
@@ -262,7 +262,7 @@ MUTATIONS: Final = (
     Mutation(
         "history-of-a-slot",
         "a slot that a standby makes is of the history of its START [H45]",
-        "producer/core/history.py",
+        "producer/core/takeover/history.py",
         "if (made := make()) is not None:",
         "if (made := make()) is None:",
         _HISTORY,
@@ -287,7 +287,7 @@ MUTATIONS: Final = (
     Mutation(
         "window-unseen",
         "a window whose low mark was not sent is no point [H14]",
-        "producer/core/window.py",
+        "producer/core/loads/window.py",
         "if self.low == UNKNOWN:\n                    self.left_out",
         "if False:\n                    self.left_out",
         _REREAD,
@@ -296,7 +296,7 @@ MUTATIONS: Final = (
     Mutation(
         "gone-not-kept",
         "after a crash the source goes on where a table was seen to be gone [H37]",
-        "producer/core/reread.py",
+        "producer/core/loads/reread.py",
         "replace(head, resume=max(head.resume, at))",
         "head",
         _REREAD,
@@ -345,7 +345,7 @@ MUTATIONS: Final = (
     Mutation(
         "own-not-judged",
         "a record of ours that readers do not accept is not confirmed",
-        "producer/core/cuts_log.py",
+        "producer/core/log/cuts_log.py",
         "            if self._replay.follow(offset, record) is None and offset >= since:\n",
         "            if self._replay.follow(offset, record) is None and False:\n",
         _LOG,
@@ -353,7 +353,7 @@ MUTATIONS: Final = (
     Mutation(
         "strangers-not-read",
         "what stands between two records of ours is read before ours is confirmed",
-        "producer/core/cuts_log.py",
+        "producer/core/log/cuts_log.py",
         "        if offsets[0] != self._replayed_to:\n",
         "        if offsets[0] < self._replayed_to:\n",
         _LOG,
@@ -436,7 +436,7 @@ MUTATIONS: Final = (
     Mutation(
         "equal-is-dropped",
         "what begins before `resume` was delivered; what begins at it was not",
-        "producer/core/transactions.py",
+        "producer/core/stream/transactions.py",
         "begin.commit_lsn < self.redelivery.resume",
         "begin.commit_lsn <= self.redelivery.resume",
         (*_ASSEMBLE, *_SIM),
@@ -445,7 +445,7 @@ MUTATIONS: Final = (
     Mutation(
         "again-behind-the-walker",
         "the native walker takes nothing before all that was sent again was compared [H48]",
-        "producer/core/transactions.py",
+        "producer/core/stream/transactions.py",
         "            self.redelivery.end()\n",
         "            pass\n",
         _ASSEMBLE,
@@ -453,7 +453,7 @@ MUTATIONS: Final = (
     Mutation(
         "again-natively-passed",
         "it does not pass over the rows of a transaction that is not in cuts [H48]",
-        "producer/core/assemble.py",
+        "producer/core/stream/assemble.py",
         "if self._walker is None or transactions.redelivery.is_unknown:",
         "if self._walker is None:",
         _HAND_OVER,
@@ -461,7 +461,7 @@ MUTATIONS: Final = (
     Mutation(
         "again-at-another-time",
         "two transactions of one position and id differ by their time [H48]",
-        "producer/core/redelivery.py",
+        "producer/core/stream/redelivery.py",
         "            (known.committed_at, at, EPOCH_2000_US),\n",
         "",
         _AGAIN,
@@ -469,7 +469,7 @@ MUTATIONS: Final = (
     Mutation(
         "again-of-the-lost-tail",
         "what an older timeline had behind the switch point is sent by nobody [H48]",
-        "producer/core/delivered.py",
+        "producer/core/log/delivered.py",
         " and (c.end_lsn or c.commit_start) <= upto",
         "",
         _AGAIN,
@@ -477,7 +477,7 @@ MUTATIONS: Final = (
     Mutation(
         "again-up-to-the-switch",
         "and a record of it covers nothing behind",
-        "producer/core/delivered.py",
+        "producer/core/log/delivered.py",
         "yield DeliveredPart(min(cut.head.resume, upto)",
         "yield DeliveredPart(max(cut.head.resume, 0)",
         _AGAIN,
@@ -485,7 +485,7 @@ MUTATIONS: Final = (
     Mutation(
         "again-of-a-gap",
         "a table with a gap may have left the publication: nothing of it is expected [H48]",
-        "producer/core/delivered.py",
+        "producer/core/log/delivered.py",
         " if name not in found.gaps}",
         "}",
         _AGAIN,
@@ -493,7 +493,7 @@ MUTATIONS: Final = (
     Mutation(
         "again-by-an-older-slot",
         "an epoch's slot is not older than its load [H48]",
-        "producer/core/delivered.py",
+        "producer/core/log/delivered.py",
         "if cut.reason is not None and not cut.continues:",
         "if False:",
         _AGAIN,
@@ -517,7 +517,7 @@ MUTATIONS: Final = (
     Mutation(
         "message-reaches-too-far",
         "a commit that begins where a message ends is not delivered with it",
-        "producer/core/logical_messages.py",
+        "producer/core/stream/logical_messages.py",
         "            transactions.close_own(lsn)\n",
         "            transactions.close_own(lsn + 1)\n",
         _ASSEMBLE,
@@ -582,7 +582,7 @@ MUTATIONS: Final = (
     Mutation(
         "walker-has-an-old-shape",
         "rows behind a new shape are written with it",
-        "producer/core/bindings.py",
+        "producer/core/stream/bindings.py",
         "        self.of.pop(relation, None)\n        if self._walker is not None:\n",
         "        self.of.pop(relation, None)\n        if self._walker is None:\n",
         _HAND_OVER,
@@ -590,7 +590,7 @@ MUTATIONS: Final = (
     Mutation(
         "walker-has-a-narrow-shape",
         "rows behind a column that became nullable are written with it",
-        "producer/core/bindings.py",
+        "producer/core/stream/bindings.py",
         "        self._bind(relation_id, binding)\n        self._transactions.use_schema",
         "        self.of[relation_id] = binding\n        self._transactions.use_schema",
         _HAND_OVER,
@@ -640,7 +640,7 @@ MUTATIONS: Final = (
     Mutation(
         "known-by-name",
         "a table of the catalog is the known one by its oid: another one may have its name",
-        "producer/core/catalog_watch.py",
+        "producer/core/catalog/catalog_watch.py",
         "look.tables.get(table.oid) if table.oid else by_name.get(table.id)",
         "by_name.get(table.id)",
         _MADE_AGAIN,
@@ -648,7 +648,7 @@ MUTATIONS: Final = (
     Mutation(
         "said-once",
         "what happens to a table again between two looks is a gap again",
-        "producer/core/catalog_watch.py",
+        "producer/core/catalog/catalog_watch.py",
         "happened += self._since(",
         "found += self._since(",
         _CATALOG_WATCH,
@@ -680,7 +680,7 @@ MUTATIONS: Final = (
     Mutation(
         "older-rows-forgotten",
         "rows of a table from before it was published are missing, and its first row says so",
-        "producer/core/relations.py",
+        "producer/core/stream/relations.py",
         "            if not self._new_tables_are_complete:\n",
         "            if False:\n",
         _MADE_AGAIN,
@@ -697,7 +697,7 @@ MUTATIONS: Final = (
     Mutation(
         "expired-is-forged",
         "what retention removed before a record of ours was not forged",
-        "producer/core/cuts_log.py",
+        "producer/core/log/cuts_log.py",
         "if refused is not None and self._reader.bounds()[0] > self._replayed_to:",
         "if False:",
         _LOG,
@@ -769,7 +769,7 @@ MUTATIONS: Final = (
     Mutation(
         "epochs-of-shapes",
         "shapes of another epoch are not known",
-        "producer/core/ddl_log.py",
+        "producer/core/log/ddl_log.py",
         "if change.epoch != epoch:",
         "if False:",
         _DDL,
@@ -777,7 +777,7 @@ MUTATIONS: Final = (
     Mutation(
         "shapes-beyond-the-cut",
         "shapes beyond the last accepted commit are not known",
-        "producer/core/ddl_log.py",
+        "producer/core/log/ddl_log.py",
         "if change.seq > seq:",
         "if False:",
         _DDL,

@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from producer.core.catalog.look import CatalogVersion
 from producer.core.changes import Delete, Logical, Truncate, Undecoded, Update
-from producer.core.look import CatalogVersion
 from producer.core.loop import Progress
-from producer.core.unfit import WHY
+from producer.core.stream.unfit import WHY
 from schemas.accept import CutGap, CutIdentity, CutReplay, reloads, replay_tail
 from schemas.control import (
     PENDING,
@@ -35,7 +35,7 @@ from schemas.control import (
     is_beside,
 )
 from schemas.tables import UNCHANGED
-from spark_consumers.ledger import LACKS_ROW, is_absent, is_unloaded, shown, unshown
+from spark_consumers.cuts.ledger import LACKS_ROW, is_absent, is_unloaded, shown, unshown
 from spark_consumers.model import Ledger
 from tests.sim import target as targets
 from tests.sim.broker import Broker, Transaction

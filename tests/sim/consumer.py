@@ -12,13 +12,13 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from producer.core.ddl_log import known_tables
-from spark_consumers.ahead import ALONE, InTurn, Promise, Several
+from producer.core.log.ddl_log import known_tables
 from spark_consumers.errors import ApplyError
-from spark_consumers.job import Observer, PassOptions
 from spark_consumers.kafka.read import CutReader, RangeReader
-from spark_consumers.lanes import Lanes
-from spark_consumers.run import Polling, run
+from spark_consumers.loop.ahead import ALONE, InTurn, Promise, Several
+from spark_consumers.loop.job import Observer, PassOptions
+from spark_consumers.loop.run import Polling, run
+from spark_consumers.spark.lanes import Lanes
 from tests.sim.broker import Broker
 from tests.sim.lake import LakeSimSink
 from tests.sim.ports import CUTS, TOPICS, SimCodec, SimReader

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 
 from schemas.control import SchemaChange
 from schemas.tables import TableId
-from spark_consumers.complete import check_complete
-from spark_consumers.complete import promised as promised_rows
+from spark_consumers.cuts.complete import check_complete
+from spark_consumers.cuts.complete import promised as promised_rows
 from spark_consumers.errors import ApplyError, Superseded, TargetDown
 from spark_consumers.model import Cell, Change, Ledger, Rows, Segment
 from spark_consumers.sinks import step as rules

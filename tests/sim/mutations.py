@@ -23,25 +23,28 @@ from unittest import mock
 
 import pytest
 
-from producer.core import cuts_log, ddl_log, load, promotion, takeover, turn
-from producer.core.assemble import Assembler
-from producer.core.beside import Beside
-from producer.core.bindings import Bindings
-from producer.core.catalog_watch import CatalogWatch
-from producer.core.cuts_log import CutsLog
-from producer.core.delivered import _ExactTables
-from producer.core.engine import Engine
+from producer.core import turn
+from producer.core.catalog.catalog_watch import CatalogWatch
+from producer.core.catalog.look import Told
+from producer.core.delivery.engine import Engine
+from producer.core.delivery.tally import PlainTally, Runs
 from producer.core.events import Command, Confirm, Happened, PositionReached
-from producer.core.history import OneHistory
-from producer.core.logical_messages import LogicalMessages
-from producer.core.look import Told
+from producer.core.loads import load
+from producer.core.loads.beside import Beside
+from producer.core.loads.reread import Rereads
+from producer.core.loads.window import QuietWindow
+from producer.core.log import cuts_log, ddl_log
+from producer.core.log.cuts_log import CutsLog
+from producer.core.log.delivered import _ExactTables
 from producer.core.loop import Loop
-from producer.core.redelivery import Redelivery
-from producer.core.reread import Rereads
-from producer.core.row_writer import RowWriter
-from producer.core.tally import PlainTally, Runs
-from producer.core.transactions import Transactions
-from producer.core.window import QuietWindow
+from producer.core.stream.assemble import Assembler
+from producer.core.stream.bindings import Bindings
+from producer.core.stream.logical_messages import LogicalMessages
+from producer.core.stream.redelivery import Redelivery
+from producer.core.stream.row_writer import RowWriter
+from producer.core.stream.transactions import Transactions
+from producer.core.takeover import promotion, takeover
+from producer.core.takeover.history import OneHistory
 from producer.kafka import client
 from producer.native import MODULE
 from producer.sources.gauss import stream
@@ -56,21 +59,21 @@ from schemas import accept, control
 from schemas.accept import CutReplay
 from schemas.control import Cut, LoadPhase, TableLoad
 from schemas.positions import Lsn
-from spark_consumers import ledger, segments
 from spark_consumers import run as loop
-from spark_consumers.ahead import Ahead
-from spark_consumers.commits import CommitsRecord
+from spark_consumers.cuts import ledger, segments
+from spark_consumers.cuts.commits import CommitsRecord
 from spark_consumers.errors import KafkaDown
-from spark_consumers.job import Applier
 from spark_consumers.kafka import ranges, read
 from spark_consumers.kafka.parts import PartsInOrder
 from spark_consumers.kafka.read import CutReader, RangeReader
-from spark_consumers.lanes import CommitParts
+from spark_consumers.loop.ahead import Ahead
+from spark_consumers.loop.job import Applier
 from spark_consumers.model import Ledger, Parts, Rows, Segment
 from spark_consumers.sinks import step as rules
 from spark_consumers.sinks.lakes import core
 from spark_consumers.sinks.lakes.lease import FileLease
 from spark_consumers.sinks.lease import Watched
+from spark_consumers.spark.lanes import CommitParts
 from tests.sim import native, target
 from tests.sim.ports import SimSource
 from tests.sim.target import Database, SimSink, SimTransaction

@@ -10,11 +10,11 @@ from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from enum import Enum
 
-from producer.core.chunk import Chunk
+from producer.core.delivery.tally import PlainTally, Tally
+from producer.core.records.chunk import Chunk
 from producer.core.records.encode import TransactionConstants
 from producer.core.records.row_plan import KeyPlan, RowPlan
-from producer.core.tally import PlainTally, Tally
-from producer.core.walk import Lent, Native, Walk, Walker
+from producer.core.stream.walk import Lent, Native, Walk, Walker
 from producer.native import parts
 from producer.wire.replication import WalMessage
 

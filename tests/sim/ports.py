@@ -12,20 +12,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from producer.core.catalog_facts import Facts, Leaf
+from producer.core.catalog.catalog_facts import Facts, Leaf
+from producer.core.catalog.look import Before, Cause, Look, Seen, Unchanged
 from producer.core.changes import Delete, Insert, Message, Update
-from producer.core.copy_lines import CopyLines
 from producer.core.events import TopicsChanged
-from producer.core.history import OneHistory
 from producer.core.key_ranges import Key, RangeRead, Visible
-from producer.core.look import Before, Cause, Look, Seen, Unchanged
+from producer.core.loads.copy_lines import CopyLines
+from producer.core.loads.window import MarkTokens, QuietWindow
 from producer.core.ports import Point, Stored, Wish
 from producer.core.records.encode import key_columns
 from producer.core.records.messages import MessageWriter
 from producer.core.records.row_plan import KeyPlan
 from producer.core.router import Binding, partition_of, table_key
-from producer.core.takeover import MadeSlot, Slot
-from producer.core.window import MarkTokens, QuietWindow
+from producer.core.takeover.history import OneHistory
+from producer.core.takeover.takeover import MadeSlot, Slot
 from producer.errors import (
     CdcError,
     ConnectionLost,

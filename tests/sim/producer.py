@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from producer.core import cuts_log, turn
+from producer.core import turn
 from producer.core.events import Limits, TopicsChanged
+from producer.core.log import cuts_log
 from producer.core.loop import Progress
 from producer.core.ports import RunObserver, Tuning
-from producer.core.takeover import TakeoverRequest
+from producer.core.takeover.takeover import TakeoverRequest
 from producer.kafka import client
 from schemas.control import Identity
 from schemas.tables import TableId

@@ -29,10 +29,10 @@ from producer.errors import (
 )
 from schemas.control import PENDING, Commits, Heartbeat, Start
 from schemas.errors import Verdict
+from spark_consumers.cuts.ledger import LATE
 from spark_consumers.errors import CutsGap, RangeExpired
 from spark_consumers.errors import Fenced as ApplierFenced
-from spark_consumers.job import PassOptions
-from spark_consumers.ledger import LATE
+from spark_consumers.loop.job import PassOptions
 from tests.sim.broker import Broker, Client
 from tests.sim.checkers import ALWAYS, Oracle
 from tests.sim.consumer import ApplierProcess, make_applier

@@ -17,7 +17,7 @@ from typing import Any
 
 from schemas.control import LoadPhase, SchemaChange, TableLoad, is_beside
 from schemas.tables import UNCHANGED, TableId
-from spark_consumers.compact import Collapsed, by_columns, collapse
+from spark_consumers.cuts.compact import Collapsed, by_columns, collapse
 from spark_consumers.errors import (
     ApplyError,
     KafkaDown,

@@ -13,13 +13,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final, Self, TypeVar
 from unittest import mock
 
-from spark_consumers import lanes
 from spark_consumers.errors import ApplyError, KafkaDown
-from spark_consumers.executors import Done, Share, _checked
 from spark_consumers.kafka import parts, read
 from spark_consumers.kafka.content import Content, Decoders
 from spark_consumers.kafka.ranges import choose, ends
 from spark_consumers.kafka.read import Clients
+from spark_consumers.spark import lanes
+from spark_consumers.spark.executors import Done, Share, _checked
 from tests.sim.ports import TOPICS
 from tests.sim.registry import schema_of
 from tests.sim.world import Actor, Whoever, World

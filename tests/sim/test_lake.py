@@ -14,9 +14,9 @@ import pytest
 
 from schemas.control import LoadPhase
 from schemas.tables import ReplicaIdentity, TableId
+from spark_consumers.cuts.segments import segments
 from spark_consumers.errors import ApplyError, Fenced
 from spark_consumers.model import Ledger
-from spark_consumers.segments import segments
 from spark_consumers.sinks.lakes import core
 from tests.sim import target
 from tests.sim.lake import LakeTarget, SimMarks, SimTables

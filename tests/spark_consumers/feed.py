@@ -24,8 +24,8 @@ from schemas.control import (
 )
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema, Unique
 from schemas.topics import Topics
+from spark_consumers.cuts.segments import segments
 from spark_consumers.model import Change, Ledger, Rows, Segment
-from spark_consumers.segments import segments
 
 IDENTITY = Identity("7000", 1, "bank", "gauss_cdc", "pgoutput")
 SOURCE = "bank"

@@ -14,16 +14,16 @@ import pytest
 
 from schemas.control import CommitEntry, Commits, Head, LoadPhase, Range, TableLoad
 from schemas.tables import TableSchema
-from spark_consumers import lanes
+from spark_consumers.cuts.segments import segments
+from spark_consumers.cuts.sizes import Sizes
 from spark_consumers.decode.rows import COMMIT_ORDER
 from spark_consumers.errors import Incomplete, RangeExpired
-from spark_consumers.executors import Done, Share
 from spark_consumers.kafka import parts, read
 from spark_consumers.kafka.read import RangeReader
-from spark_consumers.lanes import CommitParts, Lanes
 from spark_consumers.model import CommitRows, Ledger, Rows, Segment
-from spark_consumers.segments import segments
-from spark_consumers.sizes import Sizes
+from spark_consumers.spark import lanes
+from spark_consumers.spark.executors import Done, Share
+from spark_consumers.spark.lanes import CommitParts, Lanes
 from tests.sim.broker import Broker
 from tests.sim.ports import TOPICS
 from tests.sim.reading import clients

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from schemas.control import Hole, LoadPhase
+from spark_consumers.cuts.ledger import LATE, remarked, shown
 from spark_consumers.errors import CutsGap
-from spark_consumers.ledger import LATE, remarked, shown
 from spark_consumers.model import Ledger, Segment
 from tests.spark_consumers.feed import Feed, Tx, insert, loaded, table
 

@@ -21,7 +21,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from producer.core.catalog_rows import PlainIndex, TableRights, TypeRow, table_schema, user_types
+from producer.core.catalog.catalog_rows import (
+    PlainIndex,
+    TableRights,
+    TypeRow,
+    table_schema,
+    user_types,
+)
 from producer.errors import DecodeError, SourceError
 from producer.sources import patterns
 from producer.sources.gauss.system_schemas import is_system_schema

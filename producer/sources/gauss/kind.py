@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from producer.core.comparison import SWITCH_ALL
+from producer.core.takeover.comparison import SWITCH_ALL
 from producer.options import Options
 from producer.sources.base import REPLICATION, SQL, CatalogSession, OrderedBy, Rehearsed, SourceKind
 from producer.sources.gauss import rehearsal

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from producer.core.takeover import MadeSlot
+from producer.core.takeover.takeover import MadeSlot
 from producer.errors import CdcError, SlotMismatch, SlotMissing, SlotTaken
 from producer.options import Options
 from producer.sources.gauss import point as gauss_point

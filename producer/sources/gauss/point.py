@@ -8,7 +8,7 @@ have no temporary slots, so the name is always the same, and the next one drops 
 The streams of these servers tell one end of a COMMIT record only (`stream.py`).  A point lies
 between two records: what ends at or before it began before it.
 
-Where no slot exports a snapshot, a window that is quiet takes its place (`core/window.py`).
+Where no slot exports a snapshot, a window that is quiet takes its place (`core/loads/window.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Final
 
+from producer.core.loads.window import MarkTokens, NothingThere, QuietWindow
 from producer.core.ports import Reading
-from producer.core.window import MarkTokens, NothingThere, QuietWindow
 from producer.errors import (
     ConnectionLost,
     NotPermitted,
@@ -170,7 +170,7 @@ def make_window(
     locks: bool,
     if_gone: bool = False,
 ) -> QuietWindow | None:
-    """Make a window for a table; see `core/window.py`; None: it is not captured any more.
+    """Make a window for a table; see `core/loads/window.py`; None: it is not captured any more.
 
     A commit record is in the log before its rows are visible: transactions that have an id at the
     low mark are waited for.  `locks`: the table is locked instead, for the moment of the window,

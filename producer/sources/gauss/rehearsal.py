@@ -9,9 +9,9 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Final
 
-from producer.core.inference import difference
 from producer.core.shape_change import ShapeChange
-from producer.core.sql_words import cut, statements
+from producer.core.statements.sql_words import cut, statements
+from producer.core.stream.inference import difference
 from producer.errors import Unsupported
 from producer.options import Options
 from producer.sources import patterns

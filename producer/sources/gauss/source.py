@@ -19,11 +19,11 @@ from dataclasses import replace
 from typing import Final, Self
 
 from producer import native
+from producer.core.catalog.look import Before, Look
 from producer.core.changes import Message
-from producer.core.look import Before, Look
+from producer.core.loads.window import NothingThere
 from producer.core.ports import Point, Wire, Wish
-from producer.core.takeover import MadeSlot, Slot
-from producer.core.window import NothingThere
+from producer.core.takeover.takeover import MadeSlot, Slot
 from producer.errors import (
     CdcError,
     SlotTaken,

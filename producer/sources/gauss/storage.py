@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
-from producer.core.catalog_differences import columns
+from producer.core.catalog.catalog_differences import columns
 from producer.errors import SourceError
 from producer.sources.gauss.evidence import is_gone, limited
 from producer.sources.session import Asks

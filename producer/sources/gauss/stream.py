@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from producer.core.changes import Begin, Commit, Logical, Message, SentAgain, Stretch, Undecoded
-from producer.core.comparison import SWITCH_ALL
+from producer.core.takeover.comparison import SWITCH_ALL
 from producer.errors import DdlMalformed, DecodeError, SourceSwitched
 from producer.sources.decoders import Naming
 from producer.sources.gauss.boundaries import together

@@ -15,7 +15,7 @@ import psycopg2
 from psycopg2 import extensions, sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.catalog_rows import PlainIndex, TableRights, table_schema, user_types
+from producer.core.catalog.catalog_rows import PlainIndex, TableRights, table_schema, user_types
 from producer.errors import ConnectionLost, SourceError, Unsupported
 from producer.sources import patterns
 from producer.sources.dial import ConnectionArguments

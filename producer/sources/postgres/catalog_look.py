@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.catalog_rows import as_sent
-from producer.core.look import Before, Look, Seen, Unchanged
+from producer.core.catalog.catalog_rows import as_sent
+from producer.core.catalog.look import Before, Look, Seen, Unchanged
 from producer.errors import CdcError, SourceError
 from producer.options import Options
 from producer.sources import patterns

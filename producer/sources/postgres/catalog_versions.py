@@ -1,7 +1,7 @@
-"""The versions of tables, as one snapshot of a PostgreSQL catalog has them; see `core/look`.
+"""The versions of tables, as one snapshot of a PostgreSQL catalog has them.
 
-Ids of transactions are read from the rows of catalogs (`xmin`): VACUUM FULL and a freeze keep
-them, every statement that alters an object writes its own.
+`core/catalog/look` says what they are for.  Ids of transactions are read from the rows of catalogs
+(`xmin`): VACUUM FULL and a freeze keep them, every statement that alters an object writes its own.
 """
 # ruff: noqa: S608  statements of our own, put together of constants and quoted names
 
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.catalog_facts import Facts, Leaf, UsedType
-from producer.core.look import Before, Cause, Doubt, Rewritten, Seen
+from producer.core.catalog.catalog_facts import Facts, Leaf, UsedType
+from producer.core.catalog.look import Before, Cause, Doubt, Rewritten, Seen
 from producer.errors import SourceError
 from producer.sources.postgres.catalog import MULTIRANGES, asking
 from schemas.errors import Verdict

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.catalog_rows import as_sent, not_sent
+from producer.core.catalog.catalog_rows import as_sent, not_sent
 from producer.errors import CdcError, NotPermitted
 from producer.options import Options
 from producer.sources import patterns, requests

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from producer.core.history import OneHistory, ServerHistory
+from producer.core.takeover.history import OneHistory, ServerHistory
 from producer.sources.dial import ConnectionArguments
 from producer.sources.postgres.connection import ReplicationConnection
 from producer.wire.commands import SlotCreated

@@ -10,9 +10,9 @@ from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.catalog_differences import differences
-from producer.core.catalog_rows import not_sent
-from producer.core.look import Before, Look, since
+from producer.core.catalog.catalog_differences import differences
+from producer.core.catalog.catalog_rows import not_sent
+from producer.core.catalog.look import Before, Look, since
 from producer.errors import ConnectionLost
 from producer.options import Options
 from producer.sources.base import ServerNow, SnapshotPoint, SourceInspector, SourceStanding

@@ -17,9 +17,9 @@ from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.catalog_rows import as_sent
-from producer.core.copy_lines import CopyLines
+from producer.core.catalog.catalog_rows import as_sent
 from producer.core.key_ranges import Key, RangeRead, Visible, key_of, key_places
+from producer.core.loads.copy_lines import CopyLines
 from producer.errors import CdcError, ConnectionLost, TableChanging
 from producer.options import Options
 from producer.sources.postgres import catalog, catalog_look

@@ -15,9 +15,9 @@ from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.look import Before
+from producer.core.catalog.look import Before
+from producer.core.loads.window import NothingThere
 from producer.core.ports import Reading
-from producer.core.window import NothingThere
 from producer.errors import ConnectionLost, SourceBusy, TableChanging
 from producer.options import Options
 from producer.sources.postgres import catalog_look, running, snapshot

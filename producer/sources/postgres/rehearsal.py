@@ -12,7 +12,7 @@ from typing import Final
 import psycopg2
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.inference import difference
+from producer.core.stream.inference import difference
 from producer.errors import SourceError
 from producer.options import Options
 from producer.sources import patterns

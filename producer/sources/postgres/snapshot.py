@@ -14,9 +14,9 @@ from typing import Final
 from psycopg2 import errors, sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.catalog_rows import as_sent
+from producer.core.catalog.catalog_rows import as_sent
 from producer.core.changes import Cells
-from producer.core.copy_lines import CopyLines
+from producer.core.loads.copy_lines import CopyLines
 from producer.errors import DecodeError, TableChanging
 from producer.sources.dial import ConnectionArguments
 from producer.sources.postgres import catalog

@@ -12,10 +12,10 @@ from typing import Final, Self
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer import native
+from producer.core.catalog.look import Before, Look, Unchanged
 from producer.core.changes import Message
-from producer.core.look import Before, Look, Unchanged
 from producer.core.ports import Wish
-from producer.core.takeover import MadeSlot, Slot
+from producer.core.takeover.takeover import MadeSlot, Slot
 from producer.errors import (
     CdcError,
     ConnectionLost,

@@ -28,8 +28,8 @@ from producer.core.changes import (
     Undecoded,
     Update,
 )
-from producer.core.inference import difference
 from producer.core.shape_change import ShapeChange, StatementChanges
+from producer.core.stream.inference import difference
 from producer.errors import DecodeError
 from producer.sources.postgres.triggers import records
 from producer.sources.postgres.triggers.follow import Follower

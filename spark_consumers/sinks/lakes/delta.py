@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import AnalysisException
 
 from schemas.tables import TableId
-from spark_consumers import jvm
 from spark_consumers.dialects.spark import quote
 from spark_consumers.errors import Superseded
-from spark_consumers.given import given
 from spark_consumers.sinks.lakes import core, shapes, writing
 from spark_consumers.sinks.lakes.changes import MORE
 from spark_consumers.sinks.lakes.core import Add, Alter, Apply, Begin, Stamp, TableVersion, Work
+from spark_consumers.spark import jvm
+from spark_consumers.spark.given import given
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

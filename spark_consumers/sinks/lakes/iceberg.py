@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.types import StructType
 
 from schemas.tables import TableId
-from spark_consumers import jvm
 from spark_consumers.dialects.spark import literal, quote
 from spark_consumers.errors import ApplyError, Superseded
 from spark_consumers.sinks.lakes import core, shapes, writing
 from spark_consumers.sinks.lakes.changes import MORE
 from spark_consumers.sinks.lakes.core import Add, Alter, Apply, Begin, Stamp, TableVersion, Work
+from spark_consumers.spark import jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

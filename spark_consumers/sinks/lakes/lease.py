@@ -13,9 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
-from spark_consumers import jvm
 from spark_consumers.errors import ApplyError, TargetDown
 from spark_consumers.sinks.lease import RENEW, Watched, own_name
+from spark_consumers.spark import jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

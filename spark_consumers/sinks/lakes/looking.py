@@ -15,13 +15,13 @@ from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 from schemas.findings import Finding, Level
 from schemas.tables import TableSchema
-from spark_consumers import folders
 from spark_consumers.errors import ApplyError, TargetDown
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Inspector, Setup
 from spark_consumers.sinks.lakes import places, shapes
 from spark_consumers.sinks.lakes.core import stamp_of
 from spark_consumers.sinks.lakes.marks import read_mark, table_of
+from spark_consumers.spark import folders
 
 _DELTA: Final = re.compile(r"(\d{20})\.json")
 _ICEBERG: Final = re.compile(r"v(\d+)\.metadata\.json")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from schemas.tables import TableId
 from spark_consumers.errors import Superseded
-from spark_consumers.given import given
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.lakes.core import Stamp, TableMark, TableVersion, Watermark
+from spark_consumers.spark.given import given
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

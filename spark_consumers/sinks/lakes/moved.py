@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from schemas.tables import TableId
 from spark_consumers.dialects.spark import literal, quote
 from spark_consumers.errors import RowMissing
-from spark_consumers.given import given
+from spark_consumers.spark.given import given
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from schemas.tables import TableId
-from spark_consumers import folders
+from spark_consumers.spark import folders
 
 CATALOG: Final = "lake"  # the name of the catalog that we define
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")

@@ -13,10 +13,10 @@ from pyspark.errors import AnalysisException
 from schemas.tables import TableId
 from spark_consumers.dialects.spark import literal, quote
 from spark_consumers.errors import MissingColumn, RowMissing, Superseded, TargetDown, TargetRefused
-from spark_consumers.jvm import SPARK_ERRORS, kind_of, text_of
 from spark_consumers.sinks.lakes import changes, history
 from spark_consumers.sinks.lakes.changes import EXACT, GONE, KEPT, Net
 from spark_consumers.sinks.lakes.core import Add, Apply
+from spark_consumers.spark.jvm import SPARK_ERRORS, kind_of, text_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

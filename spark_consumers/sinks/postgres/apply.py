@@ -32,7 +32,7 @@ from psycopg2 import sql
 
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import UNCHANGED, TableId
-from spark_consumers.compact import (
+from spark_consumers.cuts.compact import (
     Collapsed,
     by_columns,
     collapse,

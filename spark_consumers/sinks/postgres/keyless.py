@@ -16,7 +16,7 @@ from psycopg2 import sql
 
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import UNCHANGED
-from spark_consumers.compact import Single, netted
+from spark_consumers.cuts.compact import Single, netted
 from spark_consumers.dialects.base import quote
 from spark_consumers.errors import NotExpressible, RowMissing
 from spark_consumers.model import Cell

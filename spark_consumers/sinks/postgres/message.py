@@ -17,7 +17,7 @@ from typing import Any
 
 from schemas.control import SchemaChange, TableLoad
 from schemas.tables import UNCHANGED, TableId
-from spark_consumers.compact import Collapsed, Image, Key, by_columns, collapse, one_by_one
+from spark_consumers.cuts.compact import Collapsed, Image, Key, by_columns, collapse, one_by_one
 from spark_consumers.dialects.base import quote
 from spark_consumers.model import Cell, Change, Ledger, Rows, Segment
 from spark_consumers.sinks.base import Met

@@ -22,6 +22,7 @@ from psycopg2 import sql
 from schemas.control import LoadPhase, SchemaChange, TableLoad, is_beside
 from schemas.ownership import guard
 from schemas.tables import TableId
+from spark_consumers.cuts.ledger import NOT_LOADED, unshown
 from spark_consumers.dialects import DIALECTS, EXTRAS, INSIDE
 from spark_consumers.errors import (
     Fenced,
@@ -34,7 +35,6 @@ from spark_consumers.errors import (
     TargetNotPermitted,
     TargetRefused,
 )
-from spark_consumers.ledger import NOT_LOADED, unshown
 from spark_consumers.model import Asked, Change, Ledger, Parts, Rows, Segment
 from spark_consumers.sinks.base import Met
 from spark_consumers.sinks.lease import Keeper

@@ -11,12 +11,12 @@ from gauss_cdc.inspect.loads import loads_under_way, waiting_lines
 from gauss_cdc.inspect.look import standing_table
 from gauss_cdc.inspect.places import CutsStanding, ReplicationStatus
 from gauss_cdc.serve.standing import Gauges, WalLeft, of_standing
+from producer.core.loads.reread import EVERYTHING
 from producer.core.ports import Wish
-from producer.core.reread import EVERYTHING
 from producer.sources.requests import AskedAgain
 from schemas.control import Head, LoadPhase, TableLoad
 from schemas.tables import TableId
-from spark_consumers.ledger import state_of
+from spark_consumers.cuts.ledger import state_of
 from spark_consumers.model import Ledger
 
 BIG, SMALL = TableId("public", "big"), TableId("public", "small")

@@ -17,7 +17,7 @@ from gauss_cdc.serve.counts import (
 from producer.core.loop import Progress as Streamed
 from schemas.control import CommitEntry, Commits, Head, Range
 from spark_consumers.errors import RowMissing, TargetDown
-from spark_consumers.job import AppliedStep as Applied
+from spark_consumers.loop.job import AppliedStep as Applied
 from spark_consumers.model import CommitRows, Ledger, Segment, Ways
 
 LAG = 60.0

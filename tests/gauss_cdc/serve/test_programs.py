@@ -6,7 +6,7 @@ from gauss_cdc.config import Config
 from gauss_cdc.serve.counts import ApplyCounts, Turns
 from gauss_cdc.serve.programs import ApplyMetrics
 from schemas.control import Commits, Head
-from spark_consumers.job import AppliedStep as Applied
+from spark_consumers.loop.job import AppliedStep as Applied
 from spark_consumers.model import Ledger, Segment, Ways
 
 CONFIG = Config.model_validate(

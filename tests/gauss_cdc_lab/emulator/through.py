@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gauss_cdc_lab.emulator.model import Ddl, Field, Item, Mode, Op, Row, Transaction
-from producer.core.assemble import Assembler, AssemblerPorts
 from producer.core.changes import Lost, Message
 from producer.core.events import Happened, TransactionEnded
 from producer.core.records.encode import compile_encoder
-from producer.core.redelivery import Redelivery
-from producer.core.relations import Relations
 from producer.core.router import Binding
+from producer.core.stream.assemble import Assembler, AssemblerPorts
+from producer.core.stream.redelivery import Redelivery
+from producer.core.stream.relations import Relations
 from producer.sources.gauss.mixed import Holds, Wrote
 from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.spill import SpillFile

@@ -6,7 +6,6 @@ from typing import Any
 
 import fastavro
 
-from producer.core.assemble import Assembler, AssemblerPorts
 from producer.core.changes import (
     Begin,
     Cells,
@@ -25,10 +24,11 @@ from producer.core.events import (
 from producer.core.records.encode import compile_encoder
 from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import TransactionWriter
-from producer.core.redelivery import Redelivery
-from producer.core.relations import Relations
 from producer.core.router import Binding
-from producer.core.unfit import Unfit
+from producer.core.stream.assemble import Assembler, AssemblerPorts
+from producer.core.stream.redelivery import Redelivery
+from producer.core.stream.relations import Relations
+from producer.core.stream.unfit import Unfit
 from schemas.control import SchemaChange
 from schemas.envelope import (
     EnvelopeOptions,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from producer.core.look import Look, Seen
+from producer.core.catalog.look import Look, Seen
 from schemas.tables import Column, TableId, TableSchema, UserType
 
 A, B = TableId("public", "a"), TableId("public", "b")

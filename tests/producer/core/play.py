@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Self
 
-from producer.core.engine import Engine, WriterState
+from producer.core.delivery.engine import Engine, WriterState
+from producer.core.delivery.tally import PlainTally
 from producer.core.events import (
     Acknowledged,
     Command,
@@ -16,7 +17,6 @@ from producer.core.events import (
     TransactionEnded,
     WriteCuts,
 )
-from producer.core.tally import PlainTally
 from schemas.control import Cut, Head, Hole, Identity, Topic
 
 ACCOUNT, AUDIT, DDL = "bank.public.account", "bank.public.audit", "bank.ddl"

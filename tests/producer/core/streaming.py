@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from producer.core.catalog.look import Before, Look, Unchanged
 from producer.core.changes import Begin, Commit, Insert, Message, Relation, RelationColumn
-from producer.core.cuts_log import CutsLog
 from producer.core.events import (
     Acknowledged,
     CutsDurable,
@@ -28,12 +28,12 @@ from producer.core.events import (
     Records,
     TopicsChanged,
 )
-from producer.core.look import Before, Look, Unchanged
+from producer.core.log.cuts_log import CutsLog
 from producer.core.loop import Progress
 from producer.core.ports import Answer, RunObserver, Stored, Tuning, Wish
 from producer.core.records.encode import compile_encoder
 from producer.core.router import Binding, table_key
-from producer.core.takeover import MadeSlot, Slot, TakeoverRequest
+from producer.core.takeover.takeover import MadeSlot, Slot, TakeoverRequest
 from producer.core.turn import Turn
 from producer.errors import CdcError
 from producer.wire.replication import Received

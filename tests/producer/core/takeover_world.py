@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from producer.core.events import Records
-from producer.core.promotion import Tail, tail_behind
-from producer.core.takeover import (
+from producer.core.takeover.promotion import Tail, tail_behind
+from producer.core.takeover.takeover import (
     MadeSlot,
     Slot,
     Step,

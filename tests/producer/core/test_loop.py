@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
+from producer.core.catalog.look import Before, CatalogVersion, Look, Seen, Unchanged
 from producer.core.changes import Insert, Lost, Stretch, Truncate, Undecoded
+from producer.core.delivery.tally import PlainTally
 from producer.core.events import Limits, Walked
-from producer.core.look import Before, CatalogVersion, Look, Seen, Unchanged
 from producer.core.loop import Progress
 from producer.core.ports import ShutdownRequested, Tuning
 from producer.core.shape_change import ShapeChange, StatementChanges
-from producer.core.tally import PlainTally
-from producer.core.unfit import WHY
-from producer.core.walk import Lent, Walk
+from producer.core.stream.unfit import WHY
+from producer.core.stream.walk import Lent, Walk
 from producer.errors import BrokerDown, ConnectionLost, DecodeError, SourceBusy, TakenOver
 from schemas.control import GAP, Commits, Head, Heartbeat, Hole, Origin, Start, State, TableLoad
 from schemas.errors import LOAD_AGAIN

@@ -5,15 +5,16 @@ from typing import Any
 
 import pytest
 
+from producer.core.catalog.look import Before
 from producer.core.key_ranges import Upto
-from producer.core.look import Before
 from producer.core.loop import Progress
 from producer.core.ports import RunObserver, ShutdownRequested
 from producer.core.router import table_key
-from producer.core.takeover import Slot
+from producer.core.takeover.takeover import Slot
 from producer.core.turn import Turn, _noted
 from producer.errors import HistoryDiffers, SchemaRefused
 from schemas.control import Commits, SchemaChange
+from tests.producer.core.log.test_ddl_log import A, Topic, change, shape
 from tests.producer.core.streaming import (
     RESUME,
     B,
@@ -25,7 +26,6 @@ from tests.producer.core.streaming import (
     whole,
 )
 from tests.producer.core.takeover_world import WANTED, World, running
-from tests.producer.core.test_ddl_log import A, Topic, change, shape
 
 OLD = shape(A, "x")
 

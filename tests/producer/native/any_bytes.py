@@ -24,7 +24,7 @@ from producer.core.records.encode import (
 )
 from producer.core.records.reference import NullInRequired
 from producer.core.records.row_plan import KeyPlan
-from producer.core.walk import Lent, Stage, Walker
+from producer.core.stream.walk import Lent, Stage, Walker
 from producer.errors import DecodeError
 from producer.sources.postgres.pgoutput import decode
 from producer.wire.replication import EPOCH_2000_US, WalMessage

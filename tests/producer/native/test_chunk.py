@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from producer.core.changes import Cells
-from producer.core.chunk import Chunk, PlainChunk
-from producer.core.copy_lines import CopyLines
 from producer.core.events import Record, RowsAssembled, sizes_of
+from producer.core.loads.copy_lines import CopyLines
+from producer.core.records.chunk import Chunk, PlainChunk
 from producer.core.records.encode import (
     RowEncoder,
     TransactionConstants,

@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from producer.core.assemble import Assembler, AssemblerPorts
-from producer.core.catalog_differences import Altered, Described, Dropped, Finding, Unseen
+from producer.core.catalog.catalog_differences import Altered, Described, Dropped, Finding, Unseen
 from producer.core.changes import (
     Begin,
     Commit,
@@ -28,16 +27,17 @@ from producer.core.changes import (
     Truncate,
     Update,
 )
-from producer.core.engine import Engine, WriterState
+from producer.core.delivery.engine import Engine, WriterState
 from producer.core.events import Acknowledged, Flush, Happened, Limits, SendRows, WriteCuts
 from producer.core.records.cut_code import encode_commits
 from producer.core.records.encode import compile_encoder
 from producer.core.records.messages import MessageWriter
-from producer.core.redelivery import Delivered, DeliveredPart, Redelivery
-from producer.core.relations import Relations
 from producer.core.router import Binding, table_key
-from producer.core.unfit import Unfit
-from producer.core.walk import MAX_ROWS, Lent, Stage
+from producer.core.stream.assemble import Assembler, AssemblerPorts
+from producer.core.stream.redelivery import Delivered, DeliveredPart, Redelivery
+from producer.core.stream.relations import Relations
+from producer.core.stream.unfit import Unfit
+from producer.core.stream.walk import MAX_ROWS, Lent, Stage
 from producer.errors import CdcError, SchemaRefused
 from producer.sources.postgres.pgoutput import decode
 from producer.sources.postgres.stream import PgoutputStream

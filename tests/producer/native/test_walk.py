@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from producer.core.events import RowsAssembled, TransactionEnded, Walked, sizes_of
-from producer.core.walk import MAX_ROWS, Lent, Stage
+from producer.core.stream.walk import MAX_ROWS, Lent, Stage
 from schemas.envelope import EnvelopeOptions
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
 from schemas.types import TypeOptions

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any, TypeAlias
 
-from producer.core.assemble import Assembler, AssemblerPorts
 from producer.core.changes import Message
 from producer.core.events import Happened, PositionReached, Record, RowsAssembled, Walked
 from producer.core.records.encode import compile_encoder, compile_key_encoder, key_columns
 from producer.core.records.row_plan import KeyPlan, RowPlan
-from producer.core.redelivery import Redelivery
-from producer.core.relations import Relations
 from producer.core.router import Binding, placing, table_key
-from producer.core.unfit import Unfit
-from producer.core.walk import Lent, Walk, Walker
+from producer.core.stream.assemble import Assembler, AssemblerPorts
+from producer.core.stream.redelivery import Redelivery
+from producer.core.stream.relations import Relations
+from producer.core.stream.unfit import Unfit
+from producer.core.stream.walk import Lent, Walk, Walker
 from producer.errors import CdcError
 from producer.sources.postgres.pgoutput import decode
 from producer.sources.postgres.stream import PgoutputStream

@@ -26,10 +26,10 @@ from schemas.control import (
     identities_of,
 )
 from schemas.load import avsc
+from spark_consumers.cuts.segments import segments
 from spark_consumers.decode.control import decode_control
 from spark_consumers.model import Ledger, ListedEntries, ReadEntries, columns_of
 from spark_consumers.native import IS_BUILT, read_entries
-from spark_consumers.segments import segments
 from tests.spark_consumers.feed import Feed
 
 PARSED = fastavro.parse_schema(avsc("cut"))

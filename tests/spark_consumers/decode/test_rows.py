@@ -13,8 +13,8 @@ from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
 from schemas.types import TypeOptions
-from spark_consumers.compact import Collapsed, collapse
-from spark_consumers.complete import ordinals
+from spark_consumers.cuts.compact import Collapsed, collapse
+from spark_consumers.cuts.complete import ordinals
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.decode.rows import COMMIT_ORDER, PlainRows, Rows, pack_plan
 from spark_consumers.model import Cell, Change, CommitRows

@@ -9,9 +9,9 @@ import pytest
 
 from schemas.control import Hole, LoadPhase, Moved
 from schemas.tables import Column, TableId
+from spark_consumers.cuts.versions import Version
 from spark_consumers.errors import ApplyError, RangeExpired, TopicReplaced
 from spark_consumers.kafka.history import Found, History, Standing
-from spark_consumers.versions import Version
 from tests.sim.ports import TOPICS
 from tests.sim.registry import schema_of
 from tests.spark_consumers.feed import Tx, alter, insert

@@ -14,7 +14,7 @@ from schemas.control import Range, SchemaChange
 from schemas.envelope import envelope_schema
 from schemas.tables import TableId, TableSchema
 from schemas.topics import Topics
-from spark_consumers.complete import Promised
+from spark_consumers.cuts.complete import Promised
 from spark_consumers.decode.rows import COMMIT_ORDER
 from spark_consumers.errors import Incomplete
 from spark_consumers.kafka import parts

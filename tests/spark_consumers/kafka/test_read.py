@@ -23,6 +23,7 @@ from schemas.control import (
     Topic,
 )
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
+from spark_consumers.cuts.segments import segments
 from spark_consumers.decode.control import decode_cut
 from spark_consumers.errors import (
     CutsGap,
@@ -34,7 +35,6 @@ from spark_consumers.errors import (
 )
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.model import Ledger, Segment
-from spark_consumers.segments import segments
 from tests.sim.broker import Broker, Client
 from tests.sim.ports import CUTS, TOPICS
 from tests.sim.reading import clients

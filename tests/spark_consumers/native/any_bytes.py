@@ -22,13 +22,13 @@ from producer.core.records.encode import RowEncoder, TransactionConstants, compi
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
 from schemas.types import TypeOptions
-from spark_consumers.batches import Batches
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.native import read_entries
-from spark_consumers.pairs import change_schema, pair_batches
-from spark_consumers.shapes import types_of
 from spark_consumers.source.batches import change_batches
 from spark_consumers.source.rows import OURS
+from spark_consumers.spark.batches import Batches
+from spark_consumers.spark.pairs import change_schema, pair_batches
+from spark_consumers.spark.shapes import types_of
 from tests.schemas.types.values import SAMPLES
 from tests.spark_consumers.decode import test_control, test_rows
 from tests.spark_consumers.source.test_rows import columns_of, shown_rows

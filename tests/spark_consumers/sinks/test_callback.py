@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from spark_consumers.errors import Superseded
-from spark_consumers.job import Applier, PassOptions
+from spark_consumers.loop.job import Applier, PassOptions
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.callback import CallbackSink, Group
 from spark_consumers.sinks.positions import LocalPosition

@@ -12,9 +12,9 @@ from gauss_cdc import target
 from gauss_cdc.config import Config
 from schemas.control import LoadPhase
 from spark_consumers.errors import Fenced, Superseded, TargetDown
-from spark_consumers.job import PassOptions
+from spark_consumers.loop.job import PassOptions
+from spark_consumers.loop.run import Polling, run
 from spark_consumers.model import Ledger, Rows, Segment
-from spark_consumers.run import Polling, run
 from spark_consumers.sinks.base import Inspector, Kind, Setup
 from spark_consumers.sinks.kinds import SINKS
 from spark_consumers.sinks.step import check_fence, check_place

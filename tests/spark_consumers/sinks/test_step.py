@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from schemas.control import Hole, LoadPhase, Moved, SchemaChange, TableLoad
+from spark_consumers.cuts.ledger import LATE
+from spark_consumers.cuts.segments import segments
 from spark_consumers.errors import Fenced, Incomplete, Superseded
-from spark_consumers.ledger import LATE
 from spark_consumers.model import Change, Ledger, Segment
-from spark_consumers.segments import segments
 from spark_consumers.sinks.step import (
     FIRST,
     LAST,

@@ -9,10 +9,10 @@ from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from schemas.tables import TableId
+from spark_consumers.cuts.versions import Version
 from spark_consumers.errors import SettingRefused
 from spark_consumers.source import GaussCdcSource
 from spark_consumers.source.options import LATEST, SNAPSHOT, SourceOptions
-from spark_consumers.versions import Version
 
 GIVEN = {"table": "account", "prefix": "bank", "registry": "http://r", "kafka.client.id": "x"}
 

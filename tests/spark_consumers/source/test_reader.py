@@ -27,9 +27,8 @@ from pyspark.sql.types import (
 )
 
 from schemas.control import Range
-from spark_consumers import batches, executors
+from spark_consumers.cuts.versions import Version
 from spark_consumers.errors import RangeExpired, ShapeChanged, StreamError
-from spark_consumers.executors import KEPT
 from spark_consumers.kafka.history import TableNote
 from spark_consumers.kafka.ranges import NativeFetch
 from spark_consumers.kafka.registry import SchemaCache
@@ -37,7 +36,8 @@ from spark_consumers.native import IS_BUILT
 from spark_consumers.source.options import SourceOptions
 from spark_consumers.source.reader import ChangesReader, ChangesStream, CommitShare
 from spark_consumers.source.rows import OURS
-from spark_consumers.versions import Version
+from spark_consumers.spark import batches, executors
+from spark_consumers.spark.executors import KEPT
 from tests.sim.ports import CUTS, TOPICS
 from tests.sim.registry import Decoded, Value, encode_row, schema_of
 from tests.spark_consumers.feed import alter, insert, truncate

@@ -17,13 +17,13 @@ from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
 from schemas.types import TypeOptions
-from spark_consumers.batches import Batches
+from spark_consumers.cuts.versions import Version
 from spark_consumers.errors import ShapeChanged
 from spark_consumers.kafka.history import TableNote
-from spark_consumers.shapes import types_of
 from spark_consumers.source.batches import change_batches
 from spark_consumers.source.rows import ChangeRows, check_shape, definition, made_of
-from spark_consumers.versions import Version
+from spark_consumers.spark.batches import Batches
+from spark_consumers.spark.shapes import types_of
 from tests.schemas.types.values import CHOSEN, SAMPLES, Sample, numeric_mod
 from tests.spark_consumers.typed import UNFIT, WHOLE, expected, shown
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
-from producer.core.disclosed import redacted
+from producer.core.statements.disclosed import redacted
 from producer.sources.gauss.ddl.defaults import value_of
 from producer.sources.gauss.ddl.model import (
     ROWS_MOVE,

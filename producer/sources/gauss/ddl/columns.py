@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from producer.core.sql_words import Words
+from producer.core.statements.sql_words import Words
 from producer.sources.gauss.ddl.model import (
     ColumnSpec,
     Constraint,

@@ -15,7 +15,7 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from producer.core.sql_words import Words
+from producer.core.statements.sql_words import Words
 from producer.sources.gauss.ddl.columns import take_type
 from producer.sources.gauss.ddl.model import TypeSpec
 from producer.sources.gauss.ddl.types import column_of

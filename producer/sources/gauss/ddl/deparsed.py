@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from producer.core.shape_change import ShapeChange
-from producer.core.sql_words import Words
+from producer.core.statements.sql_words import Words
 from producer.sources.gauss.ddl import jddl
 from producer.sources.gauss.ddl.apply import WHETHER_KEY, Applied, altered, created
 from producer.sources.gauss.ddl.losses import clauses_lost

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from producer.core.sql_words import Words, cut
+from producer.core.statements.sql_words import Words, cut
 from producer.sources.gauss.ddl import tddl
 from producer.sources.gauss.ddl.columns import constraint, partitioning, type_spec
 from producer.sources.gauss.ddl.format import (

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from producer.core.sql_words import Words, cut, statements
+from producer.core.statements.sql_words import Words, cut, statements
 from producer.sources.gauss.ddl.columns import (
     column,
     constraint,

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from producer.core.canonical import canonical
-from producer.core.catalog_rows import reads_otherwise
+from producer.core.catalog.catalog_rows import reads_otherwise
 from producer.core.shape_change import ShapeChange
-from producer.core.sql_words import Words
+from producer.core.statements.canonical import canonical
+from producer.core.statements.sql_words import Words
 from producer.sources.postgres.triggers.moved import moved_object
 from producer.sources.postgres.triggers.records import (
     BY_TYPE,

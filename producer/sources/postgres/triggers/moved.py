@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from producer.core.sql_words import Words, cut, statements
+from producer.core.statements.sql_words import Words, cut, statements
 from producer.sources.postgres.triggers.records import Command
 from schemas.quoting import identifier, qualified
 from schemas.tables import TableId

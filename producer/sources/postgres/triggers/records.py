@@ -16,7 +16,7 @@ from enum import Enum, auto
 from operator import itemgetter
 from typing import Any, Final
 
-from producer.core.catalog_rows import PlainIndex, as_sent, table_schema, user_types
+from producer.core.catalog.catalog_rows import PlainIndex, as_sent, table_schema, user_types
 from producer.errors import DecodeError
 from schemas.encodings import is_text
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema

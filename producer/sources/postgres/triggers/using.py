@@ -22,7 +22,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from producer.core.sql_words import cut
+from producer.core.statements.sql_words import cut
 
 _END: Final = ""
 _ANY: Final = ""  # not the name of any column

@@ -1,0 +1,1 @@
+"""What the catalog shows, and what of it the stream did not report."""

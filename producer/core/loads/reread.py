@@ -1,0 +1,699 @@
+"""Tables that are read again while the stream goes on, one after the other.
+
+    waiting   the next table; its *point* is made at the present end of the log
+    nearing   the stream comes to the point, message by message
+    standing  all commits before the point are being made durable, none behind it is taken
+    read      BEGIN, CHUNKs, END; then the stream goes on
+
+A point is a place between two commits with a snapshot of exactly the commits before it; where no
+slot exports one, a window that turns out to be quiet for its table (`window.py`).  So the
+rows stand in the stream where the source was as they show it, and what follows applies to them.
+The price: all tables wait while one is read.  Each has a point of its own, at the end of the log,
+so that the stream catches up between two of them.
+
+Which tables wait is what `loads` say: loads that are open, tables with gaps, and what somebody
+asks for.  A table that was never begun in this epoch is hidden: what the stream says of it before
+its point is in the snapshot.  If the stream reports its creation, it is complete without a point.
+If it was dropped, it stays hidden up to a point that shows it gone: targets would have what the
+stream says of it, and nothing of the snapshot.  One that was begun keeps what it has, and is marked
+as not exact at targets, until BEGIN empties it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple, Protocol
+
+from producer.core.catalog.look import Before
+from producer.core.changes import Begin, Logical, Lost, Message, Relation, Update
+from producer.core.delivery.engine import WriterState
+from producer.core.key_ranges import Upto
+from producer.core.loads.beside import Beside, Piece
+from producer.core.loads.window import UNSEEN, QuietWindow
+from producer.core.ports import Blocking, Clock, Point, Source, Wish
+from producer.errors import CdcError, SourceBusy, TableChanging
+from schemas.control import GAP, LEFT, PENDING, LoadPhase
+from schemas.positions import Lsn
+from schemas.tables import UNCHANGED, TableId, TableSchema
+
+_RETRY_SECONDS: Final = 30.0  # until a table that could not be read is tried again
+OPEN: Final = frozenset({PENDING, LoadPhase.BEGIN, LoadPhase.CHUNK})
+# A table that gets gaps again and again: it rests after it was read, each time twice as long.
+_LONGEST_REST: Final = 600.0
+_SHARE: Final = 20  # at least so many times what reading it took: all others waited
+_CALM: Final = 4  # without a gap for so many times its last rest, it begins anew
+
+# The stream may be hours behind a window: each one that was given up makes the next wait longer.
+_LONGEST_PATIENCE: Final = 14_400.0  # a window holds a snapshot at the source
+_TOLD_SHARE: Final = 10  # it is said after a tenth of the time that is waited
+
+EVERYTHING: Final = TableId("", "")  # asked for: no table is to be read until it is taken back
+
+_MOVED: Final = (
+    "a row came to another key without all of its values, while the table was being loaded"
+)
+_FOR_ALL: Final = "{} is loaded for all targets, not for {} alone: {}"
+_MOST_BEGUN: Final = 3  # times that a load beside the stream begins; then a point is taken
+
+
+class Writing(Protocol):
+    """Writes what is read."""
+
+    def again(
+        self, state: WriterState, point: Point, table: TableSchema, load: Upto
+    ) -> WriterState:
+        """Read a table at a point, and write it; `load` says for whom."""
+
+    def beside(
+        self, state: WriterState, at: int, table: TableSchema, load: Beside, piece: Piece
+    ) -> tuple[WriterState, Upto]:
+        """Write the next piece of a load, at a place between two commits."""
+
+
+class Placed(NamedTuple):
+    """What came of a piece, or of a whole table."""
+
+    writer_state: WriterState
+    shape: TableSchema | None  # in force from here on: it is the BEGIN of a load for all
+    looked: Before | None
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What a start finds out about loads."""
+
+    tables: list[TableId]  # to be read again
+    left: list[TableId]  # that were captured before, and are not wanted any more
+    noted: dict[str, str | None]  # phases to be noted; None: there is no load any more
+
+
+def asked(
+    captured: Iterable[TableId],
+    loads: Mapping[str, str],
+    known: Iterable[TableId],
+    wants: Callable[[TableId], bool],
+    *,
+    renamed: Collection[TableId] = (),
+    repairs: bool = False,
+) -> Due:
+    """Compare the tables that are captured now with the loads until now.
+
+    To be read are those whose load did not end, and those that were not captured before, or not
+    all the time; with `repairs`, those with a gap; and those that are gone, and were not begun,
+    which the stream has to pass.  An epoch that began without a load never loads
+    by itself.  `renamed` are known tables with another name by now: the stream says so later, and
+    their load goes with them.
+    """
+    there, known = {str(table): table for table in captured}, set(known)
+    open_ = [name for name, phase in loads.items() if phase not in {LoadPhase.END, GAP}]
+    names = {str(table) for table in known}
+    unbegun = [name for name in open_ if loads[name] == PENDING and name not in names]
+    # It is gone, but rows that were before may come: it is noted until the stream has passed them.
+    there = {n: t for n in unbegun if wants(t := TableId(*n.split(".", 1)))} | there
+    gaps = [name for name, phase in loads.items() if phase == GAP and repairs]
+    added = [name for name, table in there.items() if name not in loads and table not in known]
+    added = added if loads else []
+    kept = {str(table) for table in renamed}
+    noted: dict[str, str | None] = {
+        name: None
+        for name in open_
+        if name not in there and name not in kept and loads[name] != LEFT
+    }
+    # A takeover marks all that was ever delivered; of these, some were dropped since.
+    noted |= {
+        name: None
+        for name, phase in loads.items()
+        if phase == GAP and name not in names and name not in there
+    }
+    left = [table for table in known if not wants(table) and loads.get(str(table)) != LEFT]
+    back = [name for name in open_ if name in there and loads[name] == LEFT]
+    noted |= {str(table): LEFT for table in left} | dict.fromkeys([*back, *added], PENDING)
+    tables = [there[name] for name in [*open_, *gaps, *added] if name in there]
+    return Due(tables, sorted(left), noted)
+
+
+@dataclass(slots=True)
+class _Rest:
+    """When a table was read to mend a gap, and how long it is left alone after that."""
+
+    at: float
+    seconds: float
+
+
+class Rereads:
+    """What is to be read again in one turn."""
+
+    def __init__(
+        self,
+        tables: Iterable[TableId],
+        hidden: set[TableId],
+        *,
+        source: Source,
+        captured: Callable[[TableId], bool],
+        repairs: bool,
+        look_seconds: float,
+        rest_seconds: float,
+        mark_seconds: float,
+        rate: int,
+        writing: Writing,
+        publish: Callable[[TableSchema], object],
+        look_up: Callable[[int], Relation],
+        begin_anew: Callable[[str], None],
+        blocking: Blocking,
+        clock: Clock,
+        note: Callable[[str], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        """`tables` have names that `loads` may hold; `hidden` ones are not delivered.
+
+        `hidden` is shared with who delivers.  `publish` makes the topic, before a record of cuts
+        names it.  `look_up` finds a relation that the stream has described.  `repairs`: tables
+        with gaps are read again by themselves.  `mark_seconds`: how long a window waits for its
+        marks, at first.  `rate`: rows a second of a table that is read beside the stream.
+        `begin_anew`: a load for one target does not go on where it was.
+        """
+        self._names = {str(table): table for table in tables}
+        self._waiting: list[TableId] = []
+        self._open: dict[TableId, str] = {}  # phases; of these, some are nobody's request
+        self._asked: dict[TableId, dict[str, int]] = {}  # requests by target, as of the last look
+        self._loads: Mapping[str, str] = {}
+        self._targeted: dict[str, Upto] = {}  # open loads for one target
+        self._load = Upto()  # for whom the load under way is, and for which request
+        self._captured, self._look_seconds, self._look_due = captured, look_seconds, 0.0
+        self._repairs, self._rest_seconds, self._rate = repairs, rest_seconds, rate
+        self._hidden, self._was_hidden = hidden, set(hidden)
+        self._source, self._writing, self._publish = source, writing, publish
+        self._look_up, self._begin_anew = look_up, begin_anew
+        self._blocking, self._clock, self._note, self._warn = blocking, clock, note, warn
+        self._table: TableId | None = None  # of the point
+        self._point: Point | None = None
+        self._shape: TableSchema | None = None
+        self._due = 0.0  # for any table
+        self._is_paused = False
+        self._not_before: dict[TableId, float] = {}
+        self._rests: dict[TableId, _Rest] = {}
+        self._is_standing = False
+        self._beside: Beside | None = None  # instead of a point
+        self._begun: Counter[TableId] = Counter()  # how often, since the last END
+        self._anew: set[TableId] = set()  # begin again, whatever was written
+        self._upto: dict[str, str] = {}
+        self._known: Mapping[TableId, TableSchema] = {}
+        self._is_repair = False
+        self._mark_seconds = self._patience = mark_seconds
+        self._since: float  # of the point
+        self._is_told: bool
+
+    @property
+    def waits_for(self) -> str:
+        """What the stream is to come to, and for how long it has not; "": nothing is read."""
+        if (beside := self._beside) is not None and beside.waits_for_others:
+            return f"{self._table}: transactions that ran before, for {self._waited():.0f} s"
+        point = self._point
+        if point is None or self._is_standing:
+            return ""
+        mark = point.awaited if isinstance(point, QuietWindow) else ""
+        place = mark or f"the position {Lsn(point.at)}"
+        return f"{self._table}: {place}, for {self._waited():.0f} s"
+
+    def _waited(self) -> float:
+        return self._clock.now() - self._since
+
+    @property
+    def has_point(self) -> bool:
+        """Say whether the stream nears a point, or stands there."""
+        return self._point is not None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Say whether a table is being read."""
+        return self._point is not None or self._beside is not None
+
+    @property
+    def looks_at_all(self) -> bool:
+        """Say whether each message of the stream is looked at."""
+        return self.is_under_way or bool(self._upto or self._targeted)
+
+    @property
+    def table_beside(self) -> TableId | None:
+        """The table that is read while the stream goes on, once it has begun."""
+        beside = self._beside
+        return beside.table if beside is not None and beside.is_begun else None
+
+    def is_read_beside(self, table: TableId) -> bool:
+        """Say whether a load of it is open that has commits between, also if nobody reads now."""
+        name = str(table)
+        is_for_one = name in self._targeted and self._is_exact(name)
+        return is_for_one or name in self._upto or table == self.table_beside
+
+    def _is_exact(self, name: str) -> bool:
+        return self._loads.get(name, LoadPhase.END) == LoadPhase.END
+
+    def filenos(self) -> tuple[int, ...]:
+        """Files of which one is readable when a part of a table was read."""
+        return () if self._beside is None else (self._beside.fileno,)
+
+    @property
+    def is_standing(self) -> bool:
+        """Say whether the stream has come to the point."""
+        return self._is_standing
+
+    # ------------------------------------------------------------ what waits
+    def hide(self, table: TableId) -> None:
+        """Deliver nothing of a table before its point: it is noted as PENDING."""
+        self._names[str(table)] = table
+        self._hidden.add(table)
+        self._was_hidden.add(table)
+
+    def show(self, table: TableId) -> None:
+        """Take back `hide`."""
+        self._hidden.discard(table)
+        self._was_hidden.discard(table)
+
+    def follow(
+        self,
+        loads: Mapping[str, str],
+        upto: Mapping[str, str],
+        targeted: Mapping[str, str],
+        known: Mapping[TableId, TableSchema],
+    ) -> None:
+        """Take the loads as they are noted by now, and how far they have come."""
+        self._known, self._loads = known, loads
+        self._targeted = {table: Upto.of(text) for table, text in targeted.items()}
+        chunks = [table for table, phase in loads.items() if phase == LoadPhase.CHUNK]
+        self._upto = {table: upto[table] for table in chunks if table in upto}
+        self._names |= {str(table): table for table in known}
+        wanted = {GAP, *OPEN} if self._repairs else OPEN
+        now = {self._named(name): phase for name, phase in loads.items() if phase in wanted}
+        for table, phase in now.items():
+            if phase == GAP and table not in self._open:
+                self._begin_gap(table)
+        self._open = now
+        self._line_up()
+        if self._beside is not None and self._beside.table not in self._waiting:
+            self.let_go()  # it has another name, or is gone
+
+    def _named(self, name: str) -> TableId:
+        return self._names.get(name) or TableId(*name.split(".", 1))
+
+    def _begin_gap(self, table: TableId) -> None:
+        """A table that was just read to mend a gap, and has one again, must wait."""
+        rest, now = self._rests.get(table), self._clock.now()
+        if rest is None:
+            return
+        if now >= rest.at + _CALM * rest.seconds:
+            del self._rests[table]
+        elif (left := rest.at + rest.seconds - now) > 0:
+            self._not_before[table] = now + left
+            self._note(
+                f"{table} has a gap again, {now - rest.at:.0f} s after it was read: it is read"
+                f" again in {left:.0f} s, and less often while this goes on"
+            )
+
+    def _line_up(self) -> None:
+        for_one = [t for t in map(self._named, self._targeted) if self._captured(t)]
+        wanted = {**self._open, **dict.fromkeys(for_one), **self._asked}
+        waited = [table for table in self._waiting if table in wanted]
+        self._waiting = list(dict.fromkeys([*waited, *wanted]))
+
+    def needless(self) -> TableId | None:
+        """Return a table whose creation the stream reported, before or behind its point's making.
+
+        Nothing of it is missing, and it is not read, unless somebody asks.
+        """
+        for table in self._was_hidden:
+            if table in self._hidden or table in self._asked:
+                continue
+            if self._table == table or self._table is None:
+                self._done(table)
+                return table
+        return None
+
+    # ------------------------------------------------------------ the point
+    def make_point(self, known: Mapping[TableId, TableSchema]) -> TableId | None:
+        """Make the next table's point, if it is time; return a table without a load instead.
+
+        Called between any two reads: all that the stream has sent was taken, and the point lies
+        behind it.
+        """
+        now = self._clock.now()
+        if now >= self._look_due:
+            self._look()
+        if self._is_paused or now < self._due:
+            return None
+        table = next((t for t in self._waiting if self._not_before.get(t, 0.0) <= now), None)
+        if table is None:
+            return None
+        self._table, self._load = table, self._load_of(table, known)
+        self._since, self._is_told = now, False
+        self._is_repair = self._open.get(table) == GAP
+        try:
+            if self._opens_beside(table):
+                return None
+            is_hidden = table in self._hidden
+            self._point = self._blocking(self._source.point, table, if_gone=is_hidden)
+            if self._point is not None:
+                self._shape = self._blocking(self._shape_of, table, known)
+        except CdcError as error:
+            self._put_off(table, error)
+            if isinstance(error, SourceBusy):  # for any table, and each try stops the stream
+                self._due = self._not_before[table]
+            return None
+        if self._shape is not None or table in self._hidden:
+            return None
+        phase = self._open.get(table)
+        if table not in known and phase != GAP:
+            self._done(table)
+            return table
+        self.let_go()  # it is not captured now: renamed, or to be captured again
+        self._not_before[table] = now + 10 * self._look_seconds
+        return None
+
+    def _load_of(self, table: TableId, known: Mapping[TableId, TableSchema]) -> Upto:
+        """Say for whom the next load of a table is; how far it is, if it goes on.
+
+        One for a target mends nothing: a table that is not exact for all is loaded for all.  A
+        table has one open load, so that its records are of that one until its END.
+        """
+        name, goes_on = str(table), table in known.keys() - self._anew
+        if (for_one := self._for_one(table)) is not None:
+            if self._is_exact(name) and table in known:
+                return for_one if goes_on else replace(for_one, is_void=True)
+            self._note(_FOR_ALL.format(table, for_one.target, "it is not exact for any"))
+        if goes_on and (text := self._upto.get(name)) is not None:
+            return Upto.of(text)
+        return self._new_for_all(table)
+
+    def _for_one(self, table: TableId) -> Upto | None:
+        """Return the load for one target that is open, or, if nobody asks for all, the next."""
+        asked = self._asked.get(table, {})
+        if str(table) in self._targeted or not asked or "" in asked:
+            return self._targeted.get(str(table))
+        target = min(asked, key=asked.__getitem__)
+        return Upto(request=asked[target], target=target, is_void=True)
+
+    def _new_for_all(self, table: TableId) -> Upto:
+        """Return a load that answers all requests so far."""
+        return Upto(request=max(self._asked.get(table, {}).values(), default=None), is_void=True)
+
+    def _check_for_one(
+        self, writer_state: WriterState, shape: TableSchema, known: Mapping[TableId, TableSchema]
+    ) -> None:
+        """Have the others take the load that begins, too, where it mends what they have."""
+        table, target = shape.id, self._load.target
+        if not target:
+            return
+        self._loads, was, why = writer_state.loads, known.get(table), ""
+        if not self._is_exact(str(table)):
+            why = "it is not exact for any"
+        elif was is None or shape != was or (was.oid and shape.oid != was.oid):
+            why = "it is not as the stream has it: another one, or altered"
+        if why:
+            self._note(_FOR_ALL.format(table, target, why))
+            self._load = self._new_for_all(table)
+
+    def _opens_beside(self, table: TableId) -> bool:
+        """Begin to read a table while the stream goes on, or go on, if that is its way."""
+        if self._begun[table] >= _MOST_BEGUN or not self._source.reads_ranges:
+            return False
+        if (found := self._blocking(self._source.ranges, table)) is None:
+            return False
+        shape, ranges = found
+        is_begun = not self._load.is_void
+        self._beside = Beside(
+            shape,
+            ranges,
+            upto=self._load if is_begun else self._at_first(),
+            is_begun=is_begun,
+            look_up=self._look_up,
+            now=self._clock.now,
+            rate=self._rate,
+        )
+        if is_begun:
+            self._note(f"{table}: its load goes on where it was left")
+        return True
+
+    def _at_first(self) -> Upto:
+        """Nothing is read of the load under way."""
+        return Upto(request=self._load.request, target=self._load.target)
+
+    def lose(self, tables: Collection[str]) -> None:
+        """Begin the load under way again: the source did not send all rows of its table."""
+        if self._beside is not None and (str(self._beside.table) in tables or "*" in tables):
+            self._begin_again("the stream lacks rows of it")
+
+    def _begin_again(self, why: str) -> None:
+        assert self._beside is not None
+        table, is_begun = self._beside.table, self._beside.is_begun
+        self.let_go()
+        if not is_begun:
+            return
+        self._anew.add(table)
+        self._begun[table] += 1
+        how = "again" if self._begun[table] < _MOST_BEGUN else "again, while the stream waits"
+        self._note(f"{table}: its load begins {how}: {why}")
+
+    def _look(self) -> None:
+        """Take requests, and notice those that were taken back."""
+        self._look_due = self._clock.now() + self._look_seconds
+        asked: dict[TableId, dict[str, int]] = {}
+        for (table, target), number in self._blocking(self._source.requests).items():
+            asked.setdefault(table, {})[target] = number
+        is_paused = asked.pop(EVERYTHING, None) is not None
+        if is_paused != self._is_paused:
+            self._is_paused = is_paused
+            what = "are paused: tables wait" if is_paused else "go on"
+            self._note(f"re-reads {what}, as `gauss-cdc snapshot` was told")
+            if is_paused and self._beside is not None:
+                self.let_go()  # it goes on behind what is written
+        for table in [table for table in asked if not self._captured(table)]:
+            self._note(f"{table} is not captured, and is not read again")
+            for target, number in asked.pop(table).items():
+                self._blocking(self._source.answer, Wish(table, target), number)
+        for table in asked.keys() - self._asked.keys():
+            self._not_before.pop(table, None)
+        self._asked = asked
+        self._line_up()
+
+    def _done(self, table: TableId) -> None:
+        """Let go of a table, and answer the request for which it was read."""
+        load, self._load = self._load, Upto()
+        self.let_go()
+        self.show(table)
+        self._open.pop(table, None)
+        self._not_before.pop(table, None)
+        self._begun.pop(table, None)
+        self._upto.pop(str(table), None)  # what comes next meets whole rows at targets
+        self._targeted.pop(str(table), None)
+        if load.request is not None:
+            self._blocking(self._source.answer, Wish(table, load.target), load.request)
+            self._look_due = 0.0  # it is not asked for any more, or again
+        self._line_up()
+
+    def _shape_of(self, table: TableId, known: Mapping[TableId, TableSchema]) -> TableSchema | None:
+        assert self._point is not None
+        for shape in self._point.reading.shapes([table]):
+            self._take_shape(shape, known)
+            return shape
+        return None
+
+    def _take_shape(self, shape: TableSchema, known: Mapping[TableId, TableSchema]) -> None:
+        for other in known.values():
+            if shape.oid and shape.oid == other.oid and shape.id != other.id:
+                raise CdcError("it is being renamed", was=other.id)
+        self._publish(shape)
+
+    def stops(self, message: Message) -> bool:
+        """Say whether the stream must stop before a message, and stand at the point."""
+        if self._beside is not None:
+            return isinstance(message, Begin) and self._stops_beside(self._beside, message)
+        point = self._point
+        if point is None:
+            return False
+        window = point if isinstance(point, QuietWindow) else None
+        match message:
+            case Begin(commit_lsn):
+                if window is not None:
+                    window.pass_by(message)
+                is_behind = commit_lsn >= point.at
+            case Logical(transactional=False, lsn=lsn):
+                is_behind = lsn > point.at
+            case _:
+                if window is not None:
+                    window.watch(message, self._look_up)
+                return False
+        if is_behind:
+            self._stand()
+        return self._is_standing
+
+    def _stops_beside(self, beside: Beside, begin: Begin) -> bool:
+        if self._is_standing or beside.stands_at(int(begin.commit_lsn)):
+            self._is_standing = True
+        else:
+            beside.pass_by(begin)
+        return self._is_standing
+
+    def watch(self, message: Message) -> Lost | None:
+        """Take a message that does not stop the stream; return the gap that it makes.
+
+        A target may lack the row that an UPDATE moves, and gets no other values than it brings.
+        """
+        if self._beside is not None:
+            self._beside.watch(message)
+        match message:
+            case Update(relation, _, old, new) if old is not None and UNCHANGED in new:
+                found = self._look_up(relation)
+                table = TableId(found.schema, found.table)
+                shape = self._known.get(table) if self.is_read_beside(table) else None
+                key = () if shape is None else shape.key
+                cells = zip(found.columns, old, new, strict=True)
+                if any(was != now for column, was, now in cells if column.name in key):
+                    return self._lose_moved(table)
+        return None
+
+    def _lose_moved(self, table: TableId) -> Lost | None:
+        """Begin a load again in which a row came to another key in part; return its gap, if any.
+
+        Nobody but the target of a load for one may lack the row: to the others it is no gap.
+        """
+        beside = self._beside
+        is_under_way = beside is not None and beside.table == table
+        if not (self._load.target if is_under_way else str(table) in self._targeted):
+            return Lost(*table, "seen", _MOVED)
+        self._begin_anew(str(table))
+        if is_under_way:
+            self._begin_again(_MOVED)
+        return None
+
+    def reach(
+        self, position: int, known: Mapping[TableId, TableSchema], *, is_between: bool
+    ) -> None:
+        """All that was committed before `position` was taken; `is_between`: nothing is open."""
+        if self._point is not None and position >= self._point.at:
+            self._stand()
+        if (beside := self._beside) is None:
+            return
+        try:
+            if (shape := beside.take()) is not None:
+                self._blocking(self._take_shape, shape, known)
+        except CdcError as error:
+            self._put_off(beside.table, error)
+            return
+        if not is_between or self._is_standing:
+            return
+        if beside.stands_at(position):
+            self._is_standing = True
+        else:
+            beside.rest()
+
+    def _put_off(self, table: TableId, error: CdcError) -> None:
+        self.let_go()
+        self._not_before[table] = self._clock.now() + _RETRY_SECONDS
+        self._note(f"{table} is read again later: {error}")
+
+    def be_patient(self) -> None:
+        """Say once what does not come; give up a window whose marks do not.
+
+        Nothing is lost by that: the table waits for another window as it did for this one.
+        """
+        window, seconds = self._point, self._clock.now() - self._since
+        if seconds * _TOLD_SHARE >= self._mark_seconds and not self._is_told:
+            self._is_told = True
+            self._note(f"the stream is waited for, to read {self.waits_for}")
+        if isinstance(window, QuietWindow) and window.awaited and seconds >= self._patience:
+            self._patience = min(2 * self._patience, _LONGEST_PATIENCE)
+            self._give_up(f"did not come in {seconds:.0f} s", window.awaited, window.passed)
+
+    def _give_up(self, how: str, mark: str, passed: int) -> None:
+        """Let go of a window that no mark ends, and rest: the next ones may be like it."""
+        table = self._table
+        assert table is not None
+        self.let_go()
+        self._due = self._not_before[table] = self._clock.now() + _RETRY_SECONDS
+        self._warn(
+            f"{table} is not read yet: {mark}, {how} (the stream showed {passed} others); tried"
+            f" again in {_RETRY_SECONDS:.0f} s, for up to {self._patience:.0f} s: {UNSEEN}"
+        )
+
+    def _stand(self) -> None:
+        """The stream is at the point, unless that was a window in which the table was changed."""
+        window = self._point
+        if isinstance(window, QuietWindow) and window.left_out:
+            self._give_up("was left out by the stream", window.left_out, window.passed)
+        elif isinstance(window, QuietWindow) and not window.is_quiet:
+            self.let_go()  # the table is the next one still
+        else:
+            self._is_standing, self._patience = True, self._mark_seconds
+
+    def pass_gone(self, writer_state: WriterState) -> tuple[WriterState, TableId] | None:
+        """Let go of a table that is not there at its point; the writer's state behind it.
+
+        The source goes on there: after a crash its rows, which nobody took, must not come [H37].
+        """
+        assert self._point is not None
+        if (table := self._table) is None or self._shape is not None:
+            return None
+        head, at = writer_state.head, self._point.at
+        self._done(table)
+        return replace(writer_state, head=replace(head, resume=max(head.resume, at))), table
+
+    def read(self, writer_state: WriterState, known: Mapping[TableId, TableSchema]) -> Placed:
+        """Read the table, and write it; `known` is in force at the point."""
+        point, shape, began = self._point, self._shape, self._clock.now()
+        assert point is not None
+        assert shape is not None
+        self._check_for_one(writer_state, shape, known)
+        load = self._at_first()
+        writer_state = self._blocking(self._writing.again, writer_state, point, shape, load)
+        if self._is_repair:
+            self._rest(shape.id, self._clock.now() - began)
+        self._done(shape.id)
+        return Placed(writer_state, None if load.target else shape, point.looked)
+
+    def place(
+        self, writer_state: WriterState, position: int, known: Mapping[TableId, TableSchema]
+    ) -> Placed | None:
+        """Write the next piece of a load at a place between two commits; None: it begins again."""
+        beside, self._is_standing = self._beside, False
+        assert beside is not None
+        table = beside.table
+        try:
+            piece = beside.next(known.get(table))
+        except TableChanging as error:
+            if beside.is_begun:
+                self._begin_again(error.what)
+            else:
+                self._put_off(table, error)
+            return None
+        if piece.shape is not None:
+            self._check_for_one(writer_state, piece.shape, known)
+            beside.upto = self._at_first()
+        shape = piece.shape or known[table]
+        at = max(position, piece.high)
+        state, upto = self._blocking(self._writing.beside, writer_state, at, shape, beside, piece)
+        beside.written(piece, upto)
+        if piece.shape is not None:
+            self._anew.discard(table)
+            self.show(table)
+        elif piece.is_last:
+            if self._is_repair:
+                self._rest(table, 0.0)
+            self._done(table)
+        return Placed(state, None if upto.target else piece.shape, piece.looked)
+
+    def _rest(self, table: TableId, took: float) -> None:
+        before = self._rests.get(table)
+        twice = 0.0 if before is None else 2 * before.seconds
+        seconds = min(_LONGEST_REST, max(self._rest_seconds, _SHARE * took, twice))
+        self._rests[table] = _Rest(self._clock.now(), seconds)
+
+    def let_go(self) -> None:
+        """Give the point up, if there is one: the stream goes on."""
+        point, self._point, self._shape, self._is_standing = self._point, None, None, False
+        beside, self._beside, self._table = self._beside, None, None
+        self._load = Upto()
+        if point is not None:
+            point.close()
+        if beside is not None:
+            beside.close()

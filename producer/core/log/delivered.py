@@ -1,0 +1,218 @@
+"""What cuts say of the commits from a position on: the one half of `redelivery`.
+
+The log is looked back through to the newest record whose `resume` is at or before the position, and
+read forward from there, some records at a time.  Which tables are exact at a record is known by
+what their loads are at the end of the log, and by what was said of them since.  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from producer.core.stream.redelivery import Delivered, DeliveredPart, differs
+from producer.errors import CutsBroken, GroupUnusable
+from schemas.accept import CutReplay, Records, backwards
+from schemas.control import (
+    GAP,
+    CommitEntry,
+    Commits,
+    Cut,
+    Head,
+    LoadPhase,
+    Start,
+    State,
+    TableLoad,
+    is_for_one,
+)
+from schemas.errors import LOAD_AGAIN
+from schemas.positions import Lsn
+from schemas.tables import TableId
+
+_WINDOW: Final = 64  # offsets of cuts that are read at once: up to 64,000 commits
+
+
+@dataclass(slots=True)
+class _Range:
+    """The records of cuts from a position on."""
+
+    offset: int  # of the first one
+    head: Head | None = None
+    is_whole: bool = False  # it begins before the position
+    changed: set[str] = field(default_factory=set)  # tables whose load changed its phase
+    gaps: set[str] = field(default_factory=set)  # tables that had one
+    ends: dict[int, int] = field(default_factory=dict)  # epoch -> where another one goes on
+
+
+def delivered(
+    read: Callable[[int, int], Records],
+    start: Callable[[], int],
+    end: int,
+    *,
+    head: Head,
+    loads: Mapping[str, str],
+    confirmed: int,
+    topics: Mapping[TableId, str],
+    note: Callable[[str], None],
+    has_triggers: bool = False,
+) -> Iterator[DeliveredPart]:
+    """Read what was delivered of the commits from `confirmed` on, lazily.
+
+    `read(low, high)` returns the committed records of cuts in [low, high).  `start` returns the
+    log's start, `end` is the offset of a START with `head` and `loads`, up to which is read.
+    `has_triggers`: a commit of nothing but schema changes has a row in the stream, too.
+    Raises GroupUnusable where retention takes records before they are compared: the next start
+    begins behind them, and says so.
+    """
+    found = _look_back(read, start(), end, head=head, loads=loads, confirmed=confirmed)
+    first = found.head or head
+    if not found.is_whole:
+        note(
+            "retention removed records of cuts: of what the source sends again, only what begins at"
+            f" {Lsn(first.resume)} or later is compared with what was delivered"
+        )
+    exact = _ExactTables(found, loads, topics, has_triggers=has_triggers)
+    records = _behind(first, read, start, range(found.offset + 1, end), upto=head.n)
+    return _parts(records, first, found.ends, exact)
+
+
+def _look_back(
+    read: Callable[[int, int], Records],
+    start: int,
+    end: int,
+    *,
+    head: Head,
+    loads: Mapping[str, str],
+    confirmed: int,
+) -> _Range:
+    """Find the newest record with a `resume` of at most `confirmed`; what is behind it is new.
+
+    An epoch that continues goes on at the switch point: what the one before it delivered of later
+    commits is the lost tail, and not sent by anybody.
+    """
+    found, epoch, opened = _Range(end - 1), head.epoch, head.resume
+    _note(found, loads, loads)
+    for offset, cut in backwards(read, start, end, head.n - 1):
+        if cut.head.epoch != epoch:
+            epoch = cut.head.epoch
+            found.ends[epoch] = opened
+        found.offset, found.head = offset, cut.head
+        found.is_whole = cut.head.resume <= confirmed
+        if isinstance(cut, State):
+            _note(found, cut.loads, loads)
+        elif isinstance(cut, TableLoad) and not (found.is_whole or is_for_one(cut)):
+            found.changed.add(str(cut.table))
+        if found.is_whole:
+            break
+        if isinstance(cut, Start):
+            opened = cut.head.resume
+            if cut.reason is not None and not cut.continues:
+                raise differs("the slot is older than its load", confirmed, load=Lsn(opened))
+    return found
+
+
+def _note(found: _Range, loads: Mapping[str, str], at_the_end: Mapping[str, str]) -> None:
+    found.changed.update(name for name, _ in loads.items() ^ at_the_end.items())
+    found.gaps.update(name for name, phase in loads.items() if phase == GAP)
+
+
+def _parts(
+    records: Iterable[tuple[int, Cut]],
+    first: Head,
+    ends: Mapping[int, int],
+    exact: _ExactTables,
+) -> Iterator[DeliveredPart]:
+    """Go forward through the records behind the first one."""
+    yield DeliveredPart(min(first.resume, ends.get(first.epoch, first.resume)), (), ())
+    for seq, cut in records:
+        upto = ends.get(cut.head.epoch, 1 << 64)
+        commits = exact.commits(cut, seq, upto) if isinstance(cut, Commits) else ()
+        yield DeliveredPart(min(cut.head.resume, upto), commits, exact.topics)
+        exact.follow(cut)
+
+
+def _behind(
+    first: Head,
+    read: Callable[[int, int], Records],
+    start: Callable[[], int],
+    offsets: range,
+    *,
+    upto: int,
+) -> Iterator[tuple[int, Cut]]:
+    """Yield each record that counts, with the `seq` before it, up to the START of `n` = `upto`."""
+    replay = CutReplay.behind(first)
+    for low in offsets[::_WINDOW]:
+        for offset, record in read(low, min(low + _WINDOW, offsets.stop)):
+            seq = replay.seq
+            if (cut := replay.follow(offset, record)) is not None:
+                yield seq, cut
+    if replay.suspect is None and replay.n >= upto - 1:
+        return
+    if start() > offsets.start:
+        raise GroupUnusable("retention removed records of cuts before they were compared")
+    why = replay.suspect or f"after n {replay.n} comes {upto}"
+    raise CutsBroken(f"the records of cuts do not follow each other: {why}", hint=LOAD_AGAIN)
+
+
+class _ExactTables:
+    """Which tables are exact at a record of cuts."""
+
+    def __init__(
+        self,
+        found: _Range,
+        loads: Mapping[str, str],
+        topics: Mapping[TableId, str],
+        *,
+        has_triggers: bool,
+    ) -> None:
+        """`loads` are those at the end of the range.
+
+        A table that is not in `loads` was made under a publication of all tables, or its epoch
+        began without a load: it counts from its first row on.
+        """
+        named = {str(table): topic for table, topic in topics.items()}
+        changed = {name: named[name] for name in found.changed & named.keys()}
+        calm = {name: topic for name, topic in named.items() if name not in changed}
+        self._changed = changed
+        self._unnoted = {name: topic for name, topic in calm.items() if name not in loads}
+        self._of_unnoted = {*self._unnoted.values()}
+        # Of a gap's table nothing is certain: it may have left the publication meanwhile.
+        self._sent = {topic for name, topic in named.items() if name not in found.gaps}
+        self.topics = {t for name, t in calm.items() if loads.get(name) == LoadPhase.END}
+        self._has_triggers = has_triggers
+
+    def commits(self, cut: Commits, seq: int, upto: int) -> list[Delivered]:
+        """Return the commits behind `seq` that end at `upto` or before."""
+        counts = [r.topic in self._sent for r in cut.ranges]
+        return [
+            Delivered(c.commit_start, c.xid, c.committed_at, self._is_compared(c, counts))
+            for c in cut.commits
+            if c.seq > seq and (c.end_lsn or c.commit_start) <= upto
+        ]
+
+    def _is_compared(self, commit: CommitEntry, counts: Sequence[bool]) -> bool:
+        if commit.ddl and len(commit.ddl) == sum(commit.counts.values()):  # and no rows
+            # xid 0: the catalog showed it, and no transaction of the stream.
+            return self._has_triggers and commit.xid != 0
+        return any(counts[at] for at in commit.counts)
+
+    def follow(self, cut: Cut) -> None:
+        """Go behind a record."""
+        match cut:
+            case State():
+                if isinstance(cut, Start):  # [tables] may be others from there on
+                    self.topics -= self._of_unnoted
+                changed = self._changed.items()
+                self.topics -= {t for name, t in changed if cut.loads.get(name) != LoadPhase.END}
+            case TableLoad(table=table, phase=phase, target=None):
+                if (topic := self._changed.get(str(table))) is not None:
+                    change = self.topics.add if phase is LoadPhase.END else self.topics.discard
+                    change(topic)
+            case Commits():
+                self.topics |= self._of_unnoted & {r.topic for r in cut.ranges}
+                lost = {hole.table for commit in cut.commits for hole in commit.holes}
+                of = self._unnoted.keys() if "*" in lost else self._unnoted.keys() & lost
+                self.topics -= {self._unnoted[name] for name in of}
+            case _:
+                pass

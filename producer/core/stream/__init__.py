@@ -1,0 +1,1 @@
+"""Messages of a source become numbered records, in commit order."""

@@ -1,0 +1,1 @@
+"""Records of cuts become segments, and where a target stands after each."""

@@ -1,0 +1,1 @@
+"""All that knows Spark: its session and query, jobs and tasks, frames."""

@@ -1,0 +1,73 @@
+"""What a transaction of the source means for the loads of an epoch."""
+
+from producer.core.delivery.fates import followed, followed_for_one
+from producer.core.events import Fate
+from producer.core.key_ranges import Upto, voided
+
+LOADED = {"public.a": "END", "public.b": "END"}
+
+
+def test_a_table_with_a_gap_is_noted() -> None:
+    assert followed(LOADED, [Fate("public.a", "public.a")]) == LOADED | {"public.a": "GAP"}
+
+
+def test_a_table_that_was_made_by_the_stream_is_noted_too() -> None:
+    assert followed(LOADED, [Fate("public.c", "public.c")]) == LOADED | {"public.c": "GAP"}
+
+
+def test_a_load_that_is_open_reads_the_table_anyway() -> None:
+    for phase in ("PENDING", "BEGIN", "LEFT"):
+        assert followed({"a.b": phase}, [Fate("a.b", "a.b")]) == {"a.b": phase}
+
+
+def test_a_load_with_a_gap_does_not_go_on_where_it_was() -> None:
+    assert followed({"a.b": "CHUNK"}, [Fate("a.b", "a.b")]) == {"a.b": "BEGIN"}
+    assert followed({"a.b": "CHUNK"}, [Fate("a.b", "a.c")]) == {"a.c": "BEGIN"}
+
+
+def test_so_it_is_where_no_reading_mends_the_gap() -> None:
+    loads = {"a.b": "CHUNK", "a.c": "CHUNK", "a.d": "END", "a.e": "PENDING"}
+
+    assert followed(loads, [], {"a.b", "a.d", "a.e"}) == loads | {"a.b": "BEGIN"}
+    assert followed(loads, [], {"*"}) == loads | {"a.b": "BEGIN", "a.c": "BEGIN"}
+    assert followed({}, [], {"*"}) == {}
+
+
+def test_a_load_goes_with_its_table() -> None:
+    loads = {"public.a": "BEGIN", "public.b": "END"}
+
+    assert followed(loads, [Fate("public.a", "public.c")]) == {
+        "public.c": "BEGIN",
+        "public.b": "END",
+    }
+    assert followed(loads, [Fate("public.a", "public.b")]) == {"public.b": "BEGIN"}
+    assert followed(loads, [Fate("public.d", "public.b")]) == {"public.a": "BEGIN"}
+
+
+def test_a_dropped_table_has_none_and_one_made_again_has_its_own() -> None:
+    gone = Fate("public.a", None)
+
+    assert followed(LOADED, [gone]) == {"public.b": "END"}
+    assert followed(LOADED, [gone, Fate("public.a", "public.a")])["public.a"] == "GAP"
+
+
+def test_an_epoch_that_began_without_a_load_notes_nothing() -> None:
+    assert followed({}, [Fate("public.a", "public.a")]) == {}
+
+
+def test_a_load_for_one_target_begins_again_by_what_meets_its_table() -> None:
+    text = Upto((b"7",), target="lake").text
+    loads = {"public.a": text, "public.b": text}
+
+    assert followed_for_one(loads, [], {"public.a"}) == {**loads, "public.a": voided(text)}
+    assert followed_for_one(loads, [], {"*"}) == dict.fromkeys(loads, voided(text))
+    gap = Fate("public.a", "public.a")
+    assert followed_for_one(loads, [gap]) == {**loads, "public.a": voided(text)}
+    moved = followed_for_one(loads, [Fate("public.a", "public.b")])
+    assert moved == {"public.b": voided(text)}
+    assert followed_for_one(loads, [Fate("public.a", None)]) == {"public.b": text}
+    assert followed_for_one(loads, [Fate("public.c", "public.b")]) == {"public.a": text}
+
+
+def test_how_far_a_load_of_an_older_release_is_goes_on_for_all() -> None:
+    assert Upto.of('{"key": ["7"], "lossy": null, "request": 3}') == Upto((b"7",), request=3)

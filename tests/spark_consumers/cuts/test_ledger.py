@@ -1,0 +1,346 @@
+"""Where a target stands after each record, and which records do not follow."""
+
+from dataclasses import replace
+
+import pytest
+
+from schemas.control import Hole, LoadPhase, Start, Topic
+from schemas.tables import TableId
+from schemas.topics import Topics
+from spark_consumers.cuts.complete import check_complete, promised
+from spark_consumers.cuts.ledger import (
+    LATE,
+    NOT_LOADED,
+    SWITCHED,
+    is_unloaded,
+    showing,
+    shown,
+    unshown,
+)
+from spark_consumers.cuts.segments import segments
+from spark_consumers.errors import CutsGap, LedgerForeign
+from spark_consumers.model import Ledger, Segment
+from tests.spark_consumers.feed import (
+    Feed,
+    Tx,
+    insert,
+    started,
+    table,
+)
+
+A = table("a", "id integer, v text")
+B = table("b", "id integer, v text")
+C = table("c", "id integer, v text")
+NEW = Ledger("bank")
+
+
+def test_a_mark_without_what_readers_see_is_the_same_mark() -> None:
+    assert unshown("it had a gap") == "it had a gap"
+    assert unshown(showing("loading", "1/5")) == unshown(unshown(showing("loading", "2/7"))) != ""
+
+
+def test_a_takeover_moves_only_the_ledger() -> None:
+    feed, ledger = started()
+    feed.start()
+
+    (segment,) = feed.segments(ledger)
+
+    assert isinstance(segment.cut, Start)
+    assert (segment.rows, segment.ranges) == (0, ())
+    assert (segment.upto.n, segment.upto.writer, segment.upto.instance) == (2, 2, "i2")
+    assert (segment.upto.next_offset, segment.upto.resume) == (3, 20)
+    assert segment.upto.cluster_id == "cluster"
+
+
+def test_a_table_that_went_before_its_load_began_is_not_waited_for() -> None:
+    feed = Feed()
+    feed.load_again(A, B, C)
+    feed.load(A, LoadPhase.BEGIN)
+    feed.state({"public.a": "BEGIN", "public.c": "PENDING"})
+    feed.load(A, LoadPhase.END)
+
+    upto = feed.segments(NEW)[-1].upto
+    assert (upto.inexact, upto.state, upto.resume) == (
+        {"public.c": "not loaded"}, "LOADING", 30,
+    )  # fmt: skip
+
+    feed.state()  # of a run that knows no loads
+    assert feed.segments(NEW)[-1].upto == upto
+    feed.load(C, LoadPhase.BEGIN)
+    assert feed.segments(NEW)[-1].upto.inexact == {"public.c": "loading"}
+    feed.load(C, LoadPhase.END)
+    feed.load_again(A)
+    feed.state({"public.b": "PENDING"})
+    last = feed.segments(NEW)[-1].upto
+    assert (last.inexact, last.state) == ({}, "EXACT")
+
+
+def test_a_table_that_went_stays_marked_where_readers_see_older_rows() -> None:
+    feed, ledger = started()
+    feed.commits([insert(A, "1", "x")])
+    feed.load_again(A, B)
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.END)
+    feed.state({"public.a": "END"})
+    feed.commits([insert(A, "2", "x")])
+
+    upto = feed.segments(replace(ledger, topics={"bank.public.b": "id-b"}))[-1].upto
+    assert upto.inexact == {"public.b": "not loaded; readers see commit 1/1"}
+
+
+def test_a_table_that_was_dropped_before_a_takeover_marked_it_has_no_mark() -> None:
+    feed, ledger = started()
+    feed.commits([insert(A, "1", "x")])
+    marked = replace(ledger, inexact={"public.a": SWITCHED, "public.b": SWITCHED})
+    feed.state({"public.a": "GAP"})
+
+    assert feed.segments(marked)[-1].upto.inexact == {"public.a": SWITCHED}
+
+
+def test_loads_mark_and_clear_their_table() -> None:
+    feed = Feed()
+    feed.topics = {f"bank.public.{t}": Topic(f"id-{t}", 1) for t in "ab"} | {
+        "bank.ddl": Topic("d", 1)
+    }
+    feed.start()
+    for schema in (A, B):
+        feed.load(schema, LoadPhase.BEGIN)
+        feed.load(schema, LoadPhase.CHUNK, ["1", "x"])
+        feed.load(schema, LoadPhase.END)
+
+    plan: list[Segment] = []
+    for record in feed.records:
+        plan += segments(plan[-1].upto if plan else NEW, [record])
+
+    assert [dict(s.upto.inexact) for s in plan] == [
+        {"public.a": "not loaded", "public.b": "not loaded"},
+        {"public.a": "loading", "public.b": "not loaded"},
+        {"public.a": "loading", "public.b": "not loaded"},
+        {"public.b": "not loaded"},
+        {"public.b": "loading"},
+        {"public.b": "loading"},
+        {},
+    ]
+    assert [s.upto.state for s in plan[-2:]] == ["LOADING", "EXACT"]
+    for segment in plan[1:]:
+        assert [segment.cut] == [*segment.loads]
+        check_complete(promised(segment), feed.read_rows(segment))
+
+
+@pytest.mark.parametrize("continues", [True, False])
+def test_a_new_epoch_begins_where_the_target_stands(continues: bool) -> None:
+    feed = Feed(topics={"bank.public.a": Topic("1", 1)})
+    feed.start()
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.END)
+    feed.commits([insert(A, "1", "x")])
+    feed.start(epoch=2, continues=continues)
+
+    last = feed.segments(NEW)[-1].upto
+
+    assert (last.epoch, last.seq, last.n) == (2, 0, 5)
+    assert last.state == ("EXACT" if continues else "LOADING")
+
+
+def test_an_epoch_that_follows_another_place_is_a_gap() -> None:
+    feed, ledger = started()
+    feed.commits([insert(A, "1", "x")])
+    feed.start(epoch=2, continues=True)
+
+    with pytest.raises(CutsGap):
+        list(segments(replace(ledger, n=2), feed.records[2:]))
+
+
+def test_an_epoch_that_loads_all_tables_is_followed_whatever_the_target_missed() -> None:
+    feed, ledger = started()
+    feed.commits([insert(A, "1", "x")])
+    feed.start(epoch=2, continues=False)
+    start = feed.records[-1]
+
+    (segment,) = segments(replace(ledger, n=1, cluster_id="another"), [start])
+
+    assert (segment.upto.epoch, segment.upto.n, segment.upto.seq) == (2, 3, 0)
+    assert segment.upto.state == "EXACT"  # nothing was captured
+    with pytest.raises(CutsGap):  # of an epoch that the target has left
+        list(segments(replace(ledger, epoch=2), [start]))
+
+
+def test_an_empty_target_begins_with_an_epoch_that_loads_all_tables() -> None:
+    feed, _ = started()
+    feed.commits([insert(A, "1", "x")])
+    feed.start(epoch=2, continues=True)
+    feed.start(epoch=3, continues=False)
+    (segment,) = segments(NEW, feed.records[1:])
+
+    assert (segment.upto.epoch, segment.upto.n, segment.upto.seq) == (3, 4, 0)
+
+
+def test_without_such_an_epoch_it_begins_late_with_the_newest_state_and_no_table() -> None:
+    feed, _ = started()
+    feed.commits([insert(A, "1", "x")])
+    feed.start(epoch=2, continues=True)
+    feed.commits([insert(A, "2", "x")])
+    feed.state({"public.a": "END", "public.b": "PENDING", "public.c": "LEFT"})
+    newest = feed.records[-1]
+    feed.commits([insert(A, "3", "x")])
+
+    (late,) = segments(NEW, feed.records[1:])
+
+    assert (late.after, late.cut, late.ranges) == (NEW, newest[1], ())
+    at = late.upto
+    assert (at.epoch, at.n, at.seq) == (2, newest[1].head.n, newest[1].head.last_seq)
+    assert (at.next_offset, at.state) == (newest[0] + 1, "LOADING")
+    assert dict(at.inexact) == {"public.a": LATE, "public.b": NOT_LOADED}
+    assert shown(at, "public.a") == "", "no reader sees rows of it"
+    (following,) = segments(at, feed.records[-1:])
+    assert following.upto.inexact == at.inexact
+
+
+def test_a_late_target_lacks_what_was_made_in_the_stream_too() -> None:
+    feed, names = Feed(), Topics("bank")
+    cut_name = TableId("public", "x" * 300)
+    topics = [names.table(A.id), names.table(cut_name), names.cuts, names.ddl]
+    feed.topics = dict.fromkeys([*topics, "bank.public.made"], Topic("6", 1))
+    feed.start()
+    feed.start()
+    feed.state({"public.a": "END"})
+
+    (late,) = segments(NEW, feed.records[1:])
+
+    lacking = {"public.a", "public.made", names.table(cut_name)}
+    assert late.upto.inexact == dict.fromkeys(lacking, LATE)
+
+
+def test_a_table_that_is_not_here_stays_so_until_its_load_begins() -> None:
+    feed, _ = started()
+    feed.state({"public.a": "CHUNK", "public.b": "PENDING"})
+    (late,) = segments(NEW, feed.records[-1:])
+    at = late.upto
+    feed.load(A, LoadPhase.CHUNK)
+    feed.load(A, LoadPhase.END)
+    feed.commits(Tx([insert(B, "1", "x")], (Hole("public.a", "seen", "w"),)))
+    feed.state({"public.a": "END"})
+    *_, behind = feed.segments(at)
+
+    assert dict(behind.upto.inexact) == {"public.a": LATE, "public.b": LATE}, "rows of b came"
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.END)
+    *_, loaded = feed.segments(behind.upto)
+    assert dict(loaded.upto.inexact) == {"public.b": LATE}
+
+
+def test_a_missing_record_is_a_gap() -> None:
+    feed, ledger = started()
+    for i in range(3):
+        feed.commits([insert(A, str(i), "x")])
+
+    for lost in (1, 2):
+        records = [r for i, r in enumerate(feed.records) if i not in (0, lost)]
+        with pytest.raises(CutsGap):
+            list(segments(ledger, records))
+
+
+def test_a_takeover_that_knows_other_commits_is_a_gap() -> None:
+    feed, ledger = started()
+    feed.seq = 7
+    feed.start()
+
+    with pytest.raises(CutsGap):
+        feed.segments(ledger)
+
+
+def test_another_cluster_or_another_life_of_a_topic_is_refused() -> None:
+    feed = Feed(topics={"bank.public.a": Topic("1", 1)})
+    feed.start()
+    ledger = feed.segments(NEW)[-1].upto
+    feed.topics = {"bank.public.a": Topic("2", 1)}
+    feed.start()
+
+    with pytest.raises(LedgerForeign):
+        feed.segments(ledger)
+    with pytest.raises(LedgerForeign):
+        feed.segments(replace(ledger, cluster_id="other", topics={}))
+
+
+def test_topics_of_a_state_reach_the_ledger_with_the_next_step() -> None:
+    feed, ledger = started()
+    feed.topics = {"bank.public.a": Topic("1", 1)}
+    feed.state()
+    feed.commits([insert(A, "1", "x")])
+    known = replace(ledger, topics={"bank.public.a": "", "bank.public.b": "2"})
+
+    for at, topics in ((ledger, {}), (known, {"bank.public.b": "2"})):
+        (segment,) = feed.segments(at)
+        assert segment.upto.topics == {"bank.public.a": "1", **topics}
+
+    feed.state()
+    for other in (replace(known, topics={"bank.public.a": "9"}), replace(known, cluster_id="x")):
+        with pytest.raises(LedgerForeign):
+            feed.segments(other)
+
+
+def test_commits_of_another_epoch_are_a_gap() -> None:
+    feed, ledger = started()
+    cut = feed.commits([insert(A, "1", "x")])
+    other = replace(cut, head=replace(cut.head, epoch=2))
+
+    with pytest.raises(CutsGap):
+        list(segments(ledger, [(2, other)]))
+
+
+def test_an_epoch_without_a_load_marks_all_tables_by_their_topics() -> None:
+    odd = replace(A, id=TableId("public", "x" * 300))
+    names = Topics("bank")
+    feed = Feed(topics={names.table(A.id): Topic("1", 1), names.table(odd.id): Topic("2", 1)})
+    feed.topics |= {names.ddl: Topic("3", 1), names.cuts: Topic("4", 1)}
+    feed.start()
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.END)
+    feed.start(epoch=2, continues=False)
+
+    upto = feed.segments(NEW)[-1].upto
+    # A name that ends in a hash has no way back to its table.
+    assert upto.inexact == {"public.a": "not loaded", names.table(odd.id): "not loaded"}
+
+    for schema in (A, odd):
+        feed.load(schema, LoadPhase.BEGIN)
+        feed.load(schema, LoadPhase.END)
+    assert feed.segments(NEW)[-1].upto.inexact == {}
+
+
+@pytest.mark.parametrize(
+    ("why", "is_open"),
+    [
+        ("loading", True),
+        ("not loaded", True),
+        ("loading; readers see commit 1/2", True),
+        ("seen: TRUNCATE; readers see commit 1/2", True),
+        ("seen: TRUNCATE", False),
+    ],
+)
+def test_a_table_whose_load_is_to_come_or_under_way_is_not_loaded(why: str, is_open: bool) -> None:
+    assert is_unloaded(why) is is_open
+
+
+def test_a_ledger_without_an_epoch_shows_no_commit() -> None:
+    assert shown(NEW, "public.a") == ""
+
+
+def test_until_they_are_loaded_again_tables_show_the_commit_of_the_epoch_before() -> None:
+    feed = Feed(topics={"bank.public.a": Topic("1", 1)})
+    feed.start()
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.END)
+    feed.commits([insert(A, "1", "x")])
+    feed.load_again(A, B)
+    shows = "not loaded; readers see commit 1/1"
+
+    again = feed.segments(NEW)[-1].upto
+
+    assert again.inexact == {"public.a": shows, "public.b": "not loaded"}
+
+    feed.load_again(A, B)
+    assert feed.segments(again)[-1].upto.inexact["public.a"] == shows
+
+    feed.load(A, LoadPhase.BEGIN)
+    assert feed.segments(again)[-1].upto.inexact["public.a"] == "loading"
