@@ -1,4 +1,4 @@
-# The records of one chunk of a load: `core.chunk.Chunk`; `PlainChunk` defines what it does.
+# The records of one chunk of a load: `core.records.chunk.Chunk`; `PlainChunk` defines what it does.
 #
 # All rows have one transaction and one position, so that a value is three constants with the
 # row and its ordinal between them.  A row that is unusual is left to Python, which puts it.
@@ -7,7 +7,7 @@ from producer.core.loads.copy_lines import CopyLines
 
 
 cdef class NativeChunk:
-    """`core.chunk.Chunk`; see there."""
+    """`core.records.chunk.Chunk`; see there."""
 
     cdef Places _places
     cdef BoundTable _table

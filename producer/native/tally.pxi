@@ -1,4 +1,4 @@
-# The books of the open group: `core.tally.Tally`; `PlainTally` defines what it does.
+# The books of the open group: `core.delivery.tally.Tally`; `PlainTally` defines what it does.
 #
 # What that keeps as objects is numbers here: a source of short transactions completes thousands
 # a second.  Their entries are written as Avro when the group closes.  A transaction with DDL or
@@ -71,7 +71,7 @@ cdef int add_text_of(Buffer *avro, bytes data) except -1:
 
 
 cdef class NativeTally:
-    """`core.tally.Tally`; see there."""
+    """`core.delivery.tally.Tally`; see there."""
 
     cdef Places _places
     cdef str _ddl_topic

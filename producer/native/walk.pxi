@@ -1,5 +1,5 @@
 # The walker: messages of pgoutput, or what is held of GaussDB's, to finished records, as
-# `core.walk` describes it.
+# `core.stream.walk` describes it.
 #
 # A row is written into a buffer of its own first: where it turns out to be unusual, nothing of
 # it is left behind.  A read that would go behind the end of a message is unusual, too.
@@ -8,7 +8,7 @@ from producer.core.events import Walked
 from producer.core.stream.walk import Lent, Stage, Walk
 
 cdef enum:
-    STAGE_NONE = 0  # `core.walk.Stage`
+    STAGE_NONE = 0  # `core.stream.walk.Stage`
     STAGE_BEGUN = 1
     STAGE_NUMBERED = 2
     STAGE_SKIPPED = 3
@@ -226,7 +226,7 @@ cdef struct LastCommit:
 
 
 cdef class Walker:
-    """`core.walk.Walker`; see there."""
+    """`core.stream.walk.Walker`; see there."""
 
     cdef readonly Places places
     cdef uint64_t epoch, resume

@@ -59,7 +59,7 @@ from schemas import accept, control
 from schemas.accept import CutReplay
 from schemas.control import Cut, LoadPhase, TableLoad
 from schemas.positions import Lsn
-from spark_consumers import run as loop
+from spark_consumers.loop import run as loop
 from spark_consumers.cuts import ledger, segments
 from spark_consumers.cuts.commits import CommitsRecord
 from spark_consumers.errors import KafkaDown

@@ -11,7 +11,7 @@ import pytest
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import Column, TableId, TableSchema
 from schemas.types import TypeOptions
-from spark_consumers import batches as module
+from spark_consumers.spark import batches as module
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.errors import StreamError
 from spark_consumers.native import IS_BUILT
