@@ -58,7 +58,7 @@ from tests.producer.core.assembling import (
     records,
 )
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 # ---------------------------------------------------------------- numbering
