@@ -928,7 +928,7 @@ MUTATIONS: list[Mutation] = [
              edit(loop, "run", ("while sink.start() is None:", "while sink.start() is False:")),
              _FROZEN, first_seed=3),
     Mutation("lease-by-one-clock", "who waits looks at the lease by its own clock, too",
-             edit(Watched, "seconds", ("return now - self._seen[1]", "return 0.0")),
+             edit(Watched, "seconds", ("max(0.0, began - self._seen[1])", "0.0")),
              {**_FROZEN, "lake": False, "jumps": 9}),
     Mutation("file-not-defended", "to whom the fence belongs writes its own text again",
              edit(FileLease, "renew", ("and self._newest_fence() != self.fence", "")),
