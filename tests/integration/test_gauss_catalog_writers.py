@@ -134,7 +134,7 @@ def test_tables_that_had_rows_of_it_in_the_stream_are_suspected_wherever_these_a
     watched.look()
     updated = do(postgres_url, "UPDATE a SET v = 'w' WHERE id = 30000", GRANT)
     do(postgres_url, "INSERT INTO a SELECT g, 'x' FROM generate_series(70000, 99000) g")
-    assert list(rows_of(session, [A], [updated])) == []
+    assert list(rows_of(session, {A: {updated}})) == []
 
     assert watched.look() == set()  # the stream has to pass them first
     watched.passes(updated, A)
@@ -188,6 +188,22 @@ def test_a_look_that_fails_is_said_once_and_the_next_one_sees_it_all(
     assert len(watched.notes) == 1
 
     assert watched.suspects() == {A}
+
+
+def test_a_table_that_is_locked_is_searched_once_it_is_not(
+    session: ReplicationConnection, postgres_url: str
+) -> None:
+    watched = Watched(session)
+    watched.look()
+    do(postgres_url, GRANT, ROW_A, ROW_B)
+    watched.look()
+    watched.passes()
+    session.query("SET lock_timeout = '50ms'")
+    with closing(psycopg2.connect(postgres_url)) as other, other.cursor() as cursor:
+        cursor.execute("LOCK TABLE a")
+        assert [watched.look(), watched.look()] == [{B}, set()]
+
+    assert [watched.look(), watched.look()] == [{A}, set()]
 
 
 def test_what_is_done_in_another_database_is_none_of_ours(
