@@ -94,6 +94,8 @@ class Watched:
         (["ALTER ROLE postgres CONNECTION LIMIT -1", ROW_B], {B}),
         ([OF_DATABASE.format("ALTER ROLE postgres IN DATABASE %I SET jit = 1"), ROW_B], {B}),
         (["GRANT CREATE ON TABLESPACE pg_default TO postgres", ROW_B], {B}),
+        (["ALTER TABLE a CLUSTER ON a_pkey", ROW_B], {B}),
+        (["CREATE FOREIGN DATA WRAPPER made", ROW_B], {B}),
         (["TRUNCATE a", "INSERT INTO a VALUES (1)"], {A}),
         (["CREATE TABLE parted_0 PARTITION OF parted FOR VALUES FROM (0) TO (9)"], set()),
         (["ANALYZE", ROW_B], set()),

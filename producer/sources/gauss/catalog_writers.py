@@ -33,8 +33,11 @@ from schemas.topics import Topics
 # Whatever is made, altered or granted leaves a row in one of these; statistics are none of them.
 _CATALOGS: Final = (
     *("pg_class", "pg_attribute", "pg_attrdef", "pg_constraint", "pg_partition"),
-    *("pg_type", "pg_enum", "pg_proc", "pg_trigger", "pg_rewrite", "pg_namespace"),
+    *("pg_type", "pg_enum", "pg_proc", "pg_trigger", "pg_rewrite", "pg_namespace", "pg_index"),
     *("pg_depend", "pg_shdepend", "pg_description", "pg_default_acl", "pg_auth_members"),
+    *("pg_foreign_data_wrapper", "pg_foreign_server", "pg_extension", "pg_language", "pg_cast"),
+    *("pg_operator", "pg_opclass", "pg_opfamily", "pg_collation", "pg_conversion", "pg_seclabel"),
+    *("pg_ts_config", "pg_ts_dict", "pg_event_trigger", "pg_publication", "pg_rlspolicy"),
     *("pg_database", "pg_db_role_setting", "pg_shdescription", "pg_tablespace", "pg_authid"),
 )
 _FROZEN: Final = 2  # the id of rows that are older than any

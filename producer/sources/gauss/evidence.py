@@ -65,24 +65,24 @@ def rows_of(session: Asks, wanted: dict[TableId, set[int]]) -> Iterator[tuple[in
     is no time, stay behind the others.  Raises ConnectionLost.
     """
     end = time.monotonic() + _LIMIT_MS / 1000
-    for table, xids in [*wanted.items()]:
-        if time.monotonic() > end:
-            return
-        said, numbers = qualified(table), ", ".join(f"{xid:d}" for xid in xids)
-        del wanted[table]
-        try:
-            with limited(session):
+    with limited(session):
+        for table, xids in [*wanted.items()]:
+            if time.monotonic() > end:
+                return
+            said, numbers = qualified(table), ", ".join(f"{xid:d}" for xid in xids)
+            del wanted[table]
+            try:
                 found = session.query(
                     _ROWS_OF.format(table=said, name=constant(said), wanted=numbers)
                 )
-        except SourceError as error:
-            if is_gone(error):
-                raise
-            if error.where.get("sqlstate") in _CANCELLED:
-                wanted[table] = xids
-            continue
-        for (xid,) in found:
-            yield int(xid or 0), table
+            except SourceError as error:
+                if is_gone(error):
+                    raise
+                if error.where.get("sqlstate") in _CANCELLED:
+                    wanted[table] = xids
+                continue
+            for (xid,) in found:
+                yield int(xid or 0), table
 
 
 # A row's place is a page and a number in it; the places of the last pages are looked up.
