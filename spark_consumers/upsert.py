@@ -162,19 +162,22 @@ class Upsert:
 def _gap_after(known: str, notes: Iterable[_Note]) -> str:
     """Return the first gap that nothing ended; "": none.
 
-    Where all rows go, they are no gap any more; but rows that a commit lacks may stand behind its
-    own TRUNCATE.
+    A load ends it, or the end of the table.  A TRUNCATE of the source, which gives no reason, does
+    not: what hides rows or values may last.
 
     >>> gap = _Note(int(Version(1, 5)), -1, "gap", "seen: x")
     >>> _gap_after("", [gap, gap._replace(kind="truncate", ordinal=3)])
     '1/5: seen: x'
-    >>> _gap_after("1/5: seen: x", [gap._replace(kind="truncate", version=gap.version + 1)])
+    >>> later = gap._replace(kind="truncate", version=gap.version + 1)
+    >>> _gap_after("1/5: seen: x", [later])
     ''
+    >>> _gap_after("1/5: seen: x", [later._replace(why="")])
+    '1/5: seen: x'
     """
     for note in notes:
         if note.kind == "gap":
             known = known or f"{Version.of(note.version)}: {note.why}"
-        elif known and (
+        elif (known and note.why) and (
             note.ordinal >= of_reread(0)
             or Version.of(note.version) > Version.parse(known.partition(":")[0])
         ):

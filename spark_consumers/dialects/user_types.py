@@ -3,7 +3,8 @@
 A type of the same name is used; without it a domain becomes what it is made of,
 an array an array of what its elements become, and anything else text, which holds
 every value of every type.  Nothing is created: a type with other labels or checks
-would refuse rows which the source has.
+would refuse rows which the source has.  So does one whose values name objects
+(regclass), where the target has none of that name: it is never used.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from schemas import type_names
 from schemas.control import SchemaChange
 from schemas.sql_text import NotRead
 from schemas.tables import Column, TableSchema, UserType
-from schemas.types import BY_OID, FIRST_OF_USERS, NAMES
+from schemas.types import BY_OID, FIRST_OF_USERS, NAMES, unseen_renames
 from spark_consumers.dialects.base import quote
 
 _RENAMED_ALONE: Final = ("c", "d", "e")  # arrays follow; types of an extension are its own
@@ -111,12 +112,12 @@ def _is_of_users(column: Column) -> bool:
 
 def _type(column: Column, there: Collection[str]) -> str:
     said = column.user_type
-    if said is None and column.type_oid in NAMES:  # it may lack what they name
+    if said is None and column.type_oid in NAMES:
         return BY_OID[column.type_oid].ddl["postgres"]
     if said is None:
         return column.type_name or "text"  # made of a built-in type; or gone, without a name
     name = _bare(column.type_name)
-    if name in there:
+    if name in there and not unseen_renames([column]):
         return column.type_name
     inner = Column(column.name, said.type_oid, said.type_mod, said.made_of, user_type=said.of)
     if said.kind == "d":

@@ -46,17 +46,23 @@ def own_name() -> str:
 class Watched:
     """For how long what a holder writes anew has stood, by the clock of the one that waits.
 
-    No clock but this one is needed: the holder's, or the server's, may be set at any time.
+    No clock but this one is needed: the holder's, or the server's, may be set at any time.  A look
+    may take long, or be stopped in: what it finds is known to stand from its end on, and of what
+    was found before, it says that it stood at its beginning.
+
+    >>> watched = Watched()
+    >>> watched.seconds("1", 0.0, 9.0), watched.seconds("1", 10.0, 19.0)
+    (0.0, 1.0)
     """
 
     def __init__(self) -> None:
         self._seen: tuple[object, float] = None, 0.0
 
-    def seconds(self, written: object, now: float) -> float:
-        """Return how long it was seen unchanged; `now` was read before it was looked at."""
+    def seconds(self, written: object, began: float, ended: float) -> float:
+        """Return how long it was seen unchanged, by a look that began and ended then."""
         if written != self._seen[0]:
-            self._seen = written, now
-        return now - self._seen[1]
+            self._seen = written, ended
+        return max(0.0, began - self._seen[1])
 
 
 class Keeper:

@@ -40,6 +40,7 @@ CREATE TABLE swapped (id int PRIMARY KEY); INSERT INTO swapped VALUES (5);
 CREATE TABLE r1 (id int PRIMARY KEY); CREATE TABLE r2 (id int PRIMARY KEY);
 CREATE TABLE r3 (id int PRIMARY KEY); CREATE TABLE r4 (id int PRIMARY KEY);
 CREATE TABLE r5 (id int PRIMARY KEY); CREATE TABLE r6 (id int PRIMARY KEY);
+CREATE TABLE r7 (id int PRIMARY KEY); CREATE TABLE r8 (id int PRIMARY KEY);
 """
 ONE = "INSERT INTO mixed VALUES (1)"
 # The table that is told, and transactions at the source, by the case of the table of losses.
@@ -74,6 +75,9 @@ MANUAL = {
     "row, type, ddl": ([TWO[0].format("r5"), "CREATE TYPE t3 AS (n int)", NEW.format("d8")],
                        set()),
     "grant, row": (["GRANT SELECT ON r6 TO public", TWO[0].format("r6")], {"r6"}),
+    # And what it does not have.
+    "alter, row": (["ALTER TABLE r7 ADD n int", TWO[0].format("r7")], {"r7"}),
+    "alter": (["ALTER TABLE r8 ADD n int"], set()),
 }  # fmt: skip
 EXCHANGE = "SELECT gauss_compat.exchange('parted', 'parted_0', 'swapped')"
 LAST = "INSERT INTO exact VALUES (1)"

@@ -208,6 +208,28 @@ def test_a_gap_stands_in_the_copy_until_the_table_is_read_again(
     assert "values of n in rows that were not sent" in gap(spark, copy)
 
 
+@pytest.mark.parametrize("copy", ["delta"], indirect=True)
+def test_a_gap_that_lasts_is_not_ended_by_a_truncate(
+    path: Path, addresses: Addresses, spark: "SparkSession", tmp_path: Folder, copy: Upsert
+) -> None:
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY, v int)")
+    ask(path.source, "INSERT INTO t VALUES (1, 1)")
+    path.start()
+    path.arrive()
+    given = options(path, addresses, "t")
+    follow(spark, given, tmp_path / "checkpoint", copy)
+    assert gap(spark, copy) == ""
+
+    ask(path.source, f"ALTER PUBLICATION {path.prefix} SET (publish = 'insert, truncate')")
+    until(lambda: any("not exact any more" in note for note in path.notes), "the gap", pause)
+    ask(path.source, "TRUNCATE t; INSERT INTO t VALUES (2, 2)")
+    ask(path.source, "UPDATE t SET v = 3")  # is not sent
+    path.arrive()
+    follow(spark, given, tmp_path / "checkpoint", copy)
+    assert copied(spark, copy, "id", "v") == [(2, 2)]
+    assert gap(spark, copy) != ""
+
+
 def test_a_copy_needs_a_key() -> None:
     keys: list[list[str] | str] = [[], "id"]
     for key in keys:

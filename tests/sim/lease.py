@@ -117,7 +117,7 @@ class RowLease:
         older = row.holder
         if older is not None and older is not self:
             is_free = older.actor.is_over or target.clock >= row.expires
-            stands = self._watched.seconds((older.name, row.expires), asked)
+            stands = self._watched.seconds((older.name, row.expires), asked, target.world.now)
             if not is_free and stands <= SILENCE:
                 self._wait(row, asked)
                 return False

@@ -211,7 +211,7 @@ BEGIN
     FROM pg_catalog.pg_attribute
     WHERE attrelid = 'pg_catalog.pg_index'::regclass AND attnum > 0 AND NOT attisdropped;
     EXECUTE 'CREATE OR REPLACE VIEW gauss_compat.pg_index AS SELECT ' || columns
-        || ' FROM pg_catalog.pg_index i LEFT JOIN gauss_compat.declared d ON d.relid = i.indrelid';
+        || ', i.xmin FROM pg_catalog.pg_index i LEFT JOIN gauss_compat.declared d ON d.relid = i.indrelid';
     -- attmissingval is of type anyarray, which a view may not have.
     SELECT string_agg(CASE WHEN attname = 'atttypid'
         THEN 'coalesce(t.type_oid, a.atttypid) AS atttypid'

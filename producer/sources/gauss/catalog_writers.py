@@ -7,7 +7,8 @@ New ids are looked for every few seconds.  Once the stream has passed such a tra
 tables are suspected
 
     that had rows of it in the stream: what followed the statement is missing there
-    that hold rows of it, as far as a short search finds them (`evidence.rows_of`)
+    that hold rows of it, as far as a short search finds them (`evidence.rows_of`), which goes on
+    at the next look where a table is locked, or many are
 
 without those that were judged when its statements came (`mixed`).  Not found are rows elsewhere in
 a large table, those of a subtransaction, which has an id of its own, and a statement that leaves
@@ -32,8 +33,11 @@ from schemas.topics import Topics
 # Whatever is made, altered or granted leaves a row in one of these; statistics are none of them.
 _CATALOGS: Final = (
     *("pg_class", "pg_attribute", "pg_attrdef", "pg_constraint", "pg_partition"),
-    *("pg_type", "pg_enum", "pg_proc", "pg_trigger", "pg_rewrite", "pg_namespace"),
+    *("pg_type", "pg_enum", "pg_proc", "pg_trigger", "pg_rewrite", "pg_namespace", "pg_index"),
     *("pg_depend", "pg_shdepend", "pg_description", "pg_default_acl", "pg_auth_members"),
+    *("pg_foreign_data_wrapper", "pg_foreign_server", "pg_extension", "pg_language", "pg_cast"),
+    *("pg_operator", "pg_opclass", "pg_opfamily", "pg_collation", "pg_conversion", "pg_seclabel"),
+    *("pg_ts_config", "pg_ts_dict", "pg_event_trigger", "pg_publication", "pg_rlspolicy"),
     *("pg_database", "pg_db_role_setting", "pg_shdescription", "pg_tablespace", "pg_authid"),
 )
 _FROZEN: Final = 2  # the id of rows that are older than any
@@ -58,6 +62,7 @@ class CatalogWriters:
         self._since: int | None = None  # each transaction with a lower id was seen, or is older
         self._seen: set[int] = set()  # of the others
         self._waiting: dict[int, _Waiting] = {}
+        self._unsearched: dict[TableId, set[int]] = {}  # for rows of those that were passed
         self._looks = 0
         self._said: set[str] = set()  # why a look failed
         self._judged: dict[int, Collection[TableId]] = {}
@@ -103,7 +108,7 @@ class CatalogWriters:
             for xid in self._new(session):
                 self._waiting[xid] = _Waiting(position, self._looks)
             passed = [xid for xid, waiting in self._waiting.items() if self._has_passed(waiting)]
-            found = set(rows_of(session, captured(), passed)) if passed else set()
+            tables = tuple(captured()) if passed else ()
         except SourceError as error:
             if is_gone(error):
                 raise
@@ -113,13 +118,18 @@ class CatalogWriters:
                     f"statements that are not sent were not looked for in the catalog: {error}"
                 )
             return ()
-        found |= {(xid, table) for xid in passed for table in self._tables_of(xid)}
+        suspected: set[TableId] = set()
         for xid in passed:
             del self._waiting[xid]
+            judged = self._judged.pop(xid, ())
+            suspected |= set(self._tables_of(xid)) - set(judged)
+            for table in tables:
+                if table not in judged:
+                    self._unsearched.setdefault(table, set()).add(xid)
         while len(self._waiting) > _MOST_WAITING:
             self._waiting.pop(next(iter(self._waiting)))
-        judged = {xid: self._judged.pop(xid, ()) for xid in passed}
-        return tuple(sorted({table for xid, table in found if table not in judged[xid]}))
+        suspected |= {table for _, table in rows_of(session, self._unsearched)}
+        return tuple(sorted(suspected))
 
     def _has_passed(self, waiting: _Waiting) -> bool:
         if waiting.position:

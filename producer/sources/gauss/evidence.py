@@ -12,7 +12,7 @@ unknown.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -57,31 +57,32 @@ def holds(session: Asks, table: TableId, xid: int, rows: int) -> bool:
     return count <= _MOST_ROWS and (written, later) == (rows, 0)
 
 
-def rows_of(
-    session: Asks, tables: Iterable[TableId], xids: Collection[int]
-) -> Iterator[tuple[int, TableId]]:
+def rows_of(session: Asks, wanted: dict[TableId, set[int]]) -> Iterator[tuple[int, TableId]]:
     """Yield transactions, and tables in whose beginning or last pages rows of them are found.
 
-    A new row is put behind the last one, or where there is room.  Tables for which there is no
-    time are left out.  Raises ConnectionLost.
+    A new row is put behind the last one, or where there is room.  `wanted`: the transactions of
+    each table.  A table that was searched is taken out; those that are locked, or for which there
+    is no time, stay behind the others.  Raises ConnectionLost.
     """
-    wanted = ", ".join(f"{xid:d}" for xid in xids)
     end = time.monotonic() + _LIMIT_MS / 1000
-    for table in tables:
-        if time.monotonic() > end:
-            return
-        try:
-            with limited(session):
-                said = qualified(table)
+    with limited(session):
+        for table, xids in [*wanted.items()]:
+            if time.monotonic() > end:
+                return
+            said, numbers = qualified(table), ", ".join(f"{xid:d}" for xid in xids)
+            del wanted[table]
+            try:
                 found = session.query(
-                    _ROWS_OF.format(table=said, name=constant(said), wanted=wanted)
+                    _ROWS_OF.format(table=said, name=constant(said), wanted=numbers)
                 )
-        except SourceError as error:
-            if is_gone(error):
-                raise
-            continue
-        for (xid,) in found:
-            yield int(xid or 0), table
+            except SourceError as error:
+                if is_gone(error):
+                    raise
+                if error.where.get("sqlstate") in _CANCELLED:
+                    wanted[table] = xids
+                continue
+            for (xid,) in found:
+                yield int(xid or 0), table
 
 
 # A row's place is a page and a number in it; the places of the last pages are looked up.

@@ -76,17 +76,24 @@ class Mixed:
 
     @property
     def named(self) -> frozenset[TableId] | None:
-        """Tables that are judged at the end: of rows and statements; None: no statement came."""
+        """Tables that are judged at the end: of rows and statements; None: no statement came.
+
+        A table that a lone ALTER TABLE names is none: nothing tells whether rows followed.
+        """
         if not self._statements:
             return None
-        return frozenset(TableId(*table) for table in (*self._rows, *self._touched))
+        judged = (*self._rows, *self._touched) if self._is_mixed else self._made
+        return frozenset(TableId(*table) for table in judged)
+
+    @property
+    def _is_mixed(self) -> bool:
+        return self._statements > 1 or bool(self._statements and self._rows)
 
     def end(self, xid: int, wrote: Wrote, holds: Holds) -> Iterator[Lost]:
         """Yield the detected and suspected gaps of the transaction that ends here."""
-        is_mixed = self._statements > 1 or (self._statements and self._rows)
-        if is_mixed and self._is_simple and self._is_whole(xid, wrote, holds):
+        if self._is_mixed and self._is_simple and self._is_whole(xid, wrote, holds):
             pass
-        elif is_mixed:
+        elif self._is_mixed:
             for schema, table in sorted({*self._rows, *self._touched}):
                 yield Lost(schema, table, "suspected", BEHIND)
         else:

@@ -121,7 +121,7 @@ class FileLease:
     def _is_silent(self, text: str, now: float) -> bool:
         """Say whether somebody's text has stood for too long."""
         holder = _holder(text)
-        if self._watched.seconds(text, now) >= SILENCE:
+        if self._watched.seconds(text, now, self._clock()) >= SILENCE:
             self._on_wait(f"{holder} is silent; this applier takes over")
             return True
         if now - self._noted >= _REPORT_EVERY:

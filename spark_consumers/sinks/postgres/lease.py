@@ -86,7 +86,7 @@ class PostgresLease:
             cursor.execute(self._said(_MAKE), (self._source, self.name))
         elif row[0] != self.name:
             holder, expires, is_free = row
-            stands = self._watched.seconds((holder, expires), now)
+            stands = self._watched.seconds((holder, expires), now, self._clock())
             if not is_free and stands <= SILENCE:
                 self._report(cursor, holder)
                 return False

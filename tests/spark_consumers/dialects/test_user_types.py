@@ -39,6 +39,9 @@ def type_at(column: Column, *there: str) -> str:
         ("s.x[]", UserType("a", "_x", "s.x", 20004, delimiter=";", of=UserType("b", "x")), (),
          "text"),
         ("s.of", OF, (), "text"),  # regclass would refuse what the target lacks
+        ("s.of", OF, ('"s"."of"',), "text"),
+        ("s.of[]", UserType("a", "_of", "s.of", 20006, of=OF), ('"s"."of"',), "text[]"),
+        ("s.told", UserType("c", "told", labels=("1:23:-1", "2:2205:-1")), ('"s"."told"',), "text"),
         ("s.of[]", UserType("a", "_of", "s.of", 20006, of=OF), (), "text[]"),
         ("s.all", UserType("d", "all", "regclass[]", 2210), (), "text[]"),
         ("s.pair", UserType("c", "pair"), (), "text"),
