@@ -87,16 +87,16 @@ class DdlSection(Section):
     """[ddl]: schema changes."""
 
     apply: Literal["none", "tables", "all"] = "tables"
-    """What `apply` does with them: `tables` follows columns, types, keys, unique indexes, renames
-    and drops; `all` also NOT NULL, defaults and other objects (indexes, views, functions,
-    sequences, comments), at a target of the source's family, and what depends there on a table or
-    column that the source drops goes with it, your own views too; `none` leaves the target
+    """What `apply` does with them. `tables` follows columns, types, keys, unique indexes, renames
+    and drops. `all` follows NOT NULL, defaults and other objects (indexes, views, functions,
+    sequences, comments), too, at a target of the source's family. What depends there on a table or
+    column that the source drops goes with it, your own views too. `none` leaves the target
     alone."""
 
     code: bool = False
     """With `apply = "all"`: run also what executes code of the source's at the target, with the
-    target's rights: functions, procedures, triggers, aggregates, and definitions that call anything
-    but the server's own functions that only compute. Without it these are reported."""
+    target's rights. Such are functions, procedures, triggers, aggregates, and definitions that call
+    anything but the server's own functions that compute. Without it these are reported."""
 
     text: bool = False
     """Publish the text of statements, definitions and defaults in `<prefix>.ddl`, which is kept for

@@ -56,10 +56,10 @@ class LoadSection(Section):
     """[load]: how tables are read, for the first time or again."""
 
     mode: Literal["snapshot", "chunks"] = "snapshot"
-    """How a first load reads. `snapshot`: every table as of one commit, the fastest; the stream
-    begins behind it, so the source keeps its log for so long, and an interrupted one begins its
-    table again. `chunks`: the stream begins at once. Each table is read beside it, and goes on
-    where it was after a restart. Later loads always read so where they can."""
+    """How a first load reads. `snapshot`: every table as of one commit, the fastest. The source
+    keeps its log for so long, and an interrupted load begins its table again. `chunks`: the stream
+    begins at once. Each table is read beside it, and goes on where it was after a restart. Later
+    loads read so where they can."""
 
     rate: Annotated[int, Field(ge=0)] = 50_000
     """Rows a second of a load beside the stream, at most. A larger one delays what others commit,

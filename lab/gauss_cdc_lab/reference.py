@@ -283,7 +283,7 @@ def _avro(avro: AvroType) -> str:
 
 
 def exits() -> str:
-    """Every error class with its exit code."""
+    """Every error class with its exit code; a verdict is named where it is not to stop."""
 
     def rows() -> Iterator[tuple[object, ...]]:
         found: list[tuple[int, str, str, str]] = []
@@ -292,15 +292,15 @@ def exits() -> str:
             (consumer_errors, consumer_errors.ApplyError),
         ):
             for name, value in vars(module).items():
-                if isinstance(value, type) and issubclass(value, base):
-                    verdict = value.verdict.name.lower()
+                if isinstance(value, type) and issubclass(value, base) and value is not base:
+                    verdict = value.verdict.name.lower().replace("stop", "")
                     doc = (value.__doc__ or "").strip().splitlines()[0]
                     found.append((value.exit_code, name, verdict, doc))
         yield 0, "", "", "done"
         yield 1, "", "", "`check` found an error, `demo` a difference; or a fault of ours"
-        yield 2, "`ConfigError`", "stop", "bad usage or configuration"
+        yield 2, "`ConfigError`", "", "bad usage or configuration"
         yield 4, "", "", "`wait` timed out"
-        yield 5, "", "stop", "a file or an output cannot be read or written, or a port is in use"
+        yield 5, "", "", "a file or an output cannot be read or written, or a port is in use"
         yield 6, "", "", "`wait`: the position is held, and some table of `[tables]` is not exact"
         yield 7, "", "", "`verify`: rows of source and target differ"
         yield 8, "", "", "`verify`: no row is known to differ, and a table could not be compared"
