@@ -59,13 +59,13 @@ from schemas import accept, control
 from schemas.accept import CutReplay
 from schemas.control import Cut, LoadPhase, TableLoad
 from schemas.positions import Lsn
-from spark_consumers.loop import run as loop
 from spark_consumers.cuts import ledger, segments
 from spark_consumers.cuts.commits import CommitsRecord
 from spark_consumers.errors import KafkaDown
 from spark_consumers.kafka import ranges, read
 from spark_consumers.kafka.parts import PartsInOrder
 from spark_consumers.kafka.read import CutReader, RangeReader
+from spark_consumers.loop import run as loop
 from spark_consumers.loop.ahead import Ahead
 from spark_consumers.loop.job import Applier
 from spark_consumers.model import Ledger, Parts, Rows, Segment

@@ -13,7 +13,6 @@ import pytest
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
 from schemas.types import TypeOptions
-from spark_consumers.spark import batches as module
 from spark_consumers.cuts.versions import Version
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.errors import StreamError
@@ -21,6 +20,7 @@ from spark_consumers.kafka.history import TableNote
 from spark_consumers.native import IS_BUILT
 from spark_consumers.source.batches import change_batches
 from spark_consumers.source.rows import OURS, ChangeRows
+from spark_consumers.spark import batches as module
 from spark_consumers.spark.batches import Batches
 from tests.schemas.types.values import Sample, numeric_mod
 from tests.spark_consumers.source.test_rows import columns_of, encoded, every, shown_rows

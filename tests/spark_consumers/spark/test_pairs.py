@@ -11,10 +11,10 @@ import pytest
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import Column, TableId, TableSchema
 from schemas.types import TypeOptions
-from spark_consumers.spark import batches as module
 from spark_consumers.decode import RowDecoder, split
 from spark_consumers.errors import StreamError
 from spark_consumers.native import IS_BUILT
+from spark_consumers.spark import batches as module
 from spark_consumers.spark.pairs import change_schema, pair_batches
 from spark_consumers.spark.shapes import types_of
 from tests.schemas.types.values import Sample
