@@ -5,6 +5,7 @@ import time
 import pytest
 
 from producer.sources.postgres.gaps import GAPS
+from schemas.control import Looked
 from spark_consumers.loop import job
 from tests.e2e.path import Path, ask, until
 from tests.e2e.tables import differences
@@ -90,15 +91,17 @@ EXACT = {
 
 
 class Watched(Path):
-    """A path that keeps the holes of the cuts it read."""
+    """A path that keeps the holes of the cuts it read, and what the catalog was then."""
 
     def watch(self) -> None:
         self.holes: set[tuple[str, str]] = set()
+        self.looked: Looked | None = None
 
         def read(ledger):
             for offset, cut in self.cuts(ledger):
                 for entry in getattr(cut, "commits", ()):
                     self.holes |= {(hole.table, hole.kind) for hole in entry.holes}
+                self.looked = getattr(cut, "looked", None) or self.looked
                 yield offset, cut
 
         self.applier = job.Applier(read, self.rows, self.sink)

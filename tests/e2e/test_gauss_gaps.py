@@ -159,6 +159,32 @@ def test_a_gap_is_in_the_cut_and_its_table_is_marked(
         assert_reported(path, {**WHILE_READ, **WHILE_NOT}, mode)
 
 
+@pytest.mark.parametrize("gauss", ["gaussdb"], indirect=True)
+def test_what_one_run_had_no_time_to_look_for_the_next_one_does(
+    addresses, topic_prefix, new_database, gauss
+) -> None:
+    source, target = new_database(), new_database()
+    with streaming(
+        addresses, topic_prefix, (source, target), gauss,
+        kind="gaussdb", plugin_options={"enable-ddl-decoding": "true"}, look_seconds=3_600.0,
+    ) as path:  # fmt: skip
+        ask(source, LAST)
+        caught_up(path, "exact")
+        until(lambda: holes(path) == set() and path.looked is not None, "a look", path._stop.wait)
+
+        ask(source, "GRANT SELECT ON wider TO public; INSERT INTO wider VALUES (2)")
+        ask(source, "INSERT INTO exact VALUES (2)")
+        caught_up(path, "exact")  # what came behind the lost row is delivered, and nobody looked
+        path.stop()
+        assert path.holes == set()
+        path.options = replace(path.options, look_seconds=1.0)
+        path.start()
+
+        lost = ("public.wider", "suspected")
+        until(lambda: lost in holes(path), "the lost row", path._stop.wait)
+        assert path.holes == {lost}
+
+
 @pytest.mark.parametrize("gauss", ["og7"], indirect=True)
 def test_a_gap_of_opengauss_is_in_the_cut(addresses, topic_prefix, new_database, gauss) -> None:
     source, target = new_database(), new_database()

@@ -166,6 +166,34 @@ def test_a_start_looks_for_what_was_written_since_the_last_delivered_transaction
     assert Watched(session, last).suspects() == {B}
 
 
+def test_a_start_goes_on_where_an_earlier_run_had_judged_all(
+    session: ReplicationConnection, postgres_url: str
+) -> None:
+    earlier = Watched(session)
+    earlier.look()
+    horizon = earlier.writers.horizon
+    do(postgres_url, GRANT, ROW_A)
+    last = do(postgres_url, ROW_B)  # it was delivered, and no look came behind it
+    earlier.look()
+    assert horizon <= earlier.writers.horizon < last, "one waits for the stream"
+
+    later = Watched(session, last)
+    later.writers.go_on(horizon)
+    assert later.suspects() == {A}
+    later.writers.go_on(horizon)  # of no use any more
+    assert later.suspects() == set()
+
+
+def test_ids_of_another_server_are_none_of_this_one(
+    session: ReplicationConnection, postgres_url: str
+) -> None:
+    watched = Watched(session, 1 << 40)
+    watched.look()
+    do(postgres_url, GRANT, ROW_A)
+
+    assert watched.suspects() == {A}
+
+
 def test_a_stream_without_positions_is_waited_for_by_looks(
     session: ReplicationConnection, postgres_url: str
 ) -> None:

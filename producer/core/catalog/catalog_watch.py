@@ -160,7 +160,7 @@ class CatalogWatch:
         As long as findings of a look are followed, it is the one before that look.
         """
         before = self._earlier or self.before
-        return before is None or oid in before.versions
+        return before is None or not before.has_tables or oid in before.versions
 
     def judge(
         self,
@@ -186,6 +186,8 @@ class CatalogWatch:
         happened: list[Finding] = []
         explained = self._told.with_later(told)
         if look.is_of_files:
+            if look.horizon:
+                self.before = Before.of_files(look.horizon)
             happened += [
                 Unseen(table, _EMPTIED, "suspected")
                 for table in look.emptied

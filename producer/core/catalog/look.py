@@ -25,11 +25,13 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from producer.core.shape_change import ShapeChange, StatementChanges
 from schemas.control import Looked
 from schemas.tables import TableId, TableSchema
+
+_FILES: Final = "files:"  # begins the version of what is no publication
 
 
 class CatalogVersion(NamedTuple):
@@ -144,6 +146,16 @@ class Before:
     versions: Mapping[int, CatalogVersion]  # by oid
     files: Mapping[int, int] = field(default_factory=dict)  # leaf -> its file, as far as known
     triggers: str = ""
+
+    @property
+    def has_tables(self) -> bool:
+        """Say whether it compared tables."""
+        return not self.publication.startswith(_FILES)
+
+    @classmethod
+    def of_files(cls, horizon: int) -> Self:
+        """Make one that says only up to where transactions were judged."""
+        return cls(horizon, f"{_FILES}{horizon}", {})
 
     @classmethod
     def of(cls, looked: Looked) -> Self:

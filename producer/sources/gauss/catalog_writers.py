@@ -10,9 +10,12 @@ tables are suspected
     that hold rows of it, as far as a short search finds them (`evidence.rows_of`), which goes on
     at the next look where a table is locked, or many are
 
-without those that were judged when its statements came (`mixed`).  Not found are rows elsewhere in
-a large table, those of a subtransaction, which has an id of its own, and a statement that leaves
-no row in the catalog that may be read: a DROP, or one about a role, where no superuser asks.
+without those that were judged when its statements came (`mixed`).  Behind which transactions there
+is nothing more to look for (`horizon`) stands in cuts, so that the next run goes on there.
+
+Not found are rows elsewhere in a large table, those of a subtransaction, which has an id of its
+own, and a statement that leaves no row in the catalog that may be read: a DROP, or one about a
+role, where no superuser asks.
 All databases share some of these catalogs. A transaction of another one has no rows here.
 """
 # ruff: noqa: S608  statements of our own, put together of constants
@@ -21,6 +24,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from producer.errors import SourceError
@@ -75,9 +79,19 @@ class CatalogWriters:
         """Say whether the stream has to pass a transaction."""
         return bool(self._waiting)
 
+    @property
+    def horizon(self) -> int:
+        """Each transaction with a lower id was judged, or is older; 0: nothing was looked at."""
+        return min([*self._waiting, *chain(*self._unsearched.values()), self._since or 0])
+
     def begin(self, xid: int) -> None:
         """Take the newest transaction that an earlier run delivered; 0: none is known."""
         self._since = xid + 1 if xid else None
+
+    def go_on(self, horizon: int) -> None:
+        """Begin where an earlier run was: it may have delivered more, and not looked behind it."""
+        if not self._looks:
+            self._since = horizon
 
     def delivered(self, cuts: Sequence[Cut]) -> None:
         """Keep what is durable: which tables had rows of a transaction."""
@@ -149,11 +163,12 @@ class CatalogWriters:
                     " AND has_table_privilege(c.oid, 'SELECT')"
                 )
             )
-        ((oldest,),) = session.query(  # first: what ended before it is in what is read then
-            "SELECT txid_snapshot_xmin(txid_current_snapshot())::text"
+        ((oldest, newest),) = session.query(  # first: what ended before it is in what is read then
+            "SELECT txid_snapshot_xmin(s)::text, txid_snapshot_xmax(s)::text"
+            " FROM txid_current_snapshot() s"
         )
         since = self._since
-        if since is None:
+        if since is None or since > int(newest or 0):  # an id of another server, before a switch
             self._since = int(oldest or 0)
             return set()
         each = " UNION ALL ".join(

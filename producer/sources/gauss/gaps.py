@@ -163,8 +163,7 @@ CASES: Final = (
         "rows after a DDL or DCL statement of their transaction that the catalog does not show: a"
         " DROP, one about a role where the role of `run` may not read pg_authid, one in a"
         " subtransaction, rows in partitions or amid a table that sent none before, deleted ones,"
-        " those of the seconds before `run` ended, and all where a standby or a coordinator is"
-        " read",
+        " and all where a standby or a coordinator is read",
         _behind(INVISIBLE, INVISIBLE),
         "none; commit before writing rows",
         f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",

@@ -468,7 +468,7 @@ class GaussSource(PlainSource):
         known: Mapping[TableId, TableSchema],
         *,
         unless: str,  # noqa: ARG002  the protocol's
-        before: Before | None,  # noqa: ARG002  the protocol's
+        before: Before | None,
     ) -> Look | None:
         """Look for tables that may lack rows, of which nothing is sent; see `storage`.
 
@@ -481,13 +481,20 @@ class GaussSource(PlainSource):
         emptied = self._storage.emptied(self.asking, known, self._note)
         behind: tuple[TableId, ...] = ()
         position = gauss_point.log_end(self.asking) if tells else 0
-        if self._writers is not None:
-            behind = self._writers.suspected(self.asking, self._expanded, position=position)
-        if emptied or behind or (self._writers is not None and self._writers.is_waiting):
+        horizon, is_waiting = 0, False
+        if (writers := self._writers) is not None:
+            was_waiting = writers.is_waiting
+            if before is not None:
+                writers.go_on(before.horizon)
+            behind = writers.suspected(self.asking, self._expanded, position=position)
+            is_waiting = writers.is_waiting
+            if before is None or (was_waiting and not is_waiting):  # else it says nothing new
+                horizon = writers.horizon
+        if emptied or behind or horizon or is_waiting:
             gauss_point.commit_something(self.asking)  # an idle stream may tell no position
-        if not (emptied or behind):
+        if not (emptied or behind or horizon):
             return None
-        return Look(position, {}, is_of_files=True, emptied=emptied, behind=behind)
+        return Look(position, {}, is_of_files=True, emptied=emptied, behind=behind, horizon=horizon)
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""

@@ -391,7 +391,7 @@ def test_a_table_that_may_have_been_emptied_is_suspected_unless_that_is_known() 
 
 def test_rows_behind_a_statement_are_suspected_until_their_table_is_read_again() -> None:
     watching, known = watch(), {A: TABLE, B: replace(TABLE, id=B, oid=101)}
-    now = Look(10, {}, is_of_files=True, behind=(A, B))
+    now = Look(10, {}, is_of_files=True, behind=(A, B), horizon=700)
     altered = {**known, A: replace(TABLE, columns=TABLE.columns[:1])}
 
     def said(**how) -> list[tuple[str, str]]:
@@ -406,6 +406,23 @@ def test_rows_behind_a_statement_are_suspected_until_their_table_is_read_again()
     watching.take(now, known)
     watching.read_again(A, None)
     assert [f.gap.table for f in watching.judge(10, known, reports_ddl=False)] == ["public.b"]
+
+
+def test_up_to_where_transactions_were_judged_is_kept_and_compares_no_table() -> None:
+    watching, known = watch(), {A: TABLE}
+    for horizon, kept in ((0, 0), (700, 700), (0, 700), (800, 800)):
+        watching.take(Look(10, {}, is_of_files=True, behind=(A,), horizon=horizon), known)
+        assert watching.judge(9, known, reports_ddl=False) == []
+        watching.judge(10, known, reports_ddl=False)
+        looked = watching.looked
+        assert (looked.horizon if looked else 0) == kept
+        assert watching.compares(5)
+
+    assert looked is not None
+    assert not looked.is_as(replace(looked, publication="files:700")), "so a STATE says it"
+    again = CatalogWatch(wanted=lambda _: True, publication="p", looked=looked)
+    assert again.compares(5)
+    assert again.looked == looked
 
 
 def test_a_state_that_lasts_behind_a_reading_is_looked_at_again() -> None:
