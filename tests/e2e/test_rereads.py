@@ -213,6 +213,34 @@ def test_loads_are_finished_and_tables_added_and_read_again_under_load(
         assert (watcher.shrunk, watcher.looks > 9) == ([], True)
 
 
+def test_a_load_that_is_under_way_is_paused_and_goes_on_where_it_was(
+    addresses, topic_prefix, new_database
+) -> None:
+    source, target = new_database(), new_database()
+    make(source, ("a", "b"))
+    tuning = replace(SMALL, range_rows=ROWS // 8, beside_bytes=0)  # no table is too small
+    with Path(addresses, topic_prefix, source, target, tuning=tuning) as path:
+        path.options = replace(path.options, look_seconds=0.2, load_rate=ROWS // 10)
+        path.start()
+        path.catch_up()
+        ask(target, "DELETE FROM a WHERE id % 2 = 0")
+        with closing(connect(parse_dsn(source))) as connection:
+            session, slot = QueryingConnection(connection), path.options.slot
+            requests.ask(session, slot, [Wish(TableId("public", "a"))])
+            until(lambda: "public.a" in path.applier.drain().inexact, "the load", pause)
+            requests.ask(session, slot, [Wish(EVERYTHING)])
+            held = "re-reads are paused: tables wait, as `gauss-cdc snapshot` was told"
+            until(lambda: held in path.notes, "the pause", pause)
+            for n in range(3):
+                ask(source, f"INSERT INTO b VALUES ({ROWS + n}, 'the stream goes on')")
+                assert "public.a" in path.catch_up().inexact
+            requests.forget(session, slot, Wish(EVERYTHING))
+
+        until(lambda: is_read_again(path), "the load's end", pause)
+        assert "public.a: its load goes on where it was left" in path.notes
+        assert_equal(path, ("a", "b"))
+
+
 def test_a_column_is_dropped_in_the_middle_of_a_load(addresses, topic_prefix, new_database) -> None:
     source, target = new_database(), new_database()
     make(source, TABLES)

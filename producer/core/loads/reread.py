@@ -572,6 +572,8 @@ class Rereads:
         """All that was committed before `position` was taken; `is_between`: nothing is open."""
         if self._point is not None and position >= self._point.at:
             self._stand()
+        if self._beside is not None and self._clock.now() >= self._look_due:
+            self._look()  # it may be told to pause
         if (beside := self._beside) is None:
             return
         try:

@@ -1001,6 +1001,29 @@ def test_one_that_begins_again_does_not_go_on_where_it_was() -> None:
     assert (len(play.notes), play.given.asked) == (2, [None])
 
 
+def test_a_pause_ends_one_that_is_under_way_and_it_goes_on_where_it_was() -> None:
+    play, upto = InRanges(), {"public.a": Upto((b"7",)).text}
+    play.rereads.follow({"public.a": "CHUNK"}, upto, {}, KEYED)
+    play.rereads.make_point(KEYED)
+    play.asked[EVERYTHING] = 1
+    play.rereads.reach(400, KEYED, is_between=True)
+    assert play.rereads.is_under_way, "nobody looked yet"
+
+    play.time += 1
+    play.rereads.reach(400, KEYED, is_between=True)
+    assert not play.rereads.is_under_way
+    play.rereads.make_point(KEYED)
+    assert not play.rereads.is_under_way
+    del play.asked[EVERYTHING]
+    play.time += 1
+    play.rereads.make_point(KEYED)
+
+    assert play.rereads.is_under_way
+    assert play.notes[-1] == "public.a: its load goes on where it was left"
+    play.comes(480)
+    assert play.given.asked == [(b"7",)] * 2
+
+
 def test_one_that_begins_again_and_again_is_read_at_a_point() -> None:
     play = InRanges()
     play.rereads.follow({"public.a": "CHUNK"}, {"public.a": Upto((b"7",)).text}, {}, KEYED)
