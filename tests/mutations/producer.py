@@ -162,6 +162,14 @@ MUTATIONS: Final = (
         _REREAD,
     ),
     Mutation(
+        "one-looked",
+        "what the others may lack is not taken for mended [H49]",
+        "producer/core/turn.py",
+        "looked is None or load.target else",
+        "looked is None else",
+        ("tests/producer/core/test_turn.py",),
+    ),
+    Mutation(
         "one-void",
         "it is noted no later than its reason is durable",
         _ENGINE_FILE,

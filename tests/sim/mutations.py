@@ -904,8 +904,6 @@ MUTATIONS: list[Mutation] = [
              edit(Rereads, "_done", ("Wish(table, load.target)", "Wish(table)")), _ONES),
     Mutation("one-plain", "plain readers are not told that a table begins anew, of which rows come",
              edit(load.Loader, "_begin", ("is_again and not (", "is_again and (")), _ONES),
-    Mutation("one-looked", "what the others may lack is not taken for mended [H49]",
-             edit(turn, "_noted", (" or load.target", "")), {**_ONES, "hushes": 3, "rewrites": 3}),
     # ------------------------------------------------------------ tasks, and parts
     Mutation("job-mixes-segments", "a job gives each segment its own rows, in their order",
              edit(Ahead, "_take", ("zip(steps, found, strict=True)",

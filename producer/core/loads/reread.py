@@ -454,6 +454,12 @@ class Rereads:
         how = "again" if self._begun[table] < _MOST_BEGUN else "again, while the stream waits"
         self._note(f"{table}: its load begins {how}: {why}")
 
+    def _pause_if_asked(self) -> None:
+        """Take a pause while a table is read; its load answers requests as of its beginning."""
+        self._look_due = self._clock.now() + self._look_seconds
+        if any(wish.table == EVERYTHING for wish in self._blocking(self._source.requests)):
+            self._look()
+
     def _look(self) -> None:
         """Take requests, and notice those that were taken back."""
         self._look_due = self._clock.now() + self._look_seconds
@@ -573,7 +579,7 @@ class Rereads:
         if self._point is not None and position >= self._point.at:
             self._stand()
         if self._beside is not None and self._clock.now() >= self._look_due:
-            self._look()  # it may be told to pause
+            self._pause_if_asked()
         if (beside := self._beside) is None:
             return
         try:
