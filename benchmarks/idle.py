@@ -185,7 +185,7 @@ def main() -> None:
     report.table(
         "What idle tables cost",
         ["", "1 table", f"{given.tables:,} tables", "ratio"],
-        [[name, number(a), number(b), ratio(b, a) if min(a, b) > 0 else "–"]
+        [[name, number(a), number(b), ratio(b, a)]
          for name, a, b in lines],
     )  # fmt: skip
     report.note("All topics were compared with the source.")

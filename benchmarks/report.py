@@ -141,8 +141,11 @@ def _command() -> str:
 
 
 def ratio(value: float, base: float | None) -> str:
-    """A ratio with two digits that count; a dash where there is nothing to compare with."""
-    return f"{value / base:.2f}×" if base else "–"
+    """A ratio with two digits that count; a dash where there is nothing to compare with.
+
+    What is less than nothing is noise of a difference, and compares with nothing.
+    """
+    return f"{value / base:.2f}×" if base and min(value, base) >= 0 else "–"
 
 
 def number(value: float) -> str:

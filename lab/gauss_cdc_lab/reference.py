@@ -28,6 +28,7 @@ from producer.sources.gauss.options import OPTIONS, Decoding, Option, Treatment,
 from producer.sources.gauss.recorded import evidence_rows
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.gaps import GAPS
+from schemas.errors import Verdict
 from schemas.tables import Column, UserType
 from schemas.types import BY_OID, AvroType, SqlType, TypeOptions, extensions, type_of
 from spark_consumers import errors as consumer_errors
@@ -293,7 +294,7 @@ def exits() -> str:
         ):
             for name, value in vars(module).items():
                 if isinstance(value, type) and issubclass(value, base) and value is not base:
-                    verdict = value.verdict.name.lower().replace("stop", "")
+                    verdict = "" if value.verdict is Verdict.STOP else value.verdict.name.lower()
                     doc = (value.__doc__ or "").strip().splitlines()[0]
                     found.append((value.exit_code, name, verdict, doc))
         yield 0, "", "", "done"

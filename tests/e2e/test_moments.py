@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, contextmanager, suppress
 from multiprocessing.process import BaseProcess
+from operator import attrgetter
 from pathlib import Path as File
 from typing import Any
 
@@ -30,7 +31,7 @@ from producer.errors import CdcError
 from spark_consumers.errors import ApplyError, KafkaDown
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.loop import job
-from spark_consumers.model import Ledger
+from spark_consumers.sinks.step import COMPARED
 from tests.e2e import quick_run
 from tests.e2e.ddl_play import START
 from tests.e2e.moments import MORE, Moments
@@ -62,6 +63,7 @@ url = "{registry}"
 [target]
 dsn = "{target}"
 """
+PLACE = attrgetter(*COMPARED)  # of a ledger: what it calls exact is said of this place
 PUBLICATIONS = ("", "FOR ALL TABLES", "FOR TABLES IN SCHEMA public, one, two")
 
 
@@ -87,11 +89,6 @@ def unequal(source: str, target: str, inexact: set[str]) -> list[str]:
                     f"{name}: source only {list(more - less)[:3]}, target {list(less - more)[:3]}"
                 )
     return out
-
-
-def compared(ledger: Ledger) -> tuple[int, int, int]:
-    """Where a target is: what it calls exact is said of this place."""
-    return ledger.epoch, ledger.n, ledger.seq
 
 
 @contextmanager
@@ -236,7 +233,7 @@ class Scene:
                 inexact = standing.target.inexact
                 with self.quiet:  # what was told is of this very commit, or it is asked again
                     now = places.target()
-                    if now is not None and compared(now) == compared(standing.target):
+                    if now is not None and PLACE(now) == PLACE(standing.target):
                         found = unequal(self.source, self.target, set(inexact))
         self.seen["waits"] += 1
         self.seen["exact" if not inexact else "with marks"] += 1

@@ -1,4 +1,4 @@
-"""The load of one table in ranges of its key, while the stream goes on (docs/decisions/055).
+"""The load of one table in ranges of its key, while the stream goes on (docs/protocol.md 4).
 
     shape    the table's shape is read; at its place, between two commits, BEGIN is written
     range    a place is noted (*low*); a snapshot is taken behind it, and a range is read
