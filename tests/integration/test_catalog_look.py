@@ -8,7 +8,7 @@ import psycopg2
 import pytest
 
 from producer.core.catalog.catalog_differences import differences
-from producer.core.catalog.look import Before, Cause, Look, Unchanged
+from producer.core.catalog.look import Before, Cause, Look, Rewritten, Unchanged
 from producer.options import Options
 from producer.sources.dial import parse_dsn
 from producer.sources.patterns import chooser
@@ -125,6 +125,11 @@ class Looks:
         assert isinstance(found, Look)
         return found
 
+    def rewritten(self, table: str) -> list[Rewritten]:
+        """Return what the next look finds of a table's files."""
+        (seen,) = (seen for seen in self.look().tables.values() if seen.id.name == table)
+        return [each for doubt in seen.doubts for each in doubt.rewritten]
+
     def doubted(self, statements: str, *, together: bool = False) -> set[tuple[str, Cause]]:
         """Run statements, `together`: in one transaction; return what the next look doubts."""
         for statement in [statements] if together else statements.split(";"):
@@ -235,6 +240,43 @@ def test_an_altered_publication_has_another_version(looks, statement: str, oppos
         f" ALTER PUBLICATION {'q' if 'RENAME' in statement else 'p'} {opposite}; COMMIT",
     )
     assert first.look().publication != first.before.publication
+
+
+def behind_the_snapshot(monkeypatch, url: str, statements: list[str]) -> None:
+    """Run each statement behind one look's snapshot, before the look reads rows."""
+    log_end = catalog.log_end
+
+    def then_one(connection):
+        end = log_end(connection)
+        if statements:
+            execute(url, statements.pop(0))
+        return end
+
+    monkeypatch.setattr(catalog, "log_end", then_one)
+
+
+def test_a_row_that_comes_behind_a_look_does_not_fill_its_table(looks, monkeypatch) -> None:
+    first = looks(ALL)
+    execute(first.url, "TRUNCATE m; ALTER TABLE m ALTER v TYPE int USING v + 1")
+    behind_the_snapshot(monkeypatch, first.url, ["INSERT INTO m VALUES (1, 1)"])
+
+    assert [each.is_void for each in first.rewritten("m")] == [True]
+    assert [each.is_void for each in first.rewritten("m")] == [False]
+
+
+def test_a_table_that_is_rewritten_while_it_is_looked_at_is_looked_at_again(
+    looks, monkeypatch
+) -> None:
+    first = looks(ALL)
+    execute(first.url, "TRUNCATE m")
+    altered = "ALTER TABLE m ALTER v TYPE int USING v + 1"
+    behind_the_snapshot(monkeypatch, first.url, [altered])
+    assert [(each.is_void, each.is_gone) for each in first.rewritten("m")] == [(True, False)]
+
+    all_the_time = ["TRUNCATE m"] * 9
+    behind_the_snapshot(monkeypatch, first.url, all_the_time)
+    assert [(each.is_void, each.is_gone) for each in first.rewritten("m")] == [(False, True)]
+    assert len(all_the_time) == 6
 
 
 def test_rows_of_one_transaction_tell_a_truncate_from_what_follows_it(looks) -> None:

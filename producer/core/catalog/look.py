@@ -70,6 +70,7 @@ class Rewritten:
     xid: int = 0  # wrote the leaf's row of pg_class; 0: not known
     is_emptied: bool = False  # and each row is younger than that, if of the same transaction
     is_void: bool = False  # it has no row
+    is_gone: bool = False  # another file took its place while it was looked at
 
 
 class Cause(Enum):

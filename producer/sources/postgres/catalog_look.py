@@ -21,6 +21,7 @@ from schemas.quoting import identifier, qualified
 from schemas.system_schemas import SYSTEM
 from schemas.tables import TableId, TableSchema
 
+_TRIES: Final = 3  # of a look: some tables are truncated all the time
 _LOCK_MS: Final = 500  # a partition tree is read under a lock; without it, look again later
 # A table is altered or dropped while it is read: the server reads some properties as they are
 # now, not as of the snapshot.
@@ -141,12 +142,22 @@ def look(
     `before`: the look before, with which tables are compared.  None where one is being altered.
     """
     try:
-        return _look(connection, options, known, unless, before)
+        for _ in range(_TRIES):
+            found = _look(connection, options, known, unless, before)
+            if isinstance(found, Unchanged) or not _has_gone(found):
+                break
     except SourceError as error:
         if error.where.get("sqlstate") not in _MOVING:
             raise
         on_failure(error)
         return None
+    return found
+
+
+def _has_gone(look: Look) -> bool:
+    """Say whether a file went while it was looked at: what wrote it cannot be told any more."""
+    doubts = (doubt for seen in look.tables.values() for doubt in seen.doubts)
+    return any(each.is_gone for doubt in doubts for each in doubt.rewritten)
 
 
 def _look(
@@ -212,9 +223,10 @@ def _look(
                 now=horizon,
                 before=before,
             )
+        unseen = catalog_versions.first_unseen(connection) if files else 0
         end = int(catalog.log_end(connection))
     if before is not None and files:
-        found = list(catalog_versions.cleared(connection, found, files, before))
+        found = list(catalog_versions.cleared(connection, found, files, before, unseen))
     return Look(
         end,
         {**tables, **{seen.oid: seen for seen in found}},

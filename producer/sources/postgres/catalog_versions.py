@@ -129,6 +129,12 @@ def horizon(connection: Connection) -> int:
     return int(found)
 
 
+def first_unseen(connection: Connection) -> int:
+    """Return the lowest id that no transaction had when the snapshot was taken."""
+    (found,) = _rows(connection, "SELECT txid_snapshot_xmax(txid_current_snapshot())", {})[0]
+    return int(found)
+
+
 def versions(
     connection: Connection,
     tables: Sequence[tuple[Seen, TableSchema]],
@@ -190,9 +196,16 @@ def _compared(seen: Seen, facts: Facts, now: int, before: Before | None) -> Seen
 
 
 def cleared(
-    connection: Connection, tables: Sequence[Seen], files: Mapping[int, LeafFile], before: Before
+    connection: Connection,
+    tables: Sequence[Seen],
+    files: Mapping[int, LeafFile],
+    before: Before,
+    unseen: int,
 ) -> Iterator[Seen]:
-    """Leave out what older rows disprove; `files`: of the leaves that `versions` named."""
+    """Leave out what older rows disprove; `files`: of the leaves that `versions` named.
+
+    `unseen`: `first_unseen` of their snapshot, which does not hold here: rows came since.
+    """
     for seen in tables:
         if not any(doubt.rewritten for doubt in seen.doubts):
             yield seen
@@ -202,7 +215,7 @@ def cleared(
             left = tuple(
                 probed
                 for each in doubt.rewritten
-                if (probed := _probed(connection, each, files[each.leaf], before.horizon))
+                if (probed := _probed(connection, each, files[each.leaf], before.horizon, unseen))
             )
             if left or doubt.cause is not Cause.FILES:
                 doubts.append(replace(doubt, rewritten=left))
@@ -210,9 +223,11 @@ def cleared(
 
 
 def _probed(
-    connection: Connection, suspected: Rewritten, file: LeafFile, behind: int
+    connection: Connection, suspected: Rewritten, file: LeafFile, behind: int, unseen: int
 ) -> Rewritten | None:
     """Look at the first rows of a file; None: one is older than the look before.
+
+    A row from `unseen` on came behind this look, into the file as the stream will tell it.
 
     Raises SourceError where the table is being altered.
     """
@@ -221,7 +236,8 @@ def _probed(
                coalesce(bool_or(written = c.xmin AND ended = '0'::xid
                                 AND by::text::bigint <= c.cmin::text::bigint), false)
                    OR coalesce(bool_or(c.is_altered), false),
-               count(r.written) = 0,
+               count(r.written) FILTER (WHERE age(written) > {_age(unseen)}) = 0
+                   AND count(r.written) < {_PROBED},
                min(c.xmin::text), min(c.relfilenode::bigint)
         FROM (SELECT xmin, cmin, relfilenode, EXISTS (
                   SELECT FROM pg_attribute a WHERE a.attrelid = k.oid AND a.attnum > 0
@@ -253,8 +269,13 @@ def _probed(
     if is_older:
         return None
     is_same = now is not None and now == file.file
-    is_emptied = is_same and not is_written
-    return replace(suspected, xid=int(xid or 0), is_emptied=is_emptied, is_void=is_same and is_void)
+    return replace(
+        suspected,
+        xid=int(xid or 0),
+        is_emptied=is_same and not is_written,
+        is_void=is_same and is_void,
+        is_gone=not is_same,
+    )
 
 
 def _age(xid: int) -> str:
