@@ -140,6 +140,7 @@ LAYERS = {
         ("gauss_cdc_reader",),
         ("gauss_cdc_reader.aio",),
         ("gauss_cdc_reader.reader",),
+        ("gauss_cdc_reader.group",),
         ("gauss_cdc_reader.commits", "gauss_cdc_reader.tables"),
         ("gauss_cdc_reader.changes", "gauss_cdc_reader.bookmark"),
         ("gauss_cdc_reader.values", "gauss_cdc_reader.beside"),

@@ -37,10 +37,15 @@ class AsyncReader:
         return self._each(lambda reader: reader.commits(after, wait=wait))
 
     def changes(
-        self, *tables: str, after: Bookmark | str = LOADS, wait: bool = True
+        self,
+        *tables: str,
+        after: Bookmark | str = LOADS,
+        wait: bool = True,
+        group: str | None = None,
     ) -> AsyncIterator[tuple[Bookmark, Change]]:
         """Give the changes of some tables; see `Reader.changes`."""
-        return self._each(lambda reader: reader.changes(*tables, after=after, wait=wait))
+        options: dict[str, Any] = {"after": after, "wait": wait, "group": group}
+        return self._each(lambda reader: reader.changes(*tables, **options))
 
     async def _each(self, begun: Callable[[Reader], Iterator[T]]) -> AsyncIterator[T]:
         loop, reader = asyncio.get_running_loop(), Reader(self._kafka, **self._options)

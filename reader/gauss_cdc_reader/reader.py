@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from threading import Event
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
 from gauss_cdc_reader.bookmark import Bookmark
 from gauss_cdc_reader.changes import Change, decoder_of
 from gauss_cdc_reader.commits import Commit, WholeCommits
+from gauss_cdc_reader.group import GroupMember, SharedChanges
 from gauss_cdc_reader.tables import TableChanges
 from schemas.errors import Verdict
 from schemas.tables import TableId, TableSchema
@@ -90,63 +91,104 @@ class Reader:
         if group is not None:
             raise SettingRefused(
                 "whole commits have one order, and one reader",
-                hint="leave out `group`; where several processes share the work, each reads tables "
-                "of its own by `changes`",
+                hint="leave out `group`; processes share the work table by table, by `changes`",
                 setting="group",
             )
         shapes: Shapes = {}
+        place = after
 
-        def begun(history: History, mark: Bookmark) -> Iterator[tuple[Bookmark, Commit] | None]:
-            for commit in WholeCommits(history, shapes).behind(mark.standing):
-                yield None if commit is None else (commit.position, commit)
+        def begun(history: History) -> Iterator[Commit | None]:
+            nonlocal place
+            place = _place(history, place, ())
+            shapes.update(history.shapes(place.standing))
+            for commit in WholeCommits(history, shapes).behind(place.standing):
+                place = place if commit is None else commit.position
+                yield commit
 
-        return (commit for _, commit in self._kept(begun, after, shapes, wait=wait))
+        return self._kept(begun, shapes, wait=wait)
 
     def changes(
-        self, *tables: str, after: Bookmark | str = LOADS, wait: bool = True
+        self,
+        *tables: str,
+        after: Bookmark | str = LOADS,
+        wait: bool = True,
+        group: str | None = None,
     ) -> Iterator[tuple[Bookmark, Change]]:
         """Give the changes of some tables (`schema.table`), each with the place behind it.
 
         They do not wait for other tables.  `after` and errors: as `commits`.  LOADS begins where
         all rows of these tables are in Kafka: at their first loads, or at a later one of each.
+
+        `group`: processes that name the same group and the same tables share them, and Kafka keeps
+        their places; `after` is where a table begins that the group has not read.  A change is done
+        when the next one is asked for, and at least once.
         """
         ours = [TableId(*table.split(".", 1)) for table in tables]
         shapes: Shapes = {}
+        if group is not None:
+            return self._shared(ours, after, group, shapes, wait=wait)
+        place = after
 
-        def begun(history: History, mark: Bookmark) -> Iterator[tuple[Bookmark, Change] | None]:
-            return TableChanges(history, ours, shapes).behind(mark)
+        def begun(history: History) -> Iterator[tuple[Bookmark, Change] | None]:
+            nonlocal place
+            place = _place(history, place, ours)
+            shapes.update(history.shapes(place.standing))
+            for one in TableChanges(history, ours, shapes).behind(place):
+                place = place if one is None else one[0]
+                yield one
 
-        return self._kept(begun, after, shapes, wait=wait, tables=ours)
+        return self._kept(begun, shapes, wait=wait)
 
-    def _kept(
+    def _shared(
         self,
-        begun: Callable[[History, Bookmark], Iterator[tuple[Bookmark, T] | None]],
+        tables: Sequence[TableId],
         after: Bookmark | str,
+        group: str,
         shapes: Shapes,
         *,
         wait: bool,
-        tables: Sequence[TableId] = (),
-    ) -> Iterator[tuple[Bookmark, T]]:
-        """Read behind a place, and behind what was given after an outage."""
+    ) -> Iterator[tuple[Bookmark, Change]]:
+        with ExitStack() as stack:
+            member: GroupMember | None = None
+
+            def begun(history: History) -> Iterator[tuple[Bookmark, Change] | None]:
+                nonlocal member
+                if member is None:
+                    topics = history.topics(tables)
+                    member = stack.enter_context(GroupMember(self._client, group, topics))
+                yield from SharedChanges(
+                    history,
+                    member,
+                    lambda table: _place(history, after, [table]),
+                    self._closed.is_set,
+                    shapes,
+                )
+
+            yield from self._kept(begun, shapes, wait=wait)
+
+    def _kept(
+        self,
+        begun: Callable[[History], Iterator[T | None]],
+        shapes: Shapes,
+        *,
+        wait: bool,
+    ) -> Iterator[T]:
+        """Give what `begun` gives, and begin again after an outage; None: there is none by now."""
         down_since, pause = 0.0, _PAUSE
         while not self._closed.is_set():
             try:
+                shapes.clear()
                 with closing(self._history(shapes)) as history:
-                    after = _place(history, after, tables)
-                    shapes.clear()
-                    shapes.update(history.shapes(after.standing))
-                    for one in begun(history, after):
+                    for one in begun(history):
                         down_since, pause = 0.0, _PAUSE
+                        if self._closed.is_set():
+                            return
                         if one is not None:
-                            after = one[0]
                             yield one
                         elif not wait:
                             return
                         else:
-                            while not (self._closed.is_set() or history.wait(_WAIT)):
-                                pass
-                        if self._closed.is_set():
-                            return
+                            history.wait(_WAIT)
             except ApplyError as error:
                 now = time.monotonic()
                 down_since = down_since or now

@@ -6,15 +6,23 @@ Nothing is waited for but the cut: a load of another table, or its rows, hold no
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from typing import NamedTuple
 
 from gauss_cdc_reader.bookmark import Bookmark
 from gauss_cdc_reader.changes import Change, of_note
 from gauss_cdc_reader.commits import in_order
 from schemas.tables import TableId, TableSchema
-from spark_consumers.kafka.history import Found, History
+from spark_consumers.kafka.history import Found, History, Standing
 
 _TOGETHER = 2_000  # rows that are read at once; a commit of more is held as a whole
+
+
+class TableBatch(NamedTuple):
+    """Changes between two places; `start` may lie behind some of them, which are left out."""
+
+    start: Bookmark
+    end: Standing
+    changes: Sequence[Change]
 
 
 class TableChanges:
@@ -28,16 +36,22 @@ class TableChanges:
 
     def behind(self, mark: Bookmark) -> Iterator[tuple[Bookmark, Change] | None]:
         """Give each change with the place behind it; None wherever there is none by now."""
+        for batch in self.batches(mark):
+            if batch is None:
+                yield None
+                continue
+            for taken, change in enumerate(batch.changes, batch.start.taken + 1):
+                yield batch.start.within(taken, batch.end), change
+
+    def batches(self, mark: Bookmark, upto: Standing | None = None) -> Iterator[TableBatch | None]:
+        """Give what comes behind a place, up to another one; None: there is none by now."""
         walk = self._history.walk(self._tables, mark.standing)
-        while True:
-            upto, rows = (mark.end, None) if mark.taken else (None, _TOGETHER)
-            found = walk.take(rows, upto)
+        while upto is None or not mark.standing.has(upto):
+            found = walk.take(None, mark.end) if mark.taken else walk.take(_TOGETHER, upto)
             if found.place == mark.standing:
                 yield None
                 continue
-            changes = self._read(found)
-            for taken, change in enumerate(islice(changes, mark.taken, None), mark.taken + 1):
-                yield mark.within(taken, found.place), change
+            yield TableBatch(mark, found.place, self._read(found)[mark.taken :])
             mark = Bookmark.of(found.place)
 
     def _read(self, found: Found) -> list[Change]:

@@ -155,6 +155,14 @@ class History:
                 )
             window *= 4
 
+    def topics(self, tables: Sequence[TableId]) -> dict[TableId, tuple[str, int]]:
+        """Return tables' topics and partitions, as the newest START or STATE has them."""
+        at = self.newest().state
+        _, state = next(self._from(at, at + 1))
+        known = state.topics if isinstance(state, State) else {}
+        names = {table: self.names.of(table, known) for table in tables}
+        return {t: (n, known[n].partitions if n in known else 1) for t, n in names.items()}
+
     def behind(self, version: Version) -> Standing:
         """Return the place after a commit, and after what was loaded there.
 
