@@ -66,7 +66,10 @@ class GroupMember:
         self._looked_at = self._stored_at = 0.0
         self._consumer = Consumer({**client, **_SETTINGS, "group.id": group})
         self._consumer.subscribe(
-            list(self._of_topic), on_assign=self._assign, on_revoke=self._give_back, on_lost=self._forget
+            list(self._of_topic),
+            on_assign=self._assign,
+            on_revoke=self._give_back,
+            on_lost=self._forget,
         )
 
     def __enter__(self) -> Self:
