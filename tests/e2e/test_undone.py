@@ -120,13 +120,7 @@ class Undone(Path):
     def be_looked_at(self, table: str) -> None:
         """Wait for a look that began behind all this, by an empty table that only a look finds."""
         ask(self.source, f"CREATE TABLE {table} (id int PRIMARY KEY)")
-        self.catch_up()
-        arrived = f"SELECT to_regclass('{table}') IS NOT NULL"
-        until(
-            lambda: bool(self.applier.drain()) and ask(self.target, arrived) == [(True,)],
-            f"a look that finds {table}",
-            time.sleep,
-        )
+        until(lambda: has(self, table), f"a look that finds {table}", time.sleep)
 
     def unequal(self) -> list[str]:
         there = ask(self.source, "SELECT attgenerated::text FROM pg_attribute WHERE attname = 'w'")
@@ -392,6 +386,30 @@ def test_a_key_that_partitions_lack_is_no_key_until_it_is_valid(
 
     until(path.is_mended, "an equal target", time.sleep)
     assert path.wait() == {}
+
+
+def test_partitions_whose_root_has_a_key_that_is_not_valid_say_so(path: Undone) -> None:
+    """Targets have their rows under their own names, for as long as the root is not captured."""
+    execute(path.source, "ALTER TABLE r DROP CONSTRAINT r_pkey")
+    execute(path.source, "ALTER TABLE ONLY r ADD CONSTRAINT r_pkey PRIMARY KEY (id)")
+    until(lambda: "public.r" in path.waited(), "a mark", time.sleep)
+    execute(path.source, "ALTER PUBLICATION p SET (publish_via_partition_root = false)")
+    until(lambda: has(path, "r1"), "its partitions", time.sleep)
+    execute(path.source, "ALTER PUBLICATION p SET (publish_via_partition_root = true)")
+
+    says = "sends its rows as those of public.r, and has it with key public.r_pkey"
+    until(lambda: any(says in note for note in path.gaps), "what it is about", time.sleep)
+    assert {"public.r1", "public.r2"} <= path.waited().keys()
+    execute(path.source, "ALTER TABLE r DROP CONSTRAINT r_pkey")
+
+    until(lambda: has(path, "r") and not has(path, "r1"), "the root", time.sleep)
+    until(path.is_mended, "an equal target", time.sleep)
+    assert path.wait() == {}
+
+
+def has(path: Undone, table: str) -> bool:
+    path.applier.drain()
+    return ask(path.target, f"SELECT to_regclass('{table}') IS NOT NULL") == [(True,)]
 
 
 KEYLESS = {

@@ -317,6 +317,9 @@ def _sent_as_others(tables: Mapping[int, Seen], parents: Mapping[int, int]) -> d
             continue
         if names := tuple(tables[root].id for root in roots if tables[root].is_published):
             out[oid] = replace(seen, sent_as=names)
+        elif root := next((tables[root] for root in roots if tables[root].partly), None):
+            why = f"sends its rows as those of {root.id}, and {root.partly}"
+            out[oid] = replace(seen, partly=why)
     for oid, found in leaves.items():
         is_left = not tables[oid].is_published and oid not in out
         if is_left and all(leaf.is_published for leaf in found):
