@@ -125,8 +125,8 @@ def sent_as_others(source: str, publication: str) -> list[str]:
         "WITH named AS (SELECT format('%%I.%%I', schemaname, tablename)::regclass AS oid"
         " FROM pg_publication_tables WHERE pubname = %s),"
         # With a key that is not valid a root is not captured, and a mark of its partition stays.
-        " sent AS (SELECT oid FROM named WHERE NOT EXISTS (SELECT FROM pg_index WHERE indrelid = oid"
-        " AND (indisprimary OR indisreplident) AND NOT indisvalid))"
+        " sent AS (SELECT oid FROM named WHERE NOT EXISTS (SELECT FROM pg_index"
+        " WHERE indrelid = oid AND (indisprimary OR indisreplident) AND NOT indisvalid))"
         " SELECT n.nspname || '.' || c.relname FROM pg_class c"
         " JOIN pg_namespace n ON n.oid = c.relnamespace"
         " WHERE c.relpersistence = 'p' AND c.oid NOT IN (SELECT oid FROM sent)"
