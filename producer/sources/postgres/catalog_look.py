@@ -317,8 +317,8 @@ def _sent_as_others(tables: Mapping[int, Seen], parents: Mapping[int, int]) -> d
             continue
         if names := tuple(tables[root].id for root in roots if tables[root].is_published):
             out[oid] = replace(seen, sent_as=names)
-        elif root := next((tables[root] for root in roots if tables[root].partly), None):
-            why = f"sends its rows as those of {root.id}, and {root.partly}"
+        elif top := next((tables[root] for root in roots if tables[root].partly), None):
+            why = f"sends its rows as those of {top.id}, and {top.partly}"
             out[oid] = replace(seen, partly=why)
     for oid, found in leaves.items():
         is_left = not tables[oid].is_published and oid not in out
