@@ -67,6 +67,9 @@ _MEANINGS: Final[Mapping[tuple[Asked, str], Meaning]] = {
     (Asked.LOGIN, "28P01"): Meaning(LoginRefused, "check user and password"),
     (Asked.LOGIN, "28000"): Meaning(LoginRefused, _NO_HBA),
     (Asked.LOGIN, "3D000"): Meaning(LoginRefused, "no such database; check the dsn"),
+    (Asked.LOGIN, "55000"): Meaning(
+        ConnectionLost, "the database takes no connections: ALTER DATABASE, ALLOW_CONNECTIONS true"
+    ),
     (Asked.LOGIN, "42501"): Meaning(NotPermitted, "ALTER ROLE the user WITH LOGIN REPLICATION"),
     (Asked.QUERY, "42501"): Meaning(NotPermitted, _NO_READING),
     (Asked.CREATE_SLOT, "42710"): Meaning(SourceError, "a slot of this name exists already"),

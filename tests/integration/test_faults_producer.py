@@ -178,6 +178,29 @@ def test_a_source_that_does_not_listen_is_tried_again(place: Place, closed_port:
     assert ConnectionLost.verdict is Verdict.RETRY
 
 
+def test_a_database_that_takes_no_connections_for_a_while_is_waited_for(place: Place) -> None:
+    place.deliver_once()
+    server, _, database = place.url.rpartition("/")
+    rest = threading.Event()
+    with closing(psycopg2.connect(f"{server}/postgres")) as other, place.run() as running:
+        other.autocommit = True
+        running.note("streaming from")
+        with other.cursor() as cursor:
+            cursor.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
+                (database,),
+            )
+            while running.progress.retries < 3 and running.error is None:  # it was refused twice
+                rest.wait(0.1)
+            cursor.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS true")
+        assert running.error is None
+        place.execute("INSERT INTO account VALUES (2, 'Bob')")
+        while not running.progress.rows and running.error is None:
+            rest.wait(0.1)
+    assert running.error is None
+
+
 def test_no_table_at_all(place: Place) -> None:
     said = stops(place.run(include=("nowhere.*",)), SourceError, 10)
     assert "no table matches" in said
