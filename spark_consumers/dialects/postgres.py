@@ -48,6 +48,7 @@ _WIDER: Final = {
 _AS_BEFORE: Final = "SELECT " + ", ".join(
     f"set_config('{name}', current_setting('gauss_cdc.{name}'), true)" for name in CAST_SETTINGS
 )
+_PASSING: Final = "gauss_cdc_moves"  # a table's name while it goes from schema to schema
 # Types whose texts no setting changes: int2, int4, int8, numeric, bool, text, varchar, char, uuid.
 _PRINTED_ALIKE: Final = {21, 23, 20, 1700, 16, 25, 1043, 1042, 2950}
 _OTHERS: Final = (
@@ -208,12 +209,7 @@ def _create(table: TableSchema) -> Iterator[str]:
 
 def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Iterator[str]:
     sql = change.sql  # our own text does not show how values were computed
-    if before.id.schema != after.id.schema:
-        yield f"CREATE SCHEMA IF NOT EXISTS {quote(after.id.schema)}"
-        yield f"ALTER TABLE {_table(before.id)} SET SCHEMA {quote(after.id.schema)}"
-    if before.id.name != after.id.name:
-        moved = TableId(after.id.schema, before.id.name)
-        yield f"ALTER TABLE {_table(moved)} RENAME TO {quote(after.id.name)}"
+    yield from _rename(before.id, after.id)
     table = _table(after.id)
     is_told = _is_told(change)
     renamed = change.renamed if change.renamed or is_told else _renamed(before, after, sql)
@@ -269,6 +265,41 @@ def _alter(before: TableSchema, after: TableSchema, change: SchemaChange) -> Ite
     for unique in after.unique:
         if unique.name not in kept:
             yield _create_unique(after.id, unique)
+
+
+def _rename(at: TableId, to: TableId) -> Iterator[str]:
+    """Give a table another name and schema, past what has only one of the two there."""
+    is_moved = at.schema != to.schema
+    if is_moved:
+        yield f"CREATE SCHEMA IF NOT EXISTS {quote(to.schema)}"
+        yield _key_apart(at, to.schema)
+    if is_moved and at.name != to.name:
+        passing = TableId(at.schema, _PASSING)
+        yield f"ALTER TABLE {_table(at)} RENAME TO {quote(passing.name)}"
+        at = passing
+    if is_moved:
+        yield f"ALTER TABLE {_table(at)} SET SCHEMA {quote(to.schema)}"
+    if at.name != to.name:
+        at = TableId(to.schema, at.name)
+        yield f"ALTER TABLE {_table(at)} RENAME TO {quote(to.name)}"
+
+
+def _key_apart(table: TableId, schema: str) -> str:
+    """Rename the index of a table's key where the schema to which it moves has one of that name.
+
+    The target named it itself, after the table's first name.
+    """
+    said = literal(_table(table))
+    body = (
+        "DECLARE k text; BEGIN FOR k IN SELECT p.conname FROM pg_catalog.pg_constraint p"
+        f" WHERE p.contype = 'p' AND p.conrelid = {said}::regclass AND EXISTS (SELECT 1"
+        " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+        f" WHERE n.nspname = {literal(schema)} AND c.relname = p.conname) LOOP"
+        f" EXECUTE 'ALTER INDEX ' || {literal(quote(table.schema))} || '.' || quote_ident(k)"
+        f" || ' RENAME TO ' || quote_ident('gauss_cdc_' || {said}::regclass::oid::text || '_pkey');"
+        " END LOOP; END"
+    )
+    return block(body)
 
 
 def _is_told(change: SchemaChange) -> bool:

@@ -399,3 +399,21 @@ class Said(list[str]):
 
     def number(self, beginning: str) -> int:
         return sum(line.lstrip().startswith(beginning) for line in self)
+
+
+def test_a_table_moves_past_what_its_new_schema_has_of_its_names(target: Target) -> None:
+    target.run(
+        "CREATE SCHEMA two; CREATE TABLE two.account (id int PRIMARY KEY); CREATE SCHEMA three;"
+        "CREATE TABLE three.other (id int CONSTRAINT account_pkey PRIMARY KEY)"
+    )
+    load(target, ACCOUNT, ["1", "a", "x"])
+    other = replace(ACCOUNT, id=TableId("two", "other"))
+    target.apply(alter(ACCOUNT, other), insert(other, "2", "b", "y"))
+    assert target.query("SELECT id FROM two.other ORDER BY id") == [(1,), (2,)]
+
+    third = replace(ACCOUNT, id=TableId("three", "account"))
+    target.apply(alter(other, third), insert(third, "3", "c", "z"))
+    assert target.query("SELECT id FROM three.account ORDER BY id") == [(1,), (2,), (3,)]
+
+    target.apply(alter(third, ACCOUNT), update(ACCOUNT, "3", "C", "z"), delete(ACCOUNT, "1"))
+    assert rows(target, "account") == [(2, "b", "y"), (3, "C", "z")]

@@ -209,11 +209,16 @@ def test_rows_go_where_a_column_without_values_becomes_the_key() -> None:
 def test_a_table_that_moves() -> None:
     moved = replace(T, id=TableId("s", "u"))
 
-    assert statements(alter(T, moved)) == [
-        'CREATE SCHEMA IF NOT EXISTS "s"',
-        'ALTER TABLE "public"."t" SET SCHEMA "s"',
-        'ALTER TABLE "s"."t" RENAME TO "u"',
+    made, apart, *others = statements(alter(T, moved))
+    assert made == 'CREATE SCHEMA IF NOT EXISTS "s"'
+    assert "ALTER INDEX" in apart
+    assert others == [
+        'ALTER TABLE "public"."t" RENAME TO "gauss_cdc_moves"',
+        'ALTER TABLE "public"."gauss_cdc_moves" SET SCHEMA "s"',
+        'ALTER TABLE "s"."gauss_cdc_moves" RENAME TO "u"',
     ]
+    moved = replace(T, id=TableId("s", "t"))
+    assert statements(alter(T, moved))[-1] == 'ALTER TABLE "public"."t" SET SCHEMA "s"'
 
 
 def test_every_dialect_creates_a_table() -> None:
