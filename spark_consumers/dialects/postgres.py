@@ -272,7 +272,7 @@ def _rename(at: TableId, to: TableId) -> Iterator[str]:
     is_moved = at.schema != to.schema
     if is_moved:
         yield f"CREATE SCHEMA IF NOT EXISTS {quote(to.schema)}"
-        yield _key_apart(at, to.schema)
+        yield _indexes_apart(at, to.schema)
     if is_moved and at.name != to.name:
         passing = TableId(at.schema, _PASSING)
         yield f"ALTER TABLE {_table(at)} RENAME TO {quote(passing.name)}"
@@ -284,20 +284,23 @@ def _rename(at: TableId, to: TableId) -> Iterator[str]:
         yield f"ALTER TABLE {_table(at)} RENAME TO {quote(to.name)}"
 
 
-def _key_apart(table: TableId, schema: str) -> str:
-    """Rename the index of a table's key where the schema to which it moves has one of that name.
+def _indexes_apart(table: TableId, schema: str) -> str:
+    """Move a table's indexes out of the way where the schema it moves to has one of their names.
 
-    The target named it itself, after the table's first name.
+    The target named that of the key itself, after the table's first name.  Another one is left
+    out, as where it is to be made under a name that is taken.
     """
-    said = literal(_table(table))
+    at = f"{literal(quote(table.schema))} || '.' || quote_ident(i.relname)"
     body = (
-        "DECLARE k text; BEGIN FOR k IN SELECT p.conname FROM pg_catalog.pg_constraint p"
-        f" WHERE p.contype = 'p' AND p.conrelid = {said}::regclass AND EXISTS (SELECT 1"
+        "DECLARE k text; BEGIN FOR k IN SELECT CASE WHEN x.indisprimary"
+        f" THEN 'ALTER INDEX ' || {at} || ' RENAME TO ' || quote_ident('gauss_cdc_' || i.oid::text || '_pkey')"
+        f" ELSE 'DROP INDEX ' || {at} END"
+        " FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid"
+        f" WHERE x.indrelid = {literal(_table(table))}::regclass AND (x.indisprimary OR NOT EXISTS"
+        " (SELECT 1 FROM pg_catalog.pg_constraint WHERE conindid = i.oid)) AND EXISTS (SELECT 1"
         " FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-        f" WHERE n.nspname = {literal(schema)} AND c.relname = p.conname) LOOP"
-        f" EXECUTE 'ALTER INDEX ' || {literal(quote(table.schema))} || '.' || quote_ident(k)"
-        f" || ' RENAME TO ' || quote_ident('gauss_cdc_' || {said}::regclass::oid::text || '_pkey');"
-        " END LOOP; END"
+        f" WHERE n.nspname = {literal(schema)} AND c.relname = i.relname)"
+        " LOOP EXECUTE k; END LOOP; END"
     )
     return block(body)
 

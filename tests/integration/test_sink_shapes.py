@@ -8,7 +8,7 @@ import pytest
 from psycopg2.extras import LoggingConnection
 
 from schemas.control import LoadPhase, Origin
-from schemas.tables import TableId, TableSchema
+from schemas.tables import TableId, TableSchema, Unique
 from spark_consumers.errors import (
     MissingColumn,
     MissingTable,
@@ -402,18 +402,21 @@ class Said(list[str]):
 
 
 def test_a_table_moves_past_what_its_new_schema_has_of_its_names(target: Target) -> None:
+    account = replace(ACCOUNT, unique=(Unique("by_name", ("name",)),))
     target.run(
         "CREATE SCHEMA two; CREATE TABLE two.account (id int PRIMARY KEY); CREATE SCHEMA three;"
-        "CREATE TABLE three.other (id int CONSTRAINT account_pkey PRIMARY KEY)"
+        "CREATE TABLE three.other (id int CONSTRAINT account_pkey PRIMARY KEY);"
+        "CREATE INDEX by_name ON three.other (id)"
     )
-    load(target, ACCOUNT, ["1", "a", "x"])
-    other = replace(ACCOUNT, id=TableId("two", "other"))
-    target.apply(alter(ACCOUNT, other), insert(other, "2", "b", "y"))
+    load(target, account, ["1", "a", "x"])
+    other = replace(account, id=TableId("two", "other"))
+    target.apply(alter(account, other), insert(other, "2", "b", "y"))
     assert target.query("SELECT id FROM two.other ORDER BY id") == [(1,), (2,)]
+    assert target.query("SELECT to_regclass('two.by_name') IS NULL") == [(False,)]
 
-    third = replace(ACCOUNT, id=TableId("three", "account"))
-    target.apply(alter(other, third), insert(third, "3", "c", "z"))
+    third = replace(account, id=TableId("three", "account"))
+    target.apply(alter(other, third), insert(third, "3", "b", "z"))
     assert target.query("SELECT id FROM three.account ORDER BY id") == [(1,), (2,), (3,)]
 
-    target.apply(alter(third, ACCOUNT), update(ACCOUNT, "3", "C", "z"), delete(ACCOUNT, "1"))
+    target.apply(alter(third, account), update(account, "3", "C", "z"), delete(account, "1"))
     assert rows(target, "account") == [(2, "b", "y"), (3, "C", "z")]
