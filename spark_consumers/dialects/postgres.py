@@ -293,7 +293,8 @@ def _indexes_apart(table: TableId, schema: str) -> str:
     at = f"{literal(quote(table.schema))} || '.' || quote_ident(i.relname)"
     body = (
         "DECLARE k text; BEGIN FOR k IN SELECT CASE WHEN x.indisprimary"
-        f" THEN 'ALTER INDEX ' || {at} || ' RENAME TO ' || quote_ident('gauss_cdc_' || i.oid::text || '_pkey')"
+        f" THEN 'ALTER INDEX ' || {at} || ' RENAME TO '"
+        " || quote_ident('gauss_cdc_' || i.oid::text || '_pkey')"
         f" ELSE 'DROP INDEX ' || {at} END"
         " FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid"
         f" WHERE x.indrelid = {literal(_table(table))}::regclass AND (x.indisprimary OR NOT EXISTS"
