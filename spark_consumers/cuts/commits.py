@@ -119,6 +119,8 @@ class CommitsRecord:
         head, seq = self._cut.head, self._columns.first + at
         csn, commit_lsn, committed_at = self._columns.place(at)
         known = ledger.inexact
+        # Of several of a table one that was seen is told: it says what ends it.
+        holes = sorted(holes, key=lambda hole: hole.kind == "seen")
         gaps = {g.table: remarked(known.get(g.table), f"{g.kind}: {g.why}") for g in holes}
         inexact = {**known, **gaps}
         is_last = at == self._size - 1

@@ -97,6 +97,14 @@ def test_a_table_that_was_dropped_before_a_takeover_marked_it_has_no_mark() -> N
     assert feed.segments(marked)[-1].upto.inexact == {"public.a": SWITCHED}
 
 
+def test_of_several_gaps_of_a_table_one_that_was_seen_is_told() -> None:
+    feed, ledger = started()
+    seen, suspected = Hole("public.a", "seen", "do this"), Hole("public.a", "suspected", "perhaps")
+    feed.commits(Tx([], (suspected, seen, suspected)))
+
+    assert feed.segments(ledger)[-1].upto.inexact == {"public.a": "seen: do this"}
+
+
 def test_loads_mark_and_clear_their_table() -> None:
     feed = Feed()
     feed.topics = {f"bank.public.{t}": Topic(f"id-{t}", 1) for t in "ab"} | {
