@@ -198,11 +198,11 @@ def is_alive(spark: SparkSession) -> bool:
 
 
 # ---------------------------------------------------------------- files
-def read_text(spark: SparkSession, place: str) -> str:
-    """Read a small file of any file system that Spark knows; '' where there is none."""
+def read_text(spark: SparkSession, place: str) -> str | None:
+    """Read a small file of any file system that Spark knows; None where there is none."""
     path, files = _file(spark, place)
     if not files.exists(path):
-        return ""
+        return None
     stream = files.open(path)
     try:
         return str(_java(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))

@@ -301,7 +301,7 @@ def test_a_second_applier_waits_and_replaces_one_that_is_silent(
     (first, file), (second, _), (third, _) = leased(), leased(), leased()
     assert file.read() is None
     assert first.start() is not None
-    until(lambda: bool(file.read()), "the first renewal", Event().wait)
+    until(lambda: file.read() not in {"", "\n"}, "the first renewal", Event().wait)
     assert [second.start(), second.start()] == [None, None]
     first._keeper._closing.set()  # it is frozen
     assert first._keeper._thread is not None

@@ -132,6 +132,11 @@ def test_check_says_what_stays_on_where_it_may_not_be_switched_off(
     with closing(connect()) as session:
         session.autocommit = True
         (plain,) = found(session)
+        execute(postgres_url, "CREATE RULE own AS ON DELETE TO account DO INSTEAD NOTHING")
+        (warned,) = found(session)
+        assert warned.level is Level.WARNING
+        execute(postgres_url, "DROP RULE own ON account")
+        assert [one.level for one in found(session)] == [Level.NOTE]
         execute(postgres_url, "ALTER TABLE account ADD other int REFERENCES account")
         (warned,) = found(session)
         if session.server_version < 150_000:
@@ -141,6 +146,34 @@ def test_check_says_what_stays_on_where_it_may_not_be_switched_off(
 
     assert (plain.level, warned.level) == (Level.NOTE, Level.WARNING)
     execute(postgres_url, f"REVOKE ALL ON PARAMETER session_replication_role FROM {role}")
+
+
+@pytest.mark.usefixtures("role")
+def test_check_names_triggers_and_rules_that_act_on_rows_of_the_source(postgres_url: str) -> None:
+    def said() -> list[str]:
+        with closing(psycopg2.connect(postgres_url)) as session, session.cursor() as cursor:
+            asked = {"follows": False, "has_policies": True, "has_ledger": False}
+            found = check_rights(cursor, [HERE], **asked)
+            return [f.what for f in found if f.subject == "target triggers"]
+
+    execute(
+        postgres_url,
+        "CREATE FUNCTION never() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+        "CREATE TRIGGER mine BEFORE INSERT ON account FOR EACH ROW EXECUTE FUNCTION never();"
+        "CREATE RULE own AS ON DELETE TO account DO INSTEAD NOTHING",
+    )
+    assert said() == []
+    execute(
+        postgres_url,
+        "ALTER TABLE account ENABLE ALWAYS TRIGGER mine;"
+        "ALTER TABLE account ENABLE REPLICA RULE own",
+    )
+    (what,) = said()
+    assert what.endswith("drop them unseen: public.account: mine, public.account: own")
+    execute(
+        postgres_url, "ALTER TABLE account ENABLE TRIGGER mine; ALTER TABLE account ENABLE RULE own"
+    )
+    assert said() == []
 
 
 @pytest.mark.parametrize("question", ["reach", "rights", "tables"])

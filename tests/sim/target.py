@@ -87,7 +87,7 @@ class Target:
         self.has_leases = False
         self.skew = 0.0  # seconds by which its clock is wrong
         self.are_tables_apart = world.seed % 5 > 1  # no foreign keys act
-        self.lease, self.file = Row(), ""
+        self.lease, self.file = Row(), "\n"
         self.on_commit: Callable[[Database, Database], None] = lambda _a, _b: None
         world.sources_of_moves.append(self._moves)
 

@@ -4,6 +4,8 @@ No server says what time it is.  Who waits looks at the file by a clock of its o
 stood for `SILENCE` is that of a holder which is gone.  A file cannot be compared and set: one that
 was frozen may write late, over anybody's text.  So a claim counts once nobody has objected to it
 for `OBJECTION`, and to whom the fence belongs writes its own text again.
+
+A folder and HDFS show a file that is being written as an empty one.  So that is somebody's, too.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 SILENCE: Final = 6.0  # seconds
 OBJECTION: Final = RENEW + 1.0  # seconds
 _NAME: Final = "_gauss_cdc_lease"  # what begins with _ is no file of the table to any engine
+_NOBODYS: Final = "\n"
+_BEING_WRITTEN: Final = ""
 _UNREADABLE: Final = "a holder that cannot be read"
 _REPORT_EVERY: Final = 30.0
 
@@ -31,7 +35,7 @@ class LeaseFile(Protocol):
     """One small text, replaced as a whole; an ApplyError where that fails."""
 
     def read(self) -> str | None:
-        """Return it; '': nobody's, None: there is no place for it yet."""
+        """Return it; '' while it is being written, None: there is no place for it yet."""
 
     def write(self, text: str) -> None:
         """Replace it."""
@@ -49,9 +53,10 @@ class SparkFile:
         if not (place := self._found()):
             return None
         try:
-            return jvm.read_text(self._spark(), place)
-        except jvm.GONE_ERRORS:  # it may be being written
-            return _UNREADABLE
+            text = jvm.read_text(self._spark(), place)
+        except jvm.GONE_ERRORS:
+            return _BEING_WRITTEN
+        return _NOBODYS if text is None else text
 
     def write(self, text: str) -> None:
         place = self._found()
@@ -116,7 +121,7 @@ class FileLease:
             return
         with suppress(ApplyError):
             if _holder(self._file.read()) == self.name:
-                self._file.write("")
+                self._file.write(_NOBODYS)
 
     def _is_silent(self, text: str, now: float) -> bool:
         """Say whether somebody's text has stood for too long."""
@@ -149,4 +154,4 @@ class FileLease:
 
 
 def _holder(text: str | None) -> str:
-    return (text or "").partition("\n")[0]
+    return _UNREADABLE if text == _BEING_WRITTEN else (text or "").partition("\n")[0]

@@ -23,15 +23,18 @@ from spark_consumers.sinks.postgres.products import OPENGAUSS, POSTGRES, TargetP
 from spark_consumers.sinks.postgres.refusals import ours
 from spark_consumers.sinks.postgres.tables import shape_problems
 
-_OF_THEIR_OWN = """
-SELECT EXISTS (
-    SELECT 1 FROM pg_catalog.pg_trigger t
-    JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid
-    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    JOIN (SELECT unnest(%s::text[]) AS s, unnest(%s::text[]) AS t) AS w
-      ON n.nspname = w.s AND c.relname = w.t
-    WHERE t.tgenabled <> 'D')
+# Triggers and rules of the target, in the states in which they act.
+_ACTING = """
+SELECT n.nspname || '.' || c.relname || ': ' || o.name FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN (SELECT pg_catalog.unnest(%s::text[]) AS s, pg_catalog.unnest(%s::text[]) AS t) AS w
+  ON n.nspname = w.s AND c.relname = w.t
+JOIN (SELECT tgrelid AS oid, tgname AS name, tgenabled AS state FROM pg_catalog.pg_trigger
+      UNION ALL SELECT ev_class, rulename, ev_enabled FROM pg_catalog.pg_rewrite) AS o
+  ON o.oid = c.oid
+WHERE o.state::text = ANY (%s::text[]) ORDER BY 1
 """
+_USUAL, _REPLICA = ["O", "A"], ["R", "A"]  # by session_replication_role
 
 
 class PostgresInspector(Inspector):
@@ -181,16 +184,28 @@ def check_rights(
         for problem in pg_rights.power_problems(cursor):
             yield refused("target rights", problem)
     if not pg_rights.may_replicate(cursor):
-        cursor.execute(_OF_THEIR_OWN, ([t.schema for t in tables], [t.name for t in tables]))
-        (is_in_the_way,) = cursor.fetchone()
         yield Finding(
-            Level.WARNING if is_in_the_way else Level.NOTE,
+            Level.WARNING if _acting(cursor, tables, _USUAL) else Level.NOTE,
             "target rights",
             "the role may not switch foreign keys and triggers of the target off",
             pg_rights.replica_hint(cursor),
         )
-    else:
-        cursor.execute("RESET session_replication_role")
+        return
+    cursor.execute("RESET session_replication_role")
+    if acting := _acting(cursor, tables, _REPLICA):
+        yield Finding(
+            Level.WARNING,
+            "target triggers",
+            f"act on rows of the source, and may change or drop them unseen: {', '.join(acting)}",
+            "ALTER TABLE … ENABLE TRIGGER, or ENABLE RULE, ends that for `apply` alone; then "
+            "`gauss-cdc verify` says what differs",
+        )
+
+
+def _acting(cursor: Any, tables: Sequence[TableId], states: Sequence[str]) -> list[str]:
+    """Name triggers and rules of tables that are in one of these states."""
+    cursor.execute(_ACTING, ([t.schema for t in tables], [t.name for t in tables], states))
+    return [name for (name,) in cursor.fetchall()]
 
 
 def check_shapes(

@@ -13,7 +13,7 @@ from spark_consumers.sinks.lease import RENEW
 class Lake:
     """A file that several appliers write, the fence, and one clock."""
 
-    text: str | None = ""
+    text: str | None = "\n"
     fence: int | None = 0
     now: float = 100.0
     is_down: bool = False
@@ -135,6 +135,29 @@ def test_who_has_begun_nothing_claims_anew() -> None:
     assert not first.take()
     lake.now += OBJECTION
     assert first.take()
+
+
+def test_a_text_that_is_being_written_is_not_taken_for_nobodys() -> None:
+    lake = Lake()
+    first, second = lake.held(), lake.lease()
+    lake.write("")  # as a folder shows it meanwhile
+
+    assert not second.take()
+    assert lake.text == ""
+    lake.write(f"{first.name}\n9")
+    assert not second.take()
+    assert first.renew() == first.name
+
+
+def test_one_that_was_stopped_while_it_wrote_is_replaced() -> None:
+    lake = Lake()
+    first, second = lake.held(), lake.lease()
+    lake.write("")
+    assert not second.take()
+    lake.now += SILENCE
+
+    assert lake.claimed(second)
+    assert first.renew() == second.name
 
 
 def test_one_that_looks_seldom_takes_nobody_for_silent_that_moved() -> None:
