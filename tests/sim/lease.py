@@ -162,8 +162,6 @@ class SimFile:
 
     def write(self, text: str) -> None:
         Whoever().park("writes the lease")
-        self._target.file = ""
-        Whoever().park("is writing the lease")
         self._target.file = text
 
 

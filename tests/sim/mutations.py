@@ -936,10 +936,10 @@ MUTATIONS: list[Mutation] = [
              {**_FROZEN, "lake": True}),
     Mutation("file-no-objection", "a claim counts once nobody has objected to it",
              edit(FileLease, "take", ("now - self._claimed < OBJECTION", "False")),
-             {**_FROZEN, "lake": True}, first_seed=1461),
+             {**_FROZEN, "lake": True}, first_seed=255),
     Mutation("file-fence-unknown", "nobody takes the fence from one that came in between",
              edit(core, "take_fence", ("!= known", "is False")),
-             {**_FROZEN, "lake": True, "freeze_at": "reads the watermark"}, first_seed=299),
+             {**_FROZEN, "lake": True, "freeze_at": "reads the watermark"}, first_seed=677),
     # ------------------------------------------------------------ second lines of defence
     Mutation("2nd-no-lso", "the LSO is waited for", replaced(takeover, _wait_for_lso=_never_waits),
              {"strangers": 0}, "init_transactions waits for the markers of its own id"),
