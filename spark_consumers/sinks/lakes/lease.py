@@ -22,7 +22,7 @@ from spark_consumers.spark import jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SILENCE: Final = 6.0  # seconds
+SILENCE: Final = 5.0  # seconds
 OBJECTION: Final = RENEW + 1.0  # seconds
 _NAME: Final = "_gauss_cdc_lease"  # what begins with _ is no file of the table to any engine
 _NOBODYS: Final = "\n"

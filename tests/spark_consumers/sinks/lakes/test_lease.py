@@ -86,7 +86,7 @@ def test_who_finds_it_renewed_waits_for_ever() -> None:
         assert first.renew() == first.name
 
     said = f"another applier of bank holds the lake, {first.name}; waiting for it to end, or to be"
-    assert lake.notes == [f"{said} silent for 6 s"] * 2
+    assert lake.notes == [f"{said} silent for {SILENCE:g} s"] * 2
 
 
 def test_one_that_is_silent_is_replaced_and_told_so() -> None:
