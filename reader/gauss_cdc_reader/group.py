@@ -24,6 +24,7 @@ from gauss_cdc_reader.bookmark import Bookmark
 from gauss_cdc_reader.changes import Change
 from gauss_cdc_reader.tables import TableChanges
 from schemas.tables import TableId, TableSchema
+from spark_consumers.cuts.versions import Version
 from spark_consumers.errors import SettingRefused
 from spark_consumers.kafka.cluster import down
 from spark_consumers.kafka.history import History, Standing
@@ -185,22 +186,23 @@ class SharedChanges:
                 table: place or self._begin(table) for table, place in member.places().items()
             }
             ends = [place.end if place.taken else place.standing for place in places.values()]
-            far = max(ends, key=lambda end: (end.version, end.cut))
+            far = max(ends, key=_in_order)
             for table, place in places.items():
                 member.done(table, place)
                 yield from self._read([table], place, far)
             if self._is_mine():
-                yield from self._read(member.tables, next(iter(member.places().values())), None)
+                known = [place for place in member.places().values() if place is not None]
+                yield from self._read(member.tables, min(known, key=_in_order), None)
 
     def _is_mine(self) -> bool:
         member = self._member
         return bool(member.tables) and member.assigned == self._assigned
 
     def _read(
-        self, tables: Sequence[TableId], start: Bookmark | None, upto: Standing | None
+        self, tables: Sequence[TableId], start: Bookmark, upto: Standing | None
     ) -> Iterator[Marked | None]:
         """Read tables that stand at one place, until the group assigns anew."""
-        if start is None or not self._is_mine():
+        if not self._is_mine():
             return
         if upto is not None and start.standing.has(upto):
             return
@@ -224,3 +226,8 @@ class SharedChanges:
                     member.done(table, Bookmark.of(batch.end))
             if not self._is_mine():
                 return
+
+
+def _in_order(place: Bookmark | Standing) -> tuple[Version, int]:
+    standing = place.standing if isinstance(place, Bookmark) else place
+    return standing.version, standing.cut

@@ -394,12 +394,12 @@ def test_partitions_whose_root_has_a_key_that_is_not_valid_say_so(path: Undone) 
     execute(path.source, "ALTER TABLE ONLY r ADD CONSTRAINT r_pkey PRIMARY KEY (id)")
     until(lambda: "public.r" in path.waited(), "a mark", time.sleep)
     execute(path.source, "ALTER PUBLICATION p SET (publish_via_partition_root = false)")
-    until(lambda: has(path, "r1"), "its partitions", time.sleep)
+    until(lambda: has(path, "r1") and has(path, "r2"), "its partitions", time.sleep)
     execute(path.source, "ALTER PUBLICATION p SET (publish_via_partition_root = true)")
 
     says = "sends its rows as those of public.r, and has it with key public.r_pkey"
     until(lambda: any(says in note for note in path.gaps), "what it is about", time.sleep)
-    assert {"public.r1", "public.r2"} <= path.waited().keys()
+    until(lambda: {"public.r1", "public.r2"} <= path.waited().keys(), "both marks", time.sleep)
     execute(path.source, "ALTER TABLE r DROP CONSTRAINT r_pkey")
 
     until(lambda: has(path, "r") and not has(path, "r1"), "the root", time.sleep)
