@@ -121,7 +121,7 @@ class ValueDecoder:
         return Change(self._table, epoch, seq, ordinal, op, before, after, unsent, "", self._shapes)
 
     def decode(self, payload: bytes | memoryview) -> Change:
-        """Read one value, without its frame; raise ValueError, LookupError or EOFError."""
+        """Read one value, without its frame; raise one of `REFUSALS` of `decode.rows`."""
         stream = io.BytesIO(payload)
         record: Any = fastavro.schemaless_reader(stream, self._schema, None)
         if stream.read(1):

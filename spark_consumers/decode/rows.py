@@ -29,7 +29,7 @@ Read: TypeAlias = Callable[[bytes, int], tuple[Any, int]]  # (data, at) -> (valu
 
 _EMPTY: Final = TableSchema(TableId("", ""), ())
 # What bytes raise that are no value of their type.
-_REFUSALS: Final = (ValueError, LookupError, OverflowError, EOFError, struct.error)
+REFUSALS: Final = (ValueError, LookupError, ArithmeticError, EOFError, struct.error)
 COMMIT_ORDER: Final = attrgetter("seq", "ordinal")
 _FRAME: Final = struct.Struct(">bI")
 _MOST_DIGITS: Final = 30  # behind the point, that native code writes
@@ -92,7 +92,7 @@ class PackPlan:
     frame: bytes  # what a value begins with
     columns: tuple[str, ...]  # real names
     cells: tuple[CellPlan, ...]
-    refusals: tuple[type[Exception], ...] = _REFUSALS
+    refusals: tuple[type[Exception], ...] = REFUSALS
 
 
 def is_ours(envelope: dict[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.decode import FRAME_SIZE, RowDecoder, split
 from spark_consumers.decode.control import decode_control
-from spark_consumers.decode.rows import COMMIT_ORDER
+from spark_consumers.decode.rows import COMMIT_ORDER, REFUSALS
 from spark_consumers.decode.rows import Rows as TakenRows
 from spark_consumers.errors import Incomplete, StreamError
 from spark_consumers.model import Change, Rows
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from spark_consumers.kafka.registry import SchemaOf  # executors have no client of it
     from spark_consumers.native._native import FramedRows
 
-
-_REFUSALS: Final = (ValueError, LookupError, EOFError)
 _OBJECTS: Final = 8  # times the bytes of a row in Avro, that Python's objects take
 
 
@@ -119,7 +117,7 @@ class Content:
         _, decoder, rows = self._of(topic, partition, offset, value)
         try:  # of each row: a context manager would cost more than many a cell
             rows.put(decoder.decode(split(value)[1]))
-        except _REFUSALS as error:
+        except REFUSALS as error:
             raise _refusal(topic, partition, offset) from error
 
     def take(self, topic: str, records: Sequence[tuple[int, int, bytes]]) -> None:
@@ -172,7 +170,7 @@ def undecodable(topic: str, partition: int, offset: int) -> Iterator[None]:
     """Say which record it is that cannot be decoded."""
     try:
         yield
-    except _REFUSALS as error:
+    except REFUSALS as error:
         raise _refusal(topic, partition, offset) from error
 
 

@@ -1,15 +1,21 @@
 """A value in Python is what the source's text says, by each type of the table."""
 
+import io
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+import fastavro
 import pytest
 
+from gauss_cdc_reader.changes import ValueDecoder
 from gauss_cdc_reader.values import converter, of_exact
-from schemas.tables import Column
+from producer.core.records.encode import TransactionConstants, compile_encoder
+from schemas.envelope import envelope_schema
+from schemas.tables import Column, TableId, TableSchema
 from schemas.types import NotRepresentable, TypeOptions, type_of
+from spark_consumers.decode.rows import REFUSALS
 
 VALUES = [
     (23, -1, "7", 7),
@@ -81,3 +87,23 @@ def test_what_the_avro_type_does_not_hold_is_a_value_too(oid: int, text: str, va
 def test_a_number_that_is_none_is_told_from_it() -> None:
     column = Column("c", 1700)
     assert of_exact("NaN", converter(type_of(column).avro(column))).is_nan()
+
+
+@pytest.mark.parametrize("scale", [1 << 30, -(1 << 30)])
+def test_a_number_that_no_decimal_holds_is_refused_as_any_broken_value(scale: int) -> None:
+    columns = Column("id", 23, nullable=False), Column("n", 1700)
+    table = TableSchema(TableId("s", "t"), columns, ("id",), identity_columns=("id",))
+    encoder = compile_encoder(table, prefix="bank", schema_id=7, database="bank")
+    tx = TransactionConstants(700, 99, 1, 5, 0, 0, 1)
+    frame, value = 5, bytes(encoder.encode("c", "", None, [b"1", b"1.5"], tx, 1, 0))
+    schema = envelope_schema("bank", table)
+    record: Any = fastavro.schemaless_reader(io.BytesIO(value[frame:]), schema, None)
+    record["after"]["n"] = {"scale": scale, "value": b"\x7f" * 9}
+    broken = io.BytesIO()
+    fastavro.schemaless_writer(broken, schema, record)
+    reader = ValueDecoder(schema)
+
+    assert reader.rows(7).take([value], 0) in {0, 1}  # 1: natively
+    assert reader.rows(7).take([value[:frame] + broken.getvalue()], 0) == 0
+    with pytest.raises(REFUSALS):
+        reader.decode(broken.getvalue())

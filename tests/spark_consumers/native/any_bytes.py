@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from gauss_cdc_reader.changes import ValueDecoder
 from producer.core.records.encode import RowEncoder, TransactionConstants, compile_encoder
 from schemas.envelope import EnvelopeOptions, envelope_schema
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
@@ -53,7 +54,9 @@ class AnyBytes:
         self.commits = test_control.payload(test_control.commits())
         self.read = self.left = 0
 
-    def _table(self, name: str) -> tuple[TableSchema, list[Any], RowEncoder, RowDecoder, Any]:
+    def _table(
+        self, name: str
+    ) -> tuple[TableSchema, list[Any], RowEncoder, RowDecoder, ValueDecoder, Any]:
         samples = [self.random.choice(SAMPLES) for _ in range(self.random.randrange(6))]
         columns = [
             sample.column(f"c{at}", nullable=self.random.random() < 0.6)
@@ -74,7 +77,7 @@ class AnyBytes:
         both = [change_batches(names, less, {ID: schema}, native_parts=native) for native in WAYS]
         types = {name: kind for name, kind in types_of(schema).items() if name in names}
         pairs = [pair_batches(change_schema(types), {ID: schema}, native_parts=n) for n in WAYS]
-        return table, samples, encoder, RowDecoder(schema), (both, pairs)
+        return table, samples, encoder, RowDecoder(schema), ValueDecoder(schema), (both, pairs)
 
     def _as_arrow(self, both: Sequence[Batches[Any]], value: bytes) -> None:
         """Take a value twice: what did not fit must not be seen beside the next one."""
@@ -92,12 +95,15 @@ class AnyBytes:
         if self.random.random() < 0.05:
             read_entries(self._mutated(self.commits))
             return
-        table, samples, encoder, decoder, batches = self.random.choice(self.tables)
+        table, samples, encoder, decoder, reader, batches = self.random.choice(self.tables)
         value = self._value(table, samples, encoder)
         if self.random.random() < 0.8:
             value = self._mutated(value)
         for both in batches:
             self._as_arrow(both, value)
+        values = reader.rows(ID)
+        if values.take([value], 0):
+            assert repr(list(values)) == repr([reader.decode(split(value)[1])])
         rows = decoder.rows(ID)
         if rows.take([value], 0):
             test_rows.same(rows, [decoder.decode(split(value)[1])], (0,))
