@@ -86,7 +86,8 @@ def _far_days(text: str) -> int | None:
         day = date(place + 1, int(match[2]), int(match[3]))
     except ValueError:
         return None
-    return day.toordinal() - _EPOCH + turn * 146_097
+    found = day.toordinal() - _EPOCH + turn * 146_097
+    return found if abs(found) < 2**31 else None  # an int of Avro; the server's end at 5874897
 
 
 def micros_of_day(text: str) -> int:
@@ -131,7 +132,8 @@ def _far_micros(text: str) -> int | None:
         return None
     if (far := _far_days(match[1] + (match[3] or ""))) is None:
         return None
-    return min(far * _DAY + micros_of_day(match[2]), _INFINITY["infinity"])  # Avro counts from 1970
+    found = far * _DAY + micros_of_day(match[2])
+    return max(_INFINITY["-infinity"], min(found, _INFINITY["infinity"]))  # Avro counts from 1970
 
 
 def _millis(text: str) -> int:

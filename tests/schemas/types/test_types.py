@@ -340,3 +340,23 @@ def test_numbers_that_no_double_or_float_holds_are_told_apart() -> None:
     for load, text in ((_money_double, "5,00 €"), (_float4, "1e39")):
         with pytest.raises(NotRepresentable):
             load(text)
+
+
+@pytest.mark.parametrize(
+    ("oid", "text", "nearest"),
+    [
+        (1082, "5874897-12-31", 2_145_042_905),
+        (1082, "58748397-12-31", None),  # no server writes it: it is no int of Avro
+        (1114, "300000-01-01 00:00:00", 9_223_372_036_825_200_000),
+        (1114, "300000-01-01 00:00:00 BC", -9_223_372_036_832_400_000),
+    ],
+)
+def test_a_far_day_has_the_nearest_that_avro_counts(
+    oid: int, text: str, nearest: int | None
+) -> None:
+    column = Column("c", oid)
+
+    with pytest.raises(NotRepresentable) as caught:
+        type_of(column).load(text, column)
+
+    assert caught.value.nearest == nearest
