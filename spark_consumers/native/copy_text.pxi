@@ -38,6 +38,8 @@ cdef int reserve(Text *text, size_t more) except -1:
 
 
 cdef int write(Text *text, const char *start, size_t size) except -1:
+    if not size:
+        return 0  # there may be no memory yet
     reserve(text, size)
     memcpy(text.bytes + text.used, start, size)
     text.used += size
