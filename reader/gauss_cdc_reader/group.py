@@ -187,8 +187,9 @@ class SharedChanges:
             }
             ends = [place.end if place.taken else place.standing for place in places.values()]
             far = max(ends, key=_in_order)
-            for table, place in places.items():
+            for table, place in places.items():  # now: it may be another member's behind a change
                 member.done(table, place)
+            for table, place in places.items():
                 yield from self._read([table], place, far)
             if self._is_mine():
                 known = [place for place in member.places().values() if place is not None]

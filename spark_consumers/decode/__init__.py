@@ -64,7 +64,7 @@ class RowDecoder:
         return make_rows(pack_plan(schema_id, self.columns, self._value))
 
     def decode(self, payload: bytes | memoryview) -> Change:
-        """Read one value, without its frame; raise ValueError, LookupError or EOFError."""
+        """Read one value, without its frame; raise one of `REFUSALS` of `decode.rows`."""
         stream = io.BytesIO(payload)
         record: Any = fastavro.schemaless_reader(stream, self._schema, None)
         if stream.read(1):

@@ -34,7 +34,7 @@ class Decoder(Protocol):
     """Reads all values of one writer's schema: `RowDecoder`, or another one of its methods."""
 
     def decode(self, payload: memoryview) -> Any:
-        """Read one value, without its frame; raise ValueError, LookupError or EOFError."""
+        """Read one value, without its frame; raise one of `REFUSALS` of `decode.rows`."""
 
     def rows(self, schema_id: int) -> TakenRows:
         """Make empty rows for values that are framed with this id of the schema."""

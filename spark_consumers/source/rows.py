@@ -153,7 +153,7 @@ class ChangeRows:
         self._readers[schema_id] = reader
 
     def add(self, partition: int, offset: int, value: bytes) -> None:
-        """Add the rows of a record; raise ValueError, LookupError or EOFError."""
+        """Add the rows of a record; raise one of `REFUSALS` of `decode.rows`."""
         del partition, offset
         schema_id, payload = split(value)
         decoder, cells = self._readers[schema_id]

@@ -53,7 +53,7 @@ class PythonRows(Protocol):
     """Rows that Python reads, one record after the other."""
 
     def add(self, partition: int, offset: int, value: bytes, /) -> None:
-        """Add the rows of a record; raise ValueError, LookupError or EOFError."""
+        """Add the rows of a record; raise one of `REFUSALS` of `decode.rows`."""
 
     def taken(self) -> pa.RecordBatch:
         """Return the rows so far, and begin anew."""

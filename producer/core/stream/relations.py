@@ -176,7 +176,7 @@ class Relations:
                 del self._known[table_id]
                 changes.append(ShapeChange(other, None, "DROP TABLE"))
             elif now in self._known:  # names that swap, or it gets its own back later
-                # In the schema that it leaves: a target moves it first, and then renames it.
+                # In the schema that it leaves: `now` is another table's still.
                 passing = TableId(table_id.schema, f"gauss_cdc_{other.oid}")
                 changes.append(self._rename(other, passing))
                 aside = self._known[passing], now
