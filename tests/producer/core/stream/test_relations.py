@@ -447,7 +447,7 @@ def test_two_tables_swap_their_names() -> None:
 
 
 def test_two_schemas_swap_their_names() -> None:
-    """The name in between is of the schema that the table leaves: a target moves it first."""
+    """The name in between is of the schema that the table leaves."""
     away = TableId("away", ID.name)
     other = replace(ACCOUNT, id=away, oid=OTHER_OID)
     known = by_oid(replace(ACCOUNT, oid=OID), other, names={OID: away, OTHER_OID: ID})
