@@ -21,7 +21,8 @@ from gauss_cdc.commands.base import DurationType, ExampleCommand, configured, fa
 from gauss_cdc.config import Config, load
 from gauss_cdc.logs import printable
 from gauss_cdc.verify.report import UNDECIDED, Outcome, RowKind, TableReport, exit_code
-from gauss_cdc.verify.rounds import Request, Sample, VerifyObserver, verify
+from gauss_cdc.verify.request import Request, Sample, VerifyObserver
+from gauss_cdc.verify.rounds import verify
 from gauss_cdc.watch import StopSignal, TableBars, console, say
 from schemas.errors import LOAD_AGAIN
 

@@ -10,7 +10,8 @@ from typing import Any, Final
 from gauss_cdc import rereads
 from gauss_cdc.config import Config, ConfigError
 from gauss_cdc.secrets import masked
-from gauss_cdc.verify.rounds import Request, VerifyObserver, verify
+from gauss_cdc.verify.request import Request, VerifyObserver
+from gauss_cdc.verify.rounds import verify
 from producer.errors import CdcError
 from schemas.errors import shortened
 from spark_consumers.errors import ApplyError

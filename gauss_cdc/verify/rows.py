@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, TypeAlias
 
-from gauss_cdc.verify.sides import ComparedServer
+from gauss_cdc.verify.request import ALL
+from gauss_cdc.verify.sides import ComparedServer, ComparisonStopped
 from gauss_cdc.verify.text import (
-    BUCKET_BITS,
     ComparedColumn,
     RowText,
     Spelling,
@@ -36,7 +36,6 @@ RANGE_ROWS: Final = 50_000
 _BUCKET_ROWS: Final = 8_192  # whose keys and hashes are held of each side
 _BUCKET_BYTES: Final = 1 << 20  # where no estimate says how many rows that is
 _MOST_BITS: Final = 16
-ALL: Final = 1 << BUCKET_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +91,6 @@ class HeldTable:
         if is_source:
             return self.source, self.source_from, text
         return self.target, self.target_from, text
-
-
-class ComparisonStopped(Exception):
-    """Asked to stop."""
 
 
 @dataclass(slots=True)

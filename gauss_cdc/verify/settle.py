@@ -8,7 +8,7 @@ source's text; the target's server reads and prints it, so that it is compared a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
@@ -26,7 +26,7 @@ Cells: TypeAlias = list[str | None]
 T = TypeVar("T")
 _BATCH: Final = 500  # rows of one question
 _AT: Final = '"row of gauss-cdc"'  # no column of a table, one may hope
-_CHANGING: Final = "its rows changed meanwhile, in a form that does not say the old ones"
+CHANGING: Final = "its rows changed meanwhile, in a form that does not say the old ones"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +37,19 @@ class SettledRows:
     differences: tuple[RowDifference, ...]
 
 
-def collapsed(plan: TablePlan, changes: Sequence[Change]) -> Collapsed:
+def collapsed(names: Collection[str], key: tuple[str, ...], changes: Sequence[Change]) -> Collapsed:
     """Give the last state of each key; raise TableMoved where the changes do not give it."""
     runs = list(by_columns(changes))
     if len(runs) != 1:
         raise TableMoved("its columns changed meanwhile")
     columns, run = runs[0]
-    out = collapse(columns, run, tuple(column.name for column in plan.key))
+    out = collapse(columns, run, key)
     if out.is_truncated:
         raise TableMoved("it was emptied meanwhile")
-    if set(columns) != {column.name for column in plan.columns}:
+    if {*columns} != {*names}:
         raise TableMoved("its columns changed meanwhile")
-    if plan.key and out.singles is not None:
-        raise TableMoved(_CHANGING)
+    if key and out.singles is not None:
+        raise TableMoved(CHANGING)
     return out
 
 
@@ -92,7 +92,7 @@ def net_rows(plan: TablePlan, singles: Sequence[Single], columns: Sequence[str],
         for sign, cells in ((-1, single.old), (1, single.new)):
             if cells is not None:
                 if UNCHANGED in cells:
-                    raise TableMoved(_CHANGING)
+                    raise TableMoved(CHANGING)
                 rows.append((sign, [cells[at] for at in order]))
     for some in _batches(rows):
         values = _values(text, plan.columns, [[*cells] for _, cells in some])
@@ -123,7 +123,7 @@ def _whole(cells: Sequence[Cell], before: Cells | None) -> Cells:
         elif before is not None:
             out.append(before[at])
         else:
-            raise TableMoved(_CHANGING)
+            raise TableMoved(CHANGING)
     return out
 
 

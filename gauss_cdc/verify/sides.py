@@ -7,30 +7,76 @@ which the session returns.  What an error of one table left behind ends there, t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from gauss_cdc.verify.report import RowKind, TableReport
 from producer.errors import CdcError, SourceError
 from producer.sources.session import Asks
 from schemas import servers
 from schemas.encodings import WITHOUT
 from schemas.quoting import constant, qualified
-from schemas.tables import TableId
+from schemas.tables import ReplicaIdentity, TableId, TableSchema
 from spark_consumers.errors import ApplyError, TargetError
+from spark_consumers.model import Change, Ledger
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS
 from spark_consumers.sinks.postgres.refusals import ours
 
 Rows = list[list[str | None]]
 _EXACT_FLOATS: Final = 120_000  # from here on floats are printed in their shortest exact form
 _FETCH: Final = 10_000  # rows
+_COLUMNS: Final = """
+SELECT a.attname FROM pg_catalog.pg_attribute a
+JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = {schema} AND c.relname = {name} AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+"""
 # What a lock that is not had, a table that is gone, and a shape that is another one are refused by.
 _MOVING: Final = frozenset({"55P03", "42P01", "42703", "42809"})
 
 
 class TableMoved(Exception):
     """A table was altered or emptied after the snapshot: its rows cannot be read as of then."""
+
+
+class NotComparable(Exception):
+    """No other round would decide a table either."""
+
+
+class Comparison(Protocol):
+    """Source and target, each as of its place: one way to compare them."""
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the target holds."""
+
+    def compare(self, shape: TableSchema, changes: Sequence[Change], report: TableReport) -> None:
+        """Compare one table; `changes` are what the target holds and the source's snapshot lacks.
+
+        Raises TableMoved, NotComparable, ComparisonStopped.
+        """
+
+
+class ComparisonStopped(Exception):
+    """Asked to stop."""
+
+
+def key_of(shape: TableSchema) -> tuple[str, ...]:
+    """Return the columns by which rows are known; (): rows are a multiset."""
+    if not shape.key and shape.replica_identity is ReplicaIdentity.INDEX:
+        return shape.identity_columns
+    return shape.key
+
+
+def count_missing(report: TableReport, rows: int) -> None:
+    """Report the source's rows of a table that the target does not have."""
+    report.notes.append("the target has no such table")
+    if not rows:
+        raise NotComparable("it has no rows, and the target has no such table")
+    report.source_rows = report.counts[RowKind.MISSING] = rows
 
 
 class TargetSession:
@@ -113,6 +159,13 @@ class ComparedServer:
                 CdcError, ApplyError
             ):  # of a session that is gone: the first error counts
                 reading.query("ROLLBACK TO SAVEPOINT verified")
+
+    def not_copied(self, shape: TableSchema) -> list[str]:
+        """Name the table's columns that no copy has, for the notes of a report."""
+        schema, name = map(constant, shape.id)
+        there = self.reading.query(_COLUMNS.format(schema=schema, name=name))
+        names = [name for (name,) in there if name is not None and name not in shape.names()]
+        return [f"columns that are not copied: {', '.join(names)}"] if names else []
 
     def rows(self, select: str) -> Iterator[list[str | None]]:
         """Read rows a few at a time, under the snapshot."""

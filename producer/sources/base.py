@@ -218,11 +218,14 @@ class ServerNow:
 
 
 class SnapshotPoint(NamedTuple):
-    """Exactly the commits that begin before `position` are in the snapshot of `reading`."""
+    """Exactly the commits that begin before `position` are in the snapshot of `rows`."""
 
     position: int
-    reading: Asks  # in a transaction, under the snapshot
-    now: Asks  # of the same server, in none
+    rows: ports.Reading
+    encoding: str = "utf-8"  # of its cells
+    # Of a source that answers SQL: the session of `rows`, in a transaction; and one in none.
+    reading: Asks | None = None
+    now: Asks | None = None
 
 
 class SourceInspector:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from schemas.encodings import from_exact
 from schemas.findings import Finding
 from schemas.tables import TableId, TableSchema
+from schemas.types import AvroType, dumper
 from spark_consumers.model import Asked, Ledger, Segment
 
 
@@ -87,6 +89,48 @@ class Inspector:
         """Let go of the target."""
 
 
+# ---------------------------------------------------------------- verify
+# Physical Avro value, and its text in `source.exact`, where there is one -> what the target holds:
+# a tuple with that text where a column's type cannot, and the text stands beside it.
+ValueOf: TypeAlias = Callable[[Any, str | None], Any]
+
+
+def text_of(avro: AvroType) -> ValueOf:
+    """Return what makes the source's text again, as a sink of `Rows` is given it."""
+    dump = dumper(avro)
+    return lambda value, exact: dump(value) if exact is None else from_exact(exact)
+
+
+class TargetReading:
+    """A target's rows at one of the source's commits; `verify` may read a table several times."""
+
+    def ledger(self) -> Ledger | None:
+        """Which commit it is; None: nothing was applied yet."""
+        raise NotImplementedError
+
+    def values(
+        self, table: TableSchema, avro: Mapping[str, AvroType]
+    ) -> Mapping[str, ValueOf] | None:
+        """By column, what the target holds of a value; None: there is no such table.
+
+        `avro` are the types of the stream; a column that the target lacks is left out.
+        """
+        del table
+        return {name: text_of(kind) for name, kind in avro.items()}
+
+    def rows(self, table: TableSchema) -> Iterable[Sequence[Any]]:
+        """Yield the table's rows, their values in the order of its columns."""
+        raise NotImplementedError
+
+    def shown(self, table: TableSchema, name: str, value: Any) -> str:
+        """Write a value of a column for people."""
+        del table, name
+        return str(value)
+
+    def close(self) -> None:
+        """Let go of the target."""
+
+
 # ---------------------------------------------------------------- how a sink is made
 def _no_client() -> Any:
     raise NotImplementedError("the program brings no client for this kind of target")
@@ -137,3 +181,4 @@ class Kind(NamedTuple):
     pace: Pace = Pace()
     # "postgres" or "opengauss": whose client the program brings, and whose SQL `verify` compares.
     client: str = ""
+    reading: Callable[[Setup], TargetReading] | None = None  # what `verify` compares; None: nothing

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +17,13 @@ from gauss_cdc.__main__ import main
 from producer.core import changes
 from producer.core.takeover.takeover import MadeSlot, Slot
 from producer.options import Options
-from producer.sources.base import PlainSource, SourceInspector, SourceKind, SourceStanding
+from producer.sources.base import (
+    PlainSource,
+    SnapshotPoint,
+    SourceInspector,
+    SourceKind,
+    SourceStanding,
+)
 from producer.sources.dial import ConnectionArguments
 from producer.sources.kinds import SOURCES
 from producer.sources.section import SourceSection
@@ -27,7 +33,7 @@ from schemas.findings import Finding, Level
 from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
 from spark_consumers.model import Ledger, Rows, Segment
-from spark_consumers.sinks.base import Inspector, Kind, Setup
+from spark_consumers.sinks.base import Inspector, Kind, Setup, TargetReading
 from spark_consumers.sinks.kinds import SINKS
 from spark_consumers.sinks.step import check_fence, check_place
 
@@ -94,18 +100,8 @@ class Lines(PlainSource):
         return (str(TABLE),)
 
     @contextmanager
-    def reading(self, made: MadeSlot) -> Iterator["Lines"]:
-        self.upto = made.consistent_point
-        yield self
-
-    def shapes(self, _: list[TableId]) -> list[TableSchema]:
-        return [SHAPE]
-
-    def estimated_rows(self, _: TableId) -> int:
-        return 0
-
-    def copy_rows(self, _: Any, __: Any, hand_on: Callable[[Any], None]) -> None:
-        hand_on([row for at, _, line in self.log.lines(0) if at < self.upto for row in cells(line)])
+    def reading(self, made: MadeSlot) -> Iterator["LinesReading"]:
+        yield LinesReading(self.log, made.consistent_point)
 
     def try_take(self) -> bool:
         self.received_end = Lsn(int(self.log.slot.read_text()))
@@ -136,6 +132,23 @@ class Lines(PlainSource):
             yield start, changes.Commit(Lsn(start), Lsn(end), start)
 
 
+@dataclass
+class LinesReading:
+    """The file as it was when it ended at a position."""
+
+    log: Log
+    upto: int
+
+    def shapes(self, _: list[TableId]) -> list[TableSchema]:
+        return [SHAPE]
+
+    def estimated_rows(self, _: TableId) -> int:
+        return 0
+
+    def copy_rows(self, _: Any, __: Any, hand_on: Callable[[Any], None]) -> None:
+        hand_on([row for at, _, line in self.log.lines(0) if at < self.upto for row in cells(line)])
+
+
 def cells(line: bytes) -> list[changes.Cells]:
     return [[b"%d" % number, text.encode()] for number, text in json.loads(line)]
 
@@ -156,6 +169,11 @@ class LinesInspector(SourceInspector):
     def standing(self) -> SourceStanding:
         confirmed = int(self._log.slot.read_text())
         return SourceStanding(self.log_end(), self._slot, False, confirmed, None, 0, "")
+
+    @contextmanager
+    def snapshot(self, _: Any, __: Any) -> Iterator[SnapshotPoint]:
+        end = self.log_end()
+        yield SnapshotPoint(end, LinesReading(self._log, end))
 
 
 # ---------------------------------------------------------------- the target
@@ -208,9 +226,21 @@ class StepsInspector(Inspector):
         return self._sink.read()
 
 
+class StepsReading(TargetReading):
+    def __init__(self, setup: Setup) -> None:
+        self._lines, self._ledger = Path(setup.dsn).read_text(), Steps(setup).read()
+
+    def ledger(self) -> Ledger:
+        return self._ledger
+
+    def rows(self, _: TableSchema) -> Iterator[list[str]]:
+        for line in self._lines.splitlines():
+            yield from (row for _, row in json.loads(line)["rows"])
+
+
 # The two lines: before the configuration is read.
 SOURCES["lines"] = SourceKind(LinesSection, Lines, LinesInspector)
-SINKS["steps"] = Kind(Steps, StepsInspector)
+SINKS["steps"] = Kind(Steps, StepsInspector, reading=StepsReading)
 
 if __name__ == "__main__":
     sys.exit(main())

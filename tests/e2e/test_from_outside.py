@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,13 @@ def said(file: Path, *words: str) -> str:
     return done.stdout or done.stderr
 
 
+def compared(file: Path, code: int) -> list[dict[str, Any]]:
+    words = program(file, "verify", "--json", "--show-keys")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
 @contextmanager
 def started(file: Path, *words: str) -> Iterator[None]:
     """Run a service; its log is shown if the test fails."""
@@ -84,12 +92,23 @@ def test_what_stands_in_a_new_source_reaches_a_new_target(file: Path) -> None:
             more.write('[[3, "three"]]\n[[4, "four"], [5, "five"]]\n')
         until(lambda: len(applied(file)) == 5, "what was added", time.sleep)
         status = json.loads(said(file, "status", "--json"))
+        (equal,), rows = compared(file, 0), applied(file)
+        steps = file.with_name("bank.steps")
+        wrong = steps.read_text().replace('["c", ["3", "three"]]', '["c", ["3", "drei"]]')
+        steps.write_text(wrong.replace('["r", ["2", "two"]]', '["r", ["6", "six"]]'))
+        (different,) = compared(file, 7)
 
     assert "1 transactions" in found
-    assert applied(file) == [
+    assert rows == [
         *(["r", ["1", "one"]], ["r", ["2", "two"]]),
         *(["c", ["3", "three"]], ["c", ["4", "four"]], ["c", ["5", "five"]]),
     ]
     assert (status["target"]["state"], status["lag"]["commits"]) == ("EXACT", 0)
     assert status["source"]["wal_end"] == "0/38"
     assert "continues after the newest cut" in said(file, "check")
+    assert (equal["outcome"], equal["rows"]) == ("equal", {"source": 5, "target": 5})
+    assert different["keys"] == [
+        {"kind": "missing", "key": {"id": "2"}, "columns": []},
+        {"kind": "changed", "key": {"id": "3"}, "columns": ["v"]},
+        {"kind": "extra", "key": {"id": "6"}, "columns": []},
+    ]

@@ -14,7 +14,8 @@ import pytest
 
 from gauss_cdc.config import Config, ConfigError, load
 from gauss_cdc.verify.report import Outcome, RowKind, TableReport
-from gauss_cdc.verify.rounds import Request, VerifyObserver, verify
+from gauss_cdc.verify.request import Request, VerifyObserver
+from gauss_cdc.verify.rounds import verify
 from gauss_cdc_lab.emulator.login import Account
 from producer.sources import requests
 from producer.sources.dial import parse_dsn

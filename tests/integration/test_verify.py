@@ -8,7 +8,9 @@ import psycopg2
 import pytest
 
 from gauss_cdc.verify.report import Outcome, RowKind, TableReport
-from gauss_cdc.verify.rounds import Request, Sample, SnapshotPair, VerifyObserver
+from gauss_cdc.verify.request import Request, Sample, VerifyObserver
+from gauss_cdc.verify.rounds import SnapshotPair
+from gauss_cdc.verify.servers import ServerPair
 from gauss_cdc.verify.sides import ComparedServer, TargetSession, settled
 from gauss_cdc.verify.window import Window
 from producer.sources import session_settings
@@ -64,8 +66,9 @@ def compared(
         meanwhile()
         window = Window(len(changes), {table: list(changes)} if changes else {})
         request = Request(sample=sample or Sample())
-        pair = SnapshotPair(request, watch, ours, theirs, Ledger("s", epoch=1, seq=9), window)
-        return pair.compare(shape, there.get(table))
+        ledger = Ledger("s", epoch=1, seq=9)
+        servers = ServerPair(request, watch, ours, theirs, ledger, there.get)
+        return SnapshotPair(servers, window).compare(shape)
 
 
 def change(op: str, before=None, after=None) -> Change:

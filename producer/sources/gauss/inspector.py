@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
 
 from producer.errors import Unsupported
@@ -20,7 +20,6 @@ from producer.sources.gauss.options import Decoding, effective
 from producer.sources.gauss.point import exporting_slot, exports_snapshot, open_replication
 from producer.sources.gauss.source import open_session
 from schemas.findings import Finding, Level
-from schemas.quoting import constant
 from schemas.tables import TableId, TableSchema
 
 _LOOK: Final = 0.5  # seconds between two looks at what a new slot waits for
@@ -145,7 +144,8 @@ class GaussSourceInspector(SourceInspector):
                     if stop():
                         yield None
                         return
-                reading, now = (stack.enter_context(open_session(options)) for _ in range(2))
-                reading.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                reading.query(f"SET TRANSACTION SNAPSHOT {constant(made.snapshot or '')}")
-            yield SnapshotPoint(int(made.consistent_point), reading, now)
+                opened = partial(open_session, options)
+                rows = stack.enter_context(gauss_snapshot.imported(opened, made.snapshot or ""))
+                now = stack.enter_context(opened())
+            at = int(made.consistent_point)
+            yield SnapshotPoint(at, rows, rows.encoding, rows.session, now)

@@ -25,7 +25,6 @@ from producer.sources.postgres.primary import Primary, at_primary, history_of
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.session import Asks
 from schemas.findings import Finding
-from schemas.quoting import constant
 from schemas.tables import TableId, TableSchema
 
 _LOOK: Final = 0.5  # seconds between two looks at what a new slot waits for
@@ -185,11 +184,7 @@ class PostgresSourceInspector(SourceInspector):
                         if blocker not in said:
                             note(f"the snapshot waits for {blocker}; {blocker.way_out}")
                     said = found
-                reading, now = (
-                    stack.enter_context(ReplicationConnection.open(at, replication=False))
-                    for _ in range(2)
-                )
-                reading.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                reading.query(f"SET TRANSACTION SNAPSHOT {constant(made.snapshot or '')}")
-                reading.query("SET LOCAL idle_in_transaction_session_timeout = 0")
-            yield SnapshotPoint(int(made.consistent_point), reading, now)
+                reading = stack.enter_context(snapshot.imported(at, made.snapshot or ""))
+            rows = snapshot.SnapshotReading(reading, asker)
+            asking = map(catalog.QueryingConnection, (reading, asker))
+            yield SnapshotPoint(int(made.consistent_point), rows, "utf-8", *asking)
