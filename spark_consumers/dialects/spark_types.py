@@ -54,6 +54,11 @@ class SparkType:
     of_text: OfText | None = None  # Spark holds more than Avro: a value from `source.exact`
     native: str = ""  # native code that equals `value`; "text": that of the shape's text; "" = none
 
+    def holds(self, text: str) -> bool:
+        """Say whether it holds all that a text of `source.exact` says."""
+        way = self.of_text
+        return way is not None and not way.is_near and way.value(text) is not None
+
 
 @dataclass(frozen=True, slots=True)
 class OfText:

@@ -209,7 +209,7 @@ class ChangeRows:
         left = None
         if texts:
             known = {cell.name: cell for cell in cells if cell is not None}
-            left = [(n, t) for n, t in texts.items() if n in known and not known[n].holds(t)]
+            left = [(n, t) for n, t in texts.items() if n in known and not known[n].type.holds(t)]
         named = [name for name in self.wanted if name in hidden] or None
         version = int(Version(source["epoch"], source["seq"]))
         self._row(values, (kind, version, source["ts_us"], source["ordinal"], named, left or None))

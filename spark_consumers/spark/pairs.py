@@ -179,7 +179,9 @@ class _Image:
         for column, cell in zip(self._columns, reader.wanted, strict=True):
             column.append(None if row is None or cell is None else cell.of(row, texts, hidden))
         self._are_there.append(row is not None)
-        left = [(name, text) for name, text in texts.items() if not reader.cells[name].holds(text)]
+        left = [
+            (name, text) for name, text in texts.items() if not reader.cells[name].type.holds(text)
+        ]
         return left or None
 
     def taken(self) -> pa.Array:

@@ -39,11 +39,6 @@ class Cell:
         value = row[self.field]
         return None if value is None else self.type.value(value)
 
-    def holds(self, text: str) -> bool:
-        """Say whether the column holds all that a text says."""
-        way = self.type.of_text
-        return way is not None and not way.is_near and way.value(text) is not None
-
 
 def cells_of(schema: Mapping[str, Any]) -> dict[str, Cell]:
     """Return the columns of an envelope; raise LookupError for a type that is not known."""

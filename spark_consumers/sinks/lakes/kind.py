@@ -6,10 +6,11 @@ read by every command.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from spark_consumers.sinks.base import Inspector, Kind, Pace, Setup, Sink
+from spark_consumers.sinks.base import Inspector, Kind, Pace, Setup, Sink, TargetReading
 from spark_consumers.sinks.lakes import places
 
 if TYPE_CHECKING:
@@ -17,25 +18,25 @@ if TYPE_CHECKING:
     from spark_consumers.sinks.lakes.iceberg import IcebergTables
 
 
-def _delta(setup: Setup) -> Sink:
+def _delta(setup: Setup) -> DeltaTables:
     from spark_consumers.sinks.lakes.delta import DeltaTables  # noqa: PLC0415
 
     place = partial(places.delta_place, setup.dsn)
-    return _sink(setup, DeltaTables(setup.spark, place, setup.source, setup.mode, setup.keep))
+    return DeltaTables(setup.spark, place, setup.source, setup.mode, setup.keep)
 
 
-def _iceberg(setup: Setup) -> Sink:
+def _iceberg(setup: Setup) -> IcebergTables:
     from spark_consumers.sinks.lakes.iceberg import IcebergTables  # noqa: PLC0415
 
-    return _sink(setup, IcebergTables(setup.spark, places.catalog(setup.dsn), setup.mode))
+    return IcebergTables(setup.spark, places.catalog(setup.dsn), setup.mode)
 
 
-def _sink(setup: Setup, tables: DeltaTables | IcebergTables) -> Sink:
+def _sink(make: Callable[[Setup], DeltaTables | IcebergTables], setup: Setup) -> Sink:
     from spark_consumers.sinks.lakes.lease import FileLease, SparkFile  # noqa: PLC0415
     from spark_consumers.sinks.lakes.marks import TableMarks, table_of  # noqa: PLC0415
     from spark_consumers.sinks.lakes.sink import LakeSink  # noqa: PLC0415
 
-    table = table_of(setup.source)
+    table, tables = table_of(setup.source), make(setup)
     marks, others = (TableMarks(setup.spark, tables, setup.source) for _ in range(2))
     lease = FileLease(
         SparkFile(setup.spark, partial(tables.folder, table)),
@@ -47,6 +48,14 @@ def _sink(setup: Setup, tables: DeltaTables | IcebergTables) -> Sink:
         tables, marks, setup.source, lease,
         mode=setup.mode, keep=setup.keep, on_step=setup.on_step,
     )  # fmt: skip
+
+
+def _reading(make: Callable[[Setup], DeltaTables | IcebergTables], setup: Setup) -> TargetReading:
+    from spark_consumers.sinks.lakes.marks import TableMarks  # noqa: PLC0415
+    from spark_consumers.sinks.lakes.reading import LakeReading  # noqa: PLC0415
+
+    tables = make(setup)
+    return LakeReading(tables, TableMarks(setup.spark, tables, setup.source), setup.mode)
 
 
 def _look(setup: Setup, *, is_delta: bool) -> Inspector:
@@ -65,16 +74,18 @@ _PACE: Final = Pace(
 )
 
 DELTA_KIND: Final = Kind(
-    sink=_delta,
+    sink=partial(_sink, _delta),
     inspector=partial(_look, is_delta=True),
     jars="delta",
     settings=places.delta_settings,
     pace=_PACE,
+    reading=partial(_reading, _delta),
 )
 ICEBERG_KIND: Final = Kind(
-    sink=_iceberg,
+    sink=partial(_sink, _iceberg),
     inspector=partial(_look, is_delta=False),
     jars="iceberg",
     settings=places.iceberg_settings,
     pace=_PACE,
+    reading=partial(_reading, _iceberg),
 )
