@@ -34,6 +34,7 @@ SESSION: Final = (
     "tests/e2e/test_spark_source.py",
     "tests/e2e/test_late_target.py",
     "tests/e2e/test_upsert.py",
+    "tests/e2e/test_verify_lakes.py",
     "tests/e2e/test_lake_kills.py",
 )
 # Programs with a Java of their own, compilers, kills: half a minute of CPU and more each.
@@ -58,6 +59,7 @@ SCENES: Final = (
     "tests/e2e/test_undone.py",
     "tests/e2e/test_ten_faults.py",
     "tests/e2e/test_upsert.py",
+    "tests/e2e/test_verify_lakes.py",
     "tests/e2e/test_lake_kills.py",
     "tests/e2e/test_restored.py",
     "tests/e2e/test_late_target.py",
