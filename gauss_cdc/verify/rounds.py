@@ -21,7 +21,7 @@ from gauss_cdc.verify import servers, streams
 from gauss_cdc.verify.report import TableReport
 from gauss_cdc.verify.request import Request, VerifyObserver
 from gauss_cdc.verify.sides import (
-    Comparison,
+    ComparedPair,
     ComparisonStopped,
     NotComparable,
     TableMoved,
@@ -110,7 +110,7 @@ def _round(
 def _opened(
     config: Config, point: SnapshotPoint, request: Request, observer: VerifyObserver,
     stack: ExitStack,
-) -> Comparison:  # fmt: skip
+) -> ComparedPair:  # fmt: skip
     kind = targets.kind_of(config)
     if kind.client in servers.PRODUCTS and point.reading is not None:
         return servers.opened(config, point, request, observer, stack)
@@ -136,7 +136,7 @@ class EarlierLedger:
 class SnapshotPair:
     """Source and target, each under its snapshot, and what lies between."""
 
-    sides: Comparison
+    sides: ComparedPair
     window: Window
 
     def compare(self, shape: TableSchema) -> TableReport:

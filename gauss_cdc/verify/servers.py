@@ -52,7 +52,7 @@ class ServerPair:
     look: Callable[[TableId], TargetTable | None]  # for a table of the target
 
     def compare(self, shape: TableSchema, changes: Sequence[Change], report: TableReport) -> None:
-        """Compare one table; see `Comparison`."""
+        """Compare one table; see `ComparedPair`."""
         if (there := self.look(shape.id)) is None:
             with self.source.holding(shape.id) as rows:
                 ((count,),) = self.source.reading.query(f"SELECT count(*)::text FROM {rows}")  # noqa: S608  quoted

@@ -46,7 +46,7 @@ class NotComparable(Exception):
     """No other round would decide a table either."""
 
 
-class Comparison(Protocol):
+class ComparedPair(Protocol):
     """Source and target, each as of its place: one way to compare them."""
 
     @property

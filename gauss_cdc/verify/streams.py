@@ -21,7 +21,6 @@ from typing import Any, Final, TypeAlias
 from gauss_cdc import target as targets
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
-from gauss_cdc.session import spark_session
 from gauss_cdc.verify.report import RowDifference, RowKind, TableReport
 from gauss_cdc.verify.request import ALL, Request, VerifyObserver
 from gauss_cdc.verify.settle import CHANGING, collapsed
@@ -63,13 +62,19 @@ def opened(
     """Read the target as of now, and which commit that is."""
     make = targets.kind_of(config).reading
     assert make is not None
-    setup = replace(targets.setup(config), spark=partial(spark_session, config))
+    setup = replace(targets.setup(config), spark=partial(_session, config))
     target = make(setup)
     stack.callback(target.close)
     if (ledger := target.ledger()) is None:
         raise LedgerError("the target has no ledger of this source any more", source=setup.source)
     types = wiring.producer_options(config).types
     return StreamPair(point, target, ledger, request, observer, types)
+
+
+def _session(config: Config) -> Any:
+    from gauss_cdc.session import spark_session  # noqa: PLC0415  of the extra `apply`
+
+    return spark_session(config)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ class StreamPair:
     types: TypeOptions
 
     def compare(self, shape: TableSchema, changes: Sequence[Change], report: TableReport) -> None:
-        """Compare one table; see `Comparison`."""
+        """Compare one table; see `ComparedPair`."""
         plans = plans_of(shape, EnvelopeOptions(types=self.types))
         avro = {plan.column.name: without_null(plan.avro) for plan in plans}
         values = self.target.values(shape, avro)
