@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from functools import partial
@@ -38,7 +38,7 @@ from producer.core.records.row_plan import FieldPlan, avro_value
 from producer.sources.base import SnapshotPoint
 from schemas.encodings import BYTES_OR_UTF8, of_cells
 from schemas.envelope import EnvelopeOptions, without_null
-from schemas.tables import UNCHANGED, TableId, TableSchema
+from schemas.tables import UNCHANGED, TableSchema
 from schemas.types import TypeOptions
 from spark_consumers.cuts.compact import Collapsed, netted
 from spark_consumers.errors import LedgerError
@@ -67,8 +67,11 @@ def opened(
     stack.callback(target.close)
     if (ledger := target.ledger()) is None:
         raise LedgerError("the target has no ledger of this source any more", source=setup.source)
+    server = None
+    if point.reading is not None and point.now is not None:
+        server = ComparedServer(point.reading, point.now, is_source=True)
     types = wiring.producer_options(config).types
-    return StreamPair(point, target, ledger, request, observer, types)
+    return StreamPair(point, server, target, ledger, types, request, observer)
 
 
 def _session(config: Config) -> Any:
@@ -82,21 +85,19 @@ class StreamPair:
     """A source under its snapshot and a target at a commit, by their rows."""
 
     point: SnapshotPoint
+    server: ComparedServer | None  # the source, where it answers SQL
     target: TargetReading
     ledger: Ledger
+    types: TypeOptions
     request: Request
     observer: VerifyObserver
-    types: TypeOptions
 
     def compare(self, shape: TableSchema, changes: Sequence[Change], report: TableReport) -> None:
         """Compare one table; see `ComparedPair`."""
         plans = plans_of(shape, EnvelopeOptions(types=self.types))
         avro = {plan.column.name: without_null(plan.avro) for plan in plans}
         values = self.target.values(shape, avro)
-        server = None
-        if self.point.reading is not None and self.point.now is not None:
-            server = ComparedServer(self.point.reading, self.point.now, is_source=True)
-        with _holding(server, shape.id):
+        with nullcontext() if self.server is None else self.server.holding(shape.id):
             if values is None:
                 count_missing(report, self._source_rows(shape))
                 return
@@ -116,7 +117,8 @@ class StreamPair:
                 stop=partial(self.observer.pause, 0),
             )
             table.compare(report, self.request.keys)
-        report.notes += server.not_copied(shape) if server is not None else []
+        if self.server is not None:
+            report.notes += self.server.not_copied(shape)
 
     def _source_rows(self, shape: TableSchema) -> int:
         rows = 0
@@ -127,16 +129,6 @@ class StreamPair:
 
         self.point.rows.copy_rows(shape.id, shape.columns, count)
         return rows
-
-
-@contextmanager
-def _holding(server: ComparedServer | None, table: TableId) -> Iterator[None]:
-    """Keep DDL away from the source's table, where the source has any."""
-    if server is None:
-        yield
-        return
-    with server.holding(table):
-        yield
 
 
 class StreamedTable:
@@ -186,7 +178,9 @@ class StreamedTable:
             self._name(frozenset(differing[at : at + most]), report, limit)
         if self._beside:
             names = ", ".join(sorted(self._beside))
-            report.notes.append(f"by their texts, which the target keeps beside: values of {names}")
+            report.notes.append(
+                f"values of {names} are compared by their texts, which the target keeps beside"
+            )
 
     # ---- both sides
     def _read_source(self, take: Take, on_block: Callable[[], None] = lambda: None) -> None:

@@ -65,7 +65,9 @@ def compared(
     watch = VerifyObserver(print, lambda *_: None, lambda _: stop)
     request = Request(sample=sample or Sample())
     point = SnapshotPoint(8, Given(source))
-    pair = StreamPair(point, there, Ledger("s"), request, watch, TypeOptions())
+    pair = StreamPair(
+        point, None, there, there.ledger() or Ledger(""), TypeOptions(), request, watch
+    )
     report = TableReport(str(shape.id))
     pair.compare(shape, changes, report)
     return report
