@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
-from functools import partial
+from functools import cache, partial
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
@@ -62,7 +62,7 @@ def opened(
     """Read the target as of now, and which commit that is."""
     make = targets.kind_of(config).reading
     assert make is not None
-    setup = replace(targets.setup(config), spark=partial(_session, config))
+    setup = replace(targets.setup(config), spark=cache(partial(_session, config)))
     target = make(setup)
     stack.callback(target.close)
     if (ledger := target.ledger()) is None:

@@ -1,16 +1,14 @@
 """Source and lake are compared at one commit, while `run` and `apply` go on."""
 
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path as File
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gauss_cdc.apply import apply
-from gauss_cdc.config import load
+from gauss_cdc_lab.demo.programs import Program
 from gauss_cdc_lab.services import Addresses
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
@@ -30,6 +28,7 @@ kind = "{kind}"
 mode = "{mode}"
 interval = "1s"
 [spark]
+master = "local[1]"
 checkpoint = "{folder}/checkpoint"
 """
 TABLES = """
@@ -51,29 +50,12 @@ class Lake:
         self.path, self.file, self.schema, self.spark = path, file, path.prefix, spark
         self.dsn = spark.conf.get("spark.sql.catalog.lake.warehouse") or ""
         self._setup, self._kind = Setup(path.prefix, dsn=self.dsn), kind
-        self.failures: list[BaseException] = []
-
-    @contextmanager
-    def applying(self) -> Iterator[None]:
-        stop = threading.Event()
-
-        def applied() -> None:
-            try:
-                config = load(self.file)
-                apply(config, lambda s=0: stop.wait(s) if s else stop.is_set(), session=self.spark)
-            except BaseException as error:  # noqa: BLE001  raised by holds
-                self.failures.append(error)
-
-        thread = threading.Thread(target=applied)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+        (file.parent / "logs").mkdir()
+        self.program = Program("apply", file, folder=file.parent)
+        self.program.start()
 
     def holds(self, seq: int) -> bool:
-        assert self.failures == []
+        assert not self.program.died(), self.program.last_words()
         ledger = SINKS[self._kind].inspector(self._setup).ledger()
         return ledger is not None and ledger.state == "EXACT" and ledger.seq >= seq
 
@@ -109,7 +91,9 @@ def lake(
     with file.open("a") as more:  # it ends in [target]
         more.write(MORE.format(kind=kind, mode=mode, folder=tmp_path))
     with Path(addresses, topic_prefix, source, new_database()) as path:
-        yield Lake(path, file, kind, spark)
+        lake = Lake(path, file, kind, spark)
+        with closing(lake.program):
+            yield lake
 
 
 @pytest.mark.parametrize("lake", [(kind, "scd1") for kind in KINDS], indirect=True, ids=KINDS)
@@ -124,21 +108,20 @@ def test_what_a_stranger_did_to_a_lake_is_found_and_mended(lake: Lake) -> None:
         ask(path.source, f"UPDATE {schema}.metric SET day = day + 1000 WHERE id = {n % 99}")
         ask(path.source, f"DELETE FROM {schema}.account WHERE id = {n + 500}")
 
-    with lake.applying():
-        lake.catch_up()
-        with repeated(touch):
-            live = [lake.compared() for _ in range(2)]
-        lake.catch_up()
-        lake.change("UPDATE {} SET note = 'mallory' WHERE id = 7", "account")
-        lake.change("DELETE FROM {} WHERE id = 8", "account")
-        lake.change("INSERT INTO {} VALUES (9999, DATE'2001-02-03', '0', 0, NULL)", "metric")
-        code, found = lake.compared()
-        sampled = lake.compared("--table", f"{schema}.account", "--sample", "10%")[1]["account"]
-        asked, _ = lake.compared("--repair")
-        with connect(parse_dsn(path.source)) as source:
-            asks = QueryingConnection(source)
-            until(lambda: not requests.requests(asks, path.options.slot), "the re-read", pause)
-        mended, after = lake.compared()
+    lake.catch_up()
+    with repeated(touch):
+        live = [lake.compared() for _ in range(2)]
+    lake.catch_up()
+    lake.change("UPDATE {} SET note = 'mallory' WHERE id = 7", "account")
+    lake.change("DELETE FROM {} WHERE id = 8", "account")
+    lake.change("INSERT INTO {} VALUES (9999, DATE'2001-02-03', '0', 0, NULL)", "metric")
+    code, found = lake.compared()
+    sampled = lake.compared("--table", f"{schema}.account", "--sample", "10%")[1]["account"]
+    asked, _ = lake.compared("--repair")
+    with connect(parse_dsn(path.source)) as source:
+        asks = QueryingConnection(source)
+        until(lambda: not requests.requests(asks, path.options.slot), "the re-read", pause)
+    mended, after = lake.compared()
 
     for number, tables in live:
         assert (number, {one["outcome"] for one in tables.values()}) == (0, {"equal"}), tables
@@ -169,10 +152,9 @@ def test_values_of_every_type_are_equal_to_themselves_in_a_lake(lake: Lake) -> N
             ask(path.source, f"INSERT INTO {name} VALUES (%s, {marks})", row + shift, *values)
     path.start()
 
-    with lake.applying():
-        lake.catch_up()
-        ask(path.source, f"UPDATE {name} SET id = id + 1000 WHERE id >= 1000")
-        code, found = lake.compared()
+    lake.catch_up()
+    ask(path.source, f"UPDATE {name} SET id = id + 1000 WHERE id >= 1000")
+    code, found = lake.compared()
 
     assert (code, found["typed"]["rows"]["source"] > 0) == (0, True), found
     assert any("which the target keeps beside" in note for note in found["typed"]["notes"])
