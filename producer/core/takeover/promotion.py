@@ -48,9 +48,7 @@ def tail_behind(
     """
     tables: set[str] = set()
     is_known = True
-    known = backwards(
-        read, start, end, replay.n, writer=replay.writer, instance=replay.instance
-    )
+    known = backwards(read, start, end, replay.n, writer=replay.writer, instance=replay.instance)
     for _, cut in known:
         if cut.head.epoch != replay.epoch:
             break

@@ -132,9 +132,8 @@ class GaussReading:
         """
         self._refuse_hidden_rows(table)
         if any(column.user_type is not None for column in columns):
-            labels = dict(self.session.query(_LABELS))
             with self.open_session() as now:
-                self._copy(table, columns, _Unrenamed(table, labels, now, hand_on))
+                self._copy(table, columns, _Unrenamed(table, _labels(self.session), now, hand_on))
         else:
             self._copy(table, columns, hand_on)
 
@@ -210,7 +209,7 @@ class _Unrenamed:
     hand_on: Callable[[Sequence[Cells]], None]
 
     def __call__(self, rows: Sequence[Cells]) -> None:
-        now = dict(self.now.query(_LABELS))
+        now = _labels(self.now)
         if any(now.get(oid, label) != label for oid, label in self.labels.items()):
             raise TableChanging(
                 "a label of a type was renamed while its table was read",
@@ -218,6 +217,10 @@ class _Unrenamed:
                 hint="the load starts over",
             )
         self.hand_on(rows)
+
+
+def _labels(session: Asks) -> dict[str | None, str | None]:
+    return {oid: label for oid, label in session.query(_LABELS)}  # noqa: C416  rows are lists
 
 
 def estimated_rows(session: Asks, table: TableId) -> int:
