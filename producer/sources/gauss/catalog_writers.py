@@ -66,6 +66,7 @@ class CatalogWriters:
         self._since: int | None = None  # each transaction with a lower id was seen, or is older
         self._seen: set[int] = set()  # of the others
         self._waiting: dict[int, _Waiting] = {}
+        self._were_waiting = False  # some, before the newest look
         self._unsearched: dict[TableId, set[int]] = {}  # for rows of those that were passed
         self._looks = 0
         self._said: set[str] = set()  # why a look failed
@@ -78,6 +79,11 @@ class CatalogWriters:
     def is_waiting(self) -> bool:
         """Say whether the stream has to pass a transaction."""
         return bool(self._waiting)
+
+    @property
+    def has_moved(self) -> bool:
+        """Say whether the newest look judged the last one that waited: `horizon` is behind it."""
+        return self._were_waiting and not self._waiting
 
     @property
     def horizon(self) -> int:
@@ -118,6 +124,7 @@ class CatalogWriters:
         another error, which is noted once, the next look sees what this one did not.
         """
         self._looks += 1
+        self._were_waiting = bool(self._waiting)
         try:
             for xid in self._new(session):
                 self._waiting[xid] = _Waiting(position, self._looks)
