@@ -937,7 +937,7 @@ MUTATIONS: list[Mutation] = [
              {**_FROZEN, "lake": True}),
     Mutation("file-no-objection", "a claim counts once nobody has objected to it",
              edit(FileLease, "take", ("now - self._claimed < OBJECTION", "False")),
-             {**_FROZEN, "lake": True}, first_seed=1548),
+             {**_FROZEN, "lake": True}, first_seed=3307),
     Mutation("file-fence-unknown", "nobody takes the fence from one that came in between",
              edit(core, "take_fence", ("!= known", "is False")),
              {**_FROZEN, "lake": True, "freeze_at": "reads the watermark"}, first_seed=677),
