@@ -222,9 +222,9 @@ def losses() -> str:
         for case in CASES:
             kinds = [case.kind(way) for way in ways.values()]
             if any(kinds):  # the others depend on options, and are listed there
-                yield case.what, *((kind or "") for kind in kinds), case.by, case.source
+                yield case.what, *((kind or "") for kind in kinds), case.by
 
-    return _table(("what", *ways, "evidence", "source"), rows())
+    return _table(("what", *ways, "evidence"), rows())
 
 
 def postgres_gaps() -> str:
@@ -319,10 +319,8 @@ def metrics() -> str:
         for one in METRICS.values():
             labels = "".join(f", `{label}`" for label in one.labels).removeprefix(", ")
             by = ", ".join(f"`{program}`" for program in one.by)
-            alarm = f"`{one.condition('…')}`" if one.alarm else ""
-            alarm += f" for {one.hold}" if one.hold else ""
-            alarm += (
-                f": [`{one.raises}`](../{ALARMS[one.raises].paragraph.removeprefix('docs/')})"
+            alarm = (
+                f"[`{one.raises}`](../{ALARMS[one.raises].paragraph.removeprefix('docs/')})"
                 if one.raises
                 else ""
             )
