@@ -166,10 +166,11 @@ def pgoutput() -> str:
 
 def support() -> str:
     """Which decoding modes were recorded on a real server, and what was not."""
-    head = ("what", "seen", "where it comes from")
-    proven = _grouped((row for row in evidence_rows() if row[1] == "proven"), "; ")
-    unproven = (row for row in evidence_rows() if row[1] != "proven")
-    return _table(head, itertools.chain(proven, unproven))
+    rows = list(evidence_rows())
+    proven = ((what, f"**proven**: {by}") for what, seen, by in rows if seen == "proven")
+    unproven = ((what, by) for what, seen, by in rows if seen != "proven")
+    both = itertools.chain(_grouped(proven, "; "), unproven)
+    return _table(("what", "where it comes from"), both)
 
 
 _MARKS: Final = {Use.TAKEN: "✓", Use.IDLE: "○", Use.REFUSED: "–"}
