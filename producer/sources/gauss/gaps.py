@@ -137,8 +137,8 @@ CASES: Final = (
         "rows after a DDL statement, in a transaction that has other rows or statements",
         _behind(SUSPECTED, SUSPECTED),
         "the statement and other changes in one transaction; its tables. After inserts and CREATE"
-        " TABLE alone, only if the source holds others than were sent. Where statements are not sent: the"
-        " catalog, as below",
+        " TABLE alone, only if the source holds others than were sent. Where statements are not"
+        " sent: the catalog, as below",
         f"{_MIXED}; {_OVERVIEW} (DDL in transactions)",
     ),
     StreamGap(
