@@ -87,8 +87,8 @@ class DdlSection(Section):
     """[ddl]: schema changes."""
 
     apply: Literal["none", "tables", "all"] = "tables"
-    """`tables`: `apply` follows columns, types, keys, unique indexes, renames and drops. `all`: also
-    NOT NULL, defaults and other objects (indexes, views, functions, sequences, comments), at a
+    """`tables`: `apply` follows columns, types, keys, unique indexes, renames and drops. `all`:
+    also NOT NULL, defaults and other objects (indexes, views, functions, sequences, comments), at a
     target of the source's family. What depends there on a table or column that the source drops
     goes with it, your own views too. `none` leaves the target alone."""
 
