@@ -159,8 +159,9 @@ CASES: Final = (
     StreamGap(
         "behind-hidden",
         "rows after a DDL or DCL statement of their transaction that the catalog does not show: a"
-        " DROP, one about a role where the role of `run` may not read pg_authid, one in a"
-        " subtransaction, rows in partitions or amid a table that sent none before, deleted ones,"
+        " DROP (so a temporary table's ON COMMIT DROP), one whose object another statement changed"
+        " before the look, one about a role where the role of `run` may not read pg_authid, one in"
+        " a subtransaction, rows in partitions or amid a table that sent none before, deleted ones,"
         " and all where a standby or a coordinator is read",
         _behind(INVISIBLE, INVISIBLE),
         "none; commit before writing rows",
