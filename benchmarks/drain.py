@@ -277,7 +277,7 @@ def main() -> None:
             ours = next(reader for reader in workload.readers if reader.name == "run")
             report.table(
                 f"{name.upper()}: CPU of `run` by thread", ["thread", "µs a row"],
-                by_thread(ours, done),
+                by_thread(ours, done), is_written=False,
             )  # fmt: skip
             if given.profile:
                 profile, commits = workload.profile()

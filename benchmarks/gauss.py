@@ -296,6 +296,7 @@ def main() -> None:
                 f"SQL functions, rows of {given.width} bytes",
                 ["function", "rows a call", "MB/s of log", "krow/s", "to get", "manual"],
                 list(lines(read)),
+                is_written=False,  # mostly of PostgreSQL's functions, and of the emulator
             )
             drained = list(runs(source, given.rows))
     first = drained[0][1]

@@ -89,6 +89,7 @@ def tell(report: Report, what: str, points: Sequence[Point]) -> None:
              number(p.cpu), ratio(p.cpu, first.cpu), number(p.took.driver), number(p.took.jvm)]
             for p in points
         ],
+        is_written=False,  # the plot says it
     )  # fmt: skip
     costs = {
         "time": [(float(p.x), p.micros) for p in points],

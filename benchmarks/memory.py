@@ -108,6 +108,7 @@ def tell(report: Report, title: str, what: str, points: Sequence[Point]) -> None
              number(p.rate / 1000) if p.rate else "–", number(p.cpu)]
             for p in points
         ],
+        is_written=what == "columns",  # the plots say it; sizing takes the figure of wide tables
     )  # fmt: skip
     report.plots.append(Lines(f"{title}: MB", what, {"run": [(p.x, p.megabytes) for p in points]}))
 

@@ -87,21 +87,19 @@ class DdlSection(Section):
     """[ddl]: schema changes."""
 
     apply: Literal["none", "tables", "all"] = "tables"
-    """What `apply` does with them. `tables` follows columns, types, keys, unique indexes, renames
-    and drops. `all` follows NOT NULL, defaults and other objects (indexes, views, functions,
-    sequences, comments), too, at a target of the source's family. What depends there on a table or
-    column that the source drops goes with it, your own views too. `none` leaves the target
-    alone."""
+    """`tables`: `apply` follows columns, types, keys, unique indexes, renames and drops. `all`:
+    also NOT NULL, defaults and other objects (indexes, views, functions, sequences, comments), at a
+    target of the source's family. What depends there on a table or column that the source drops
+    goes with it, your own views too. `none` leaves the target alone."""
 
     code: bool = False
-    """With `apply = "all"`: run also what executes code of the source's at the target, with the
-    target's rights. Such are functions, procedures, triggers, aggregates, and definitions that call
-    anything but the server's own functions that compute. Without it these are reported."""
+    """With `apply = "all"`: also run, with the target's rights, functions, procedures, triggers,
+    aggregates, and definitions that call anything but the server's own functions that compute.
+    Without it these are reported."""
 
     text: bool = False
-    """Publish the text of statements, definitions and defaults in `<prefix>.ddl`, which is kept for
-    ever: it may contain passwords and rows of other tables. Implied by
-    `apply = "all"`, which needs it."""
+    """Publish the text of statements, definitions and defaults in `<prefix>.ddl`, for ever: it may
+    contain passwords and rows of other tables. Implied by `apply = "all"`."""
 
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"
     """A new schema that the registry refuses: stop before its first row; register it all the same;
@@ -155,8 +153,8 @@ class KafkaSection(Section):
     """... or at this age. An idle source closes a group at once."""
 
     native: Literal["auto", "off"] = "auto"
-    """`auto`: native modules make and apply the rows where they are built (`pip install` builds
-    them where a C compiler is). `off`: Python does the same, and takes several times as long."""
+    """`auto`: native modules make and apply the rows where they are built (with a C compiler).
+    `off`: Python does the same, and takes several times as long."""
 
     client: Options = Field(default_factory=dict)
     """librdkafka's own settings, for every client of ours; `bootstrap.servers` is required. A
@@ -169,8 +167,7 @@ class KafkaSection(Section):
     """File that holds it; used where the variable is not set."""
 
     allow_plaintext_login: bool = False
-    """Log in by PLAIN or OAUTHBEARER without TLS to brokers that are not this machine: whoever
-    reads the network has the login then."""
+    """Log in by PLAIN or OAUTHBEARER without TLS to brokers that are not this machine."""
 
     def client_settings(self) -> dict[str, str | int | float | bool]:
         """Librdkafka's settings, the secret among them."""
@@ -257,8 +254,7 @@ class TargetSection(Section):
     commits at which it began and ended, `log` all changes."""
 
     interval: Duration = timedelta(seconds=30)
-    """Time from one step of a lake to the next. A step costs seconds for each table with changes,
-    however many they are."""
+    """Time from one step of a lake to the next."""
 
     keep: Duration = timedelta(days=7)
     """How long `read_at` finds the commits of a lake."""
@@ -268,7 +264,7 @@ class TargetSection(Section):
 
     name: Annotated[str, Field(pattern=r"^[\w.-]{0,63}$")] = ""
     """Its name among the targets of the same topics: `gauss-cdc snapshot --for NAME` loads tables
-    for it alone. Empty: its kind. Targets of one name take each other's loads, which harms none."""
+    for it alone. Empty: its kind. Targets of one name take each other's loads."""
 
     password: SecretStr = SecretStr("")
     """Read from GAUSS_CDC_TARGET_PASSWORD; never printed."""
@@ -298,8 +294,7 @@ class SparkSection(Section):
 
     executor_secrets: Literal["sent", "own"] = "sent"
     """How executors of a cluster get the password of Kafka: `sent` by Spark, as a file; or their
-    `own`, in GAUSS_CDC_KAFKA_PASSWORD, which wins over a sent one. In local mode they read a file
-    of `apply`."""
+    `own`, in GAUSS_CDC_KAFKA_PASSWORD, which wins over a sent one."""
 
     options: Options = Field(default_factory=dict)
     """Further Spark settings; those of `spark-submit` win. A name that begins with `kafka.` is one

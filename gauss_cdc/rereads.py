@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
-from producer.core.loads.reread import EVERYTHING
+from producer.core.loads.queue import EVERYTHING
 from producer.core.ports import Wish
 from producer.errors import Unsupported
 from producer.options import Options

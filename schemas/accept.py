@@ -291,17 +291,29 @@ _FEW: Final = 64  # of these: a record may name thousands of commits
 
 
 def backwards(
-    read: Callable[[int, int], Records], start: int, end: int, n: int
+    read: Callable[[int, int], Records],
+    start: int,
+    end: int,
+    n: int,
+    *,
+    writer: int,
+    instance: str | None = None,
 ) -> Iterator[tuple[int, Cut]]:
     """Yield the records in [start, end) that count, the newest first, whose `n` is given.
 
-    Those that do not count are passed over: one that a stranger wrote again says of an earlier
-    place what is not true of this one.
+    `writer`: of the newest; `instance`: its name, None where that is not known.  Records that do
+    not count are passed over: one that a stranger wrote says of an earlier place what is not true
+    of this one, and a START of theirs would take the number of ours.
     """
     for high in range(end, start, -_FEW):
         for offset, cut in reversed(read(max(start, high - _FEW), high)):
-            if isinstance(cut, Foreign) or cut.head.n != n:
+            if isinstance(cut, Foreign) or (cut.head.n, cut.head.writer) != (n, writer):
                 continue
+            if instance not in {None, cut.head.instance}:
+                continue
+            instance = cut.head.instance
+            if isinstance(cut, Start):
+                writer, instance = writer - 1, None
             n -= counts(cut)
             yield offset, cut
 

@@ -10,7 +10,7 @@ source did not send are found as for `apply`'s lakes (`sinks.lakes.changes`).
 
 A batch that comes again leaves the same rows.  That needs a look only where a row got another key
 and keeps a value that was not sent: its old row is gone then.  Each row has the version of its last
-change, so a row of this batch says that the batch was written.
+change, and a batch has whole commits: those up to the greatest version are left out.
 
 What is missing is said by the table itself: its property `gauss_cdc.gap` names the commit and the
 reason from the gap until the table is read again.  Without the property the copy is what the source
@@ -112,7 +112,10 @@ class Upsert:
         """Write the last state of each key; return the last version where the copy lacked a row."""
         # No row counts as one that was not there before: the batch may be one that comes again.
         kinds = changes.kinds(rows, self._key)._replace(inserts=0)
-        if not kinds.rows or (kinds.moved_unsent and self._has(spark, rows)):
+        if kinds.moved_unsent:
+            rows = self._new(spark, rows)
+            kinds = changes.kinds(rows, self._key)._replace(inserts=0)
+        if not kinds.rows:
             return 0
         table = TableId(*self._table.rpartition(".")[::2])
         for is_exact in (True, False):
@@ -124,10 +127,17 @@ class Upsert:
             return 0 if is_exact else int(rows.agg({"seq": "max"}).collect()[0][0])
         raise AssertionError("a table that is not exact lacks no row")
 
-    def _has(self, spark: SparkSession, rows: DataFrame) -> bool:
-        """Say whether the table has rows of these commits, and so all of them."""
-        first = rows.where(changes.moved_key(self._key)).agg({"seq": "min"}).collect()[0][0]
-        return not spark.table(self._table).where(f"{VERSION} >= {first}").isEmpty()
+    def _new(self, spark: SparkSession, rows: DataFrame) -> DataFrame:
+        """Leave out commits that the table has: a batch that comes again may have later ones.
+
+        Behind an older checkpoint Spark divides what comes again anew.  Rows of a load, or of a
+        re-read with the version of the commit before it, may be in part in the table: they stay.
+        """
+        held = spark.table(self._table).agg({VERSION: "max"}).collect()[0][0]
+        if held is None:
+            return rows
+        first = of_reread(0) if Version.of(held).seq else 0
+        return rows.where(f"seq > {held} OR (seq = {held} AND ordinal >= {first})")
 
     def _fit(self, spark: SparkSession, batch: DataFrame, columns: Sequence[str]) -> None:
         """Make the table, or add columns that came at the source; those that went stay."""

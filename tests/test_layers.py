@@ -117,7 +117,7 @@ LAYERS = {
         ("gauss_cdc.cli",),
         ("gauss_cdc.commands",),
         ("gauss_cdc.commands.base",),
-        ("gauss_cdc.page",),
+        ("gauss_cdc.page", "gauss_cdc.late"),
         (
             *("gauss_cdc.verify", "gauss_cdc.rereads", "gauss_cdc.doctor"),
             "gauss_cdc.sizing",

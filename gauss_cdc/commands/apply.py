@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from pydantic import ValidationError
@@ -20,11 +20,14 @@ from gauss_cdc.commands.base import (
     with_log_every,
 )
 from gauss_cdc.config import SparkSection, load
+from gauss_cdc.late import LateTables
 from gauss_cdc.pack import pack
 from gauss_cdc.reports import ApplyReport, Reporter
 from gauss_cdc.watch import StepName, StopSignal, console
 
 _log = logging.getLogger("gauss_cdc.apply")
+
+_LATE_EVERY: Final = 5.0  # seconds
 
 
 @click.command(cls=ExampleCommand, example="gauss-cdc apply --config bank.toml --master 'local[*]'")
@@ -70,7 +73,12 @@ def apply(
         from gauss_cdc.serve.programs import serve_apply  # noqa: PLC0415
 
         report = serve_apply(config, step.set, pages_of(config))
-    with Reporter(log_every.total_seconds(), report.write), with_hint():
+    late = LateTables(config, lambda: report.ledger)
+    with (
+        Reporter(log_every.total_seconds(), report.write),
+        Reporter(_LATE_EVERY, late.look),
+        with_hint(),
+    ):
         run_apply(config, stop.asked, report, replace=replace)
 
 

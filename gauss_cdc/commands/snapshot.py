@@ -11,7 +11,7 @@ from gauss_cdc import rereads, target
 from gauss_cdc.commands.base import ExampleCommand, configured
 from gauss_cdc.config import Config, load
 from gauss_cdc.inspect.advice import captured, late_tables
-from producer.core.loads.reread import EVERYTHING
+from producer.core.loads.queue import EVERYTHING
 
 
 @click.command(cls=ExampleCommand, example="gauss-cdc snapshot --table public.account")

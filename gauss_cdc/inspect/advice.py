@@ -26,10 +26,11 @@ def late_tables(config: Config) -> list[str]:
     """Tables that the target came too late for."""
     with closing(target.kind_of(config).inspector(target.setup(config))) as inspector:
         ledger = inspector.ledger()
-    return [] if ledger is None else _late(ledger)
+    return [] if ledger is None else late(ledger)
 
 
-def _late(at: Ledger) -> list[str]:
+def late(at: Ledger) -> list[str]:
+    """Tables that the target of a ledger came too late for."""
     return [name for name, why in at.inexact.items() if why == LATE]
 
 
@@ -46,10 +47,10 @@ def way_out(config: Config, at: Ledger) -> str:
         )
     if tables:
         said.append(_of_captured(config, tables))
-    if set(_late(at)) - set(left):
+    if set(late(at)) - set(left):
         said.append(
-            f"the target began late: `gauss-cdc snapshot --for {target.name_of(config)}` loads"
-            " what it does not have, for it alone"
+            f"the target began late: `apply` asks for what it does not have, or"
+            f" `gauss-cdc snapshot --for {target.name_of(config)}` does, for it alone"
         )
     return ". ".join(said)
 

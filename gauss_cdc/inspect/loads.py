@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from producer.core.loads.reread import EVERYTHING, OPEN
+from producer.core.loads.queue import EVERYTHING, OPEN
 from producer.sources.requests import AskedAgain
 from schemas.control import GAP, LoadPhase, TableLoad
 from schemas.errors import shortened

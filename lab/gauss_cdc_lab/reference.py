@@ -166,10 +166,11 @@ def pgoutput() -> str:
 
 def support() -> str:
     """Which decoding modes were recorded on a real server, and what was not."""
-    head = ("what", "seen", "where it comes from")
-    proven = _grouped((row for row in evidence_rows() if row[1] == "proven"), "; ")
-    unproven = (row for row in evidence_rows() if row[1] != "proven")
-    return _table(head, itertools.chain(proven, unproven))
+    rows = list(evidence_rows())
+    proven = ((what, f"**proven**: {by}") for what, seen, by in rows if seen == "proven")
+    unproven = ((what, by) for what, seen, by in rows if seen != "proven")
+    both = itertools.chain(_grouped(proven, "; "), unproven)
+    return _table(("what", "where it comes from"), both)
 
 
 _MARKS: Final = {Use.TAKEN: "✓", Use.IDLE: "○", Use.REFUSED: "–"}
@@ -222,9 +223,9 @@ def losses() -> str:
         for case in CASES:
             kinds = [case.kind(way) for way in ways.values()]
             if any(kinds):  # the others depend on options, and are listed there
-                yield case.what, *((kind or "") for kind in kinds), case.by, case.source
+                yield case.what, *((kind or "") for kind in kinds), case.by
 
-    return _table(("what", *ways, "evidence", "source"), rows())
+    return _table(("what", *ways, "evidence"), rows())
 
 
 def postgres_gaps() -> str:
@@ -319,10 +320,8 @@ def metrics() -> str:
         for one in METRICS.values():
             labels = "".join(f", `{label}`" for label in one.labels).removeprefix(", ")
             by = ", ".join(f"`{program}`" for program in one.by)
-            alarm = f"`{one.condition('…')}`" if one.alarm else ""
-            alarm += f" for {one.hold}" if one.hold else ""
-            alarm += (
-                f": [`{one.raises}`](../{ALARMS[one.raises].paragraph.removeprefix('docs/')})"
+            alarm = (
+                f"[`{one.raises}`](../{ALARMS[one.raises].paragraph.removeprefix('docs/')})"
                 if one.raises
                 else ""
             )

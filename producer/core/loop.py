@@ -41,7 +41,8 @@ from producer.core.events import (
     WriteCuts,
     sizes_of,
 )
-from producer.core.loads.reread import OPEN, Placed, Rereads
+from producer.core.loads.queue import OPEN
+from producer.core.loads.reread import Placed, Rereads
 from producer.core.log.cuts_log import CutsLog
 from producer.core.ports import (
     Blocking,
@@ -432,7 +433,7 @@ class Loop:
             is_noted = engine.loads.get(str(table)) in OPEN
             if is_noted and table in came.published:
                 continue  # a noted one that was made again has left the publication
-            rereads.hide(table)
+            rereads.queue.hide(table)
             refused = ""
             if table in came.unpublished:
                 try:
@@ -445,7 +446,7 @@ class Loop:
                 engine.mark_loads({str(table): PENDING})
                 continue
             if not is_noted:
-                rereads.show(table)
+                rereads.queue.show(table)
             if refused not in self._refused:
                 note(f"new: {refused}")
             self._refused.add(refused)

@@ -14,7 +14,8 @@ from producer.core.events import Records, TopicsChanged
 from producer.core.key_ranges import Upto
 from producer.core.loads.beside import Beside, Piece
 from producer.core.loads.load import Loader, as_it_is, keep
-from producer.core.loads.reread import Due, Rereads, asked
+from producer.core.loads.queue import Due, LoadQueue, asked
+from producer.core.loads.reread import Rereads
 from producer.core.log.cuts_log import CutsLog
 from producer.core.log.ddl_log import known_tables, taken_back
 from producer.core.loop import Loop, Progress
@@ -377,13 +378,19 @@ class Turn:
             catalog=catalog,
             progress=progress,
             rereads=Rereads(
-                captured,
-                hidden,
+                LoadQueue(
+                    captured,
+                    hidden,
+                    source=source,
+                    captured=self.wants,
+                    repairs=repairs,
+                    look_seconds=options.look_seconds,
+                    rest_seconds=options.tuning.rest_seconds,
+                    blocking=self.blocking,
+                    clock=self.clock,
+                    note=self.observer.on_note,
+                ),
                 source=source,
-                captured=self.wants,
-                repairs=repairs,
-                look_seconds=options.look_seconds,
-                rest_seconds=options.tuning.rest_seconds,
                 mark_seconds=options.tuning.mark_seconds,
                 rate=options.load_rate,
                 writing=self,

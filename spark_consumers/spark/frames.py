@@ -250,8 +250,16 @@ def net_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     # A change as effects on keys; of those of one change the delete comes first.
     upsert = f"named_struct('step', 1, 'key', {new}, 'row', after, 'is_gone', false)"
     gone = f"named_struct('step', 0, 'key', {old}, 'row', before, 'is_gone', true)"
+    # Else a deleted row would stay at whoever keeps a copy.
+    unnamed = " OR ".join(f"NOT array_contains(before_columns, {literal(name)})" for name in keys)
+    refused = literal(
+        f"an old row does not carry the key ({', '.join(keys)}): `net` takes the columns of the"
+        " table's REPLICA IDENTITY, or set it to FULL"
+    )
     effects = (
-        f"CASE WHEN op = 'd' THEN array({gone})"
+        f"CASE WHEN op = 'd' AND before IS NULL"
+        f" OR before IS NOT NULL AND before_columns IS NOT NULL AND ({unnamed})"
+        f" THEN raise_error({refused}) WHEN op = 'd' THEN array({gone})"
         f" WHEN op = 'u' AND before IS NOT NULL AND NOT {old} <=> {new}"
         f" THEN array({gone}, {upsert})"
         f" WHEN op IN ('c', 'r', 'u') THEN array({upsert}) END"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import psycopg2
 
-from producer.core.loads.reread import EVERYTHING
+from producer.core.loads.queue import EVERYTHING
 from producer.core.ports import RunObserver, Tuning, Wish
 from producer.pipeline import run
 from producer.sources import requests

@@ -230,6 +230,35 @@ def test_a_gap_that_lasts_is_not_ended_by_a_truncate(
     assert gap(spark, copy) != ""
 
 
+@pytest.mark.parametrize("copy", ["delta"], indirect=True)
+def test_a_batch_that_comes_again_with_later_commits_loses_none(
+    spark: "SparkSession", copy: Upsert
+) -> None:
+    """An older checkpoint was put back: what comes again is divided anew."""
+    shape = (
+        "id int, v int, long string, _change_type string, _commit_version bigint,"
+        " _ordinal bigint, _unsent array<string>, _exact map<string, string>"
+    )
+
+    def batch(*rows: tuple[Any, ...]) -> "DataFrame":
+        return spark.createDataFrame([(*row, None) for row in rows], shape)
+
+    epoch = 1 << 40
+    copy(batch((1, 1, "kept", "insert", epoch, 0, None)))
+    moved = [
+        (1, None, None, "update_preimage", epoch + 1, 0, ["v", "long"]),
+        (101, 2, None, "update_postimage", epoch + 1, 0, ["long"]),
+    ]
+    later = [(500, 5, "later", "insert", epoch + 2, 0, None)]
+    copy(batch(*moved))
+
+    for _ in range(2):
+        copy(batch(*moved, *later))
+
+        assert copied(spark, copy, "id", "v", "long") == [(101, 2, "kept"), (500, 5, "later")]
+        assert (GAPS, gap(spark, copy)) == ([], "")
+
+
 def test_a_copy_needs_a_key() -> None:
     keys: list[list[str] | str] = [[], "id"]
     for key in keys:

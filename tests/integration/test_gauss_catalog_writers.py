@@ -23,6 +23,9 @@ START = """
 CREATE TABLE a (id int PRIMARY KEY, v text); INSERT INTO a SELECT g FROM generate_series(1, 9) g;
 CREATE TABLE "it's b" (id int PRIMARY KEY, v text);
 CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id);
+CREATE FOREIGN DATA WRAPPER there; CREATE SERVER far FOREIGN DATA WRAPPER there;
+CREATE FOREIGN TABLE distant (id int) SERVER far; CREATE STATISTICS of_both ON id, v FROM a;
+CREATE USER MAPPING FOR public SERVER far OPTIONS (name 'x');
 CREATE TABLE temporal (id int) -- not captured
 """
 ROW_A, ROW_B = "INSERT INTO a VALUES (100)", 'INSERT INTO "it\'s b" VALUES (100)'
@@ -96,6 +99,9 @@ class Watched:
         (["GRANT CREATE ON TABLESPACE pg_default TO postgres", ROW_B], {B}),
         (["ALTER TABLE a CLUSTER ON a_pkey", ROW_B], {B}),
         (["CREATE FOREIGN DATA WRAPPER made", ROW_B], {B}),
+        (["ALTER FOREIGN TABLE distant OPTIONS (name 'x')", ROW_B], {B}),
+        (["ALTER USER MAPPING FOR public SERVER far OPTIONS (SET name 'y')", ROW_B], {B}),
+        (["ALTER STATISTICS of_both SET STATISTICS 50", ROW_B], {B}),
         (["TRUNCATE a", "INSERT INTO a VALUES (1)"], {A}),
         (["CREATE TABLE parted_0 PARTITION OF parted FOR VALUES FROM (0) TO (9)"], set()),
         (["ANALYZE", ROW_B], set()),

@@ -1,7 +1,7 @@
 """A first load by our own client, under a slot's snapshot, in the database's encoding."""
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import psycopg2
@@ -89,6 +89,33 @@ def test_cells_are_those_of_the_load_from_postgresql(
     assert rows == theirs
     assert rows[0][:5] == [b"t", b"x", b"ab   ", b"", b"\\x00ff"]
     assert rows[2] == [None] * 15
+
+
+def test_a_label_that_is_renamed_meanwhile_is_not_read_by_its_new_name(
+    postgres_url: str, slot: Callable[[], str]
+) -> None:
+    run(
+        postgres_url,
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE TABLE public.big (id int PRIMARY KEY, v mood[])",
+        "INSERT INTO public.big"
+        " SELECT n, array_fill('sad'::mood, '{100}') FROM generate_series(1, 20000) n",
+    )
+    seen: list[Cells] = []
+    with gauss_snapshot.imported(session(postgres_url), slot()) as reading:
+        (shape,) = reading.shapes([table := TableId("public", "big")])
+
+        def take(some: Sequence[Cells]) -> None:
+            if not seen:
+                run(postgres_url, "ALTER TYPE mood ADD VALUE 'more'")
+                run(postgres_url, "ALTER TYPE mood RENAME VALUE 'sad' TO 'glad'")
+            seen.extend(some)
+
+        with pytest.raises(TableChanging, match="label"):
+            reading.copy_rows(table, shape.columns, take)
+
+    assert seen
+    assert not any(b"glad" in (row[1] or b"") for row in seen)
 
 
 def test_only_what_the_snapshot_saw_is_read(postgres_url: str, slot: Callable[[], str]) -> None:

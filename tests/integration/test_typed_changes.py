@@ -261,6 +261,27 @@ def test_a_group_comes_to_the_last_state_of_each_key(spark: "SparkSession") -> N
     ]
 
 
+@pytest.mark.parametrize(
+    "change", [("d", [None, "c"], None), ("u", [None, "c"], ["1", "new"])], ids=["deleted", "moved"]
+)
+def test_a_group_says_that_an_old_row_lacks_the_key(spark: "SparkSession", change) -> None:
+    """The replica identity is another unique index: a copy by `id` would keep a deleted row."""
+    table = TableSchema(
+        TableId("s", "t"),
+        (Column("id", 23, -1, "integer", nullable=False),
+         Column("code", 25, -1, "text", nullable=False)),
+        ("id",),
+        identity_columns=("code",),
+    )  # fmt: skip
+    changes = typed_changes(
+        records(spark, encoded(table, *change)), {7: envelope_schema("bank", table)}
+    )
+
+    assert net_changes(changes, ["code"]).where("op = 'delete'").first().key.code == "c"
+    with pytest.raises(PySparkException, match="does not carry the key"):
+        net_changes(changes, ["id"]).collect()
+
+
 def records(spark: "SparkSession", *values: bytes) -> "DataFrame":
     rows = [(0, at, bytearray(value)) for at, value in enumerate(values)]
     return spark.createDataFrame(rows, "partition int, offset long, value binary")

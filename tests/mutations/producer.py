@@ -206,7 +206,7 @@ MUTATIONS: Final = (
         "tail-of-strangers",
         "records that do not count end no search for the lost tail [H44]",
         "schemas/accept.py",
-        " or cut.head.n != n:",
+        " or (cut.head.n, cut.head.writer) != (n, writer):",
         ":",
         _TAKEOVER,
     ),

@@ -308,7 +308,29 @@ def test_the_walk_backwards_ends_where_it_is_told_to() -> None:
         assert low >= 200, "retention took what was before"
         return [(offset, cut) for offset, cut in log if low <= offset < high]
 
-    assert [at for at, _ in backwards(read, 200, 300, 299)] == [*range(299, 199, -1)]
+    found = backwards(read, 200, 300, 299, writer=1)
+    assert [at for at, _ in found] == [*range(299, 199, -1)]
+
+
+def test_the_walk_backwards_passes_over_what_a_stranger_wrote() -> None:
+    nobody = {"head": replace(head(2), instance="nobody")}
+    log: list[Record] = [
+        *(start(1), beat(1), commits(2, 1)),
+        *(replace(start(2), **nobody), replace(beat(2), **nobody), beat(2, writer=4), beat(2)),
+        *(start(3, writer=2), beat(3, writer=2)),
+        *(replace(beat(3), **nobody), start(3, writer=4)),
+        *(commits(4, 2, writer=2), start(5, writer=3), commits(6, 3, writer=3)),
+    ]
+
+    def read(low: int, high: int) -> list[tuple[int, Record]]:
+        return list(enumerate(log))[low:high]
+
+    def walked(upto: int, n: int, writer: int, instance: str | None = None) -> list[int]:
+        return [at for at, _ in backwards(read, 0, upto, n, writer=writer, instance=instance)]
+
+    assert walked(14, 6, 3, "w3") == [13, 12, 11, 8, 7, 6, 2, 1, 0]
+    assert walked(12, 4, 2) == [11, 8, 7, 6, 2, 1, 0]
+    assert walked(12, 4, 2, "nobody") == []
 
 
 JUNK = Foreign("7 bytes are not a record")

@@ -22,6 +22,7 @@ from producer.core.loop import Progress
 from producer.core.stream.unfit import WHY
 from schemas.accept import CutGap, CutIdentity, CutReplay, reloads, replay_tail
 from schemas.control import (
+    GAP,
     PENDING,
     CommitEntry,
     Commits,
@@ -332,8 +333,10 @@ class Oracle:
         epoch = self.epochs[self.epoch]
         names = {name.partition(".")[2]: phase for name, phase in cut.loads.items()}
         epoch.loads = names
+        # A start delivers nothing of a table that no record tells of, whatever it waits for.
+        unread = {PENDING, GAP} if isinstance(cut, Start) else {PENDING}
         epoch.hidden |= {
-            name for name, phase in names.items() if phase == PENDING and name not in epoch.shapes
+            name for name, phase in names.items() if phase in unread and name not in epoch.shapes
         }
 
     def _start(self, offset: int, cut: Start, demand: Any) -> None:

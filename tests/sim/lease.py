@@ -149,10 +149,14 @@ class RowLease:
 
 
 class SimFile:
-    """The file of a lake's lease: others act between any two calls."""
+    """The file of a lake's lease: others act between any two calls.
+
+    A folder shows a file that is being written as an empty one; a store of objects does not.
+    """
 
     def __init__(self, target: Target) -> None:
         self._target = target
+        self._is_in_folder = target.world.seed % 3 == 0
 
     def read(self) -> str:
         Whoever().park("looks at the lease")
@@ -162,6 +166,9 @@ class SimFile:
 
     def write(self, text: str) -> None:
         Whoever().park("writes the lease")
+        if self._is_in_folder:
+            self._target.file = ""
+            Whoever().park("has emptied the lease")
         self._target.file = text
 
 

@@ -31,6 +31,7 @@ from producer.core.delivery.tally import PlainTally, Runs
 from producer.core.events import Command, Confirm, Happened, PositionReached
 from producer.core.loads import load
 from producer.core.loads.beside import Beside
+from producer.core.loads.queue import LoadQueue
 from producer.core.loads.reread import Rereads
 from producer.core.loads.window import QuietWindow
 from producer.core.log import cuts_log, ddl_log
@@ -631,7 +632,7 @@ MUTATIONS: list[Mutation] = [
              edit(OneHistory, "read", ("self.check()", "pass")), _PROMOTED, first_seed=1),
     # ------------------------------------------------------------ producer: re-reads
     Mutation("load-not-finished", "a load that did not finish is finished by re-reads [H15]",
-             edit(Rereads, "follow", ("if phase in wanted", "if phase == GAP")),
+             edit(LoadQueue, "follow", ("if phase in wanted", "if phase == GAP")),
              {"producer_crashes": 6, "drops": 3}, first_seed=3),
     Mutation("added-not-loaded", "a table that was not captured before is read",
              edit(turn, "asked", ("[*back, *added], PENDING", "back, PENDING")), {"adds": 1},
@@ -644,7 +645,7 @@ MUTATIONS: list[Mutation] = [
              {**_LONG, "second_producers": 9, "producer_crashes": 9, "joins": 1, "adds": 0},
              first_seed=1175),
     Mutation("new-not-hidden", "a table that comes is hidden before it is published",
-             edit(Loop, "_take_in", ("rereads.hide(table)", "pass")),
+             edit(Loop, "_take_in", ("rereads.queue.hide(table)", "pass")),
              {"joins": 1, "transactions": 25, "steps": 700}, first_seed=126),
     Mutation("new-not-noted", "and noted as to be loaded",
              edit(Loop, "_take_in", ("engine.mark_loads({str(table): PENDING})", "pass")),
@@ -656,7 +657,7 @@ MUTATIONS: list[Mutation] = [
              edit(Loop, "run", ("self._watch_catalog()  #", "pass  #")), _WINDOWS,
              first_seed=1),
     Mutation("gone-shown", "a table that is gone stays hidden up to a point that shows it gone",
-             edit(Rereads, "make_point", (" or table in self._hidden:", ":")), _GONE,
+             edit(Rereads, "make_point", (" or queue.is_hidden(table):", ":")), _GONE,
              first_seed=559),
     Mutation("gone-forgotten", "also over a restart",
              edit(turn, "asked", ("there = {n: t", "_ = {n: t")), _GONE,
@@ -675,7 +676,7 @@ MUTATIONS: list[Mutation] = [
              edit(Engine, "_take", ("self._note_loads(", "self._loads.update(")),
              {"lossy": True, "transactions": 14}, first_seed=14),
     Mutation("gap-not-read", "and is read again",
-             edit(Rereads, "follow", ("{GAP, *OPEN} if self._repairs else OPEN", "OPEN")),
+             edit(LoadQueue, "follow", ("{GAP, *OPEN} if self._repairs else OPEN", "OPEN")),
              {"lossy": True, "transactions": 14}, first_seed=10),
     Mutation("undone-unseen", "what was altered and put back between two looks is a gap [H49]",
              edit(CatalogWatch, "_since", ("for doubt in seen.doubts:", "for doubt in ():")),
@@ -736,7 +737,7 @@ MUTATIONS: list[Mutation] = [
              {"producer_crashes": 9, "asks": 3, "adds": 1, "steps": 600},
              first_seed=9),
     Mutation("request-forgotten", "a request stays until the table was read behind it",
-             edit(Rereads, "_done", ("load.target), load.request)", "load.target), 1 << 60)")),
+             edit(LoadQueue, "done", ("load.target), load.request)", "load.target), 1 << 60)")),
              {"asks": 9, "transactions": 25, "steps": 700}, first_seed=36),
     Mutation("beside-running", "also what was delivered before the load began",
              edit(Beside, "_counts", ("return not self._running and", "return")), _BESIDE),
@@ -885,11 +886,11 @@ MUTATIONS: list[Mutation] = [
              edit(ledger, "is_for", ("if cut.target is None:", "if True:")), _ONES,
              first_seed=2),
     Mutation("one-inexact", "it needs a table that is exact for all",
-             edit(Rereads, "_is_exact", ("return self", "return True or self")),
+             edit(LoadQueue, "is_exact", ("return self", "return True or self")),
              {**_ONES, "lossy": True}),
     Mutation("one-early", "where BEGIN stands",
              edit(Rereads, "_check_for_one",
-                  ("if not self._is_exact(str(table)):", "if False:")),
+                  ("if not self.queue.is_exact(table):", "if False:")),
              {**_ONES, "lossy": True, "strange": True, "asks": 12}, first_seed=13),
     Mutation("one-shape", "in the shape that the stream knows",
              edit(Rereads, "_check_for_one", ("elif was is None or shape != was", "elif False")),
@@ -901,7 +902,7 @@ MUTATIONS: list[Mutation] = [
              edit(control, "note_load", ("targeted.pop(table, None)", "pass")),
              {**_ONES, "lossy": True, "asks": 12}),
     Mutation("one-answered", "it answers the requests for its target alone",
-             edit(Rereads, "_done", ("Wish(table, load.target)", "Wish(table)")), _ONES),
+             edit(LoadQueue, "done", ("Wish(table, load.target)", "Wish(table)")), _ONES),
     Mutation("one-plain", "plain readers are not told that a table begins anew, of which rows come",
              edit(load.Loader, "_begin", ("is_again and not (", "is_again and (")), _ONES),
     # ------------------------------------------------------------ tasks, and parts
@@ -936,7 +937,7 @@ MUTATIONS: list[Mutation] = [
              {**_FROZEN, "lake": True}),
     Mutation("file-no-objection", "a claim counts once nobody has objected to it",
              edit(FileLease, "take", ("now - self._claimed < OBJECTION", "False")),
-             {**_FROZEN, "lake": True}, first_seed=1548),
+             {**_FROZEN, "lake": True}, first_seed=3307),
     Mutation("file-fence-unknown", "nobody takes the fence from one that came in between",
              edit(core, "take_fence", ("!= known", "is False")),
              {**_FROZEN, "lake": True, "freeze_at": "reads the watermark"}, first_seed=677),

@@ -47,7 +47,7 @@ from tests.sim.target import Target
 from tests.sim.tasks import small_parts
 from tests.sim.world import Move, Violation, World
 
-CALM_STEPS = 6_000  # the longest of 400 histories took 2,200
+CALM_STEPS = 9_000  # the longest of 400 with six requests, and a lease in a folder, took 6,100
 OFTEN = [Use.ALL, Use.ALL, Use.SWITCHING, Use.SWITCHING, *Use]
 LATE_STEPS = 40  # between what a process saw last and its end
 

@@ -11,19 +11,14 @@ rows stand in the stream where the source was as they show it, and what follows 
 The price: all tables wait while one is read.  Each has a point of its own, at the end of the log,
 so that the stream catches up between two of them.
 
-Which tables wait is what `loads` say: loads that are open, tables with gaps, and what somebody
-asks for.  A table that was never begun in this epoch is hidden: what the stream says of it before
-its point is in the snapshot.  If the stream reports its creation, it is complete without a point.
-If it was dropped, it stays hidden up to a point that shows it gone: targets would have what the
-stream says of it, and nothing of the snapshot.  One that was begun keeps what it has, and is marked
-as not exact at targets, until BEGIN empties it.
+Which tables wait, and for whom they are read, is told by `queue.py`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
 from producer.core.catalog.look import Before
@@ -31,30 +26,22 @@ from producer.core.changes import Begin, Logical, Lost, Message, Relation, Updat
 from producer.core.delivery.engine import WriterState
 from producer.core.key_ranges import Upto
 from producer.core.loads.beside import Beside, Piece
+from producer.core.loads.queue import FOR_ALL, LoadQueue
 from producer.core.loads.window import UNSEEN, QuietWindow
-from producer.core.ports import Blocking, Clock, Point, Source, Wish
+from producer.core.ports import Blocking, Clock, Point, Source
 from producer.errors import CdcError, SourceBusy, TableChanging
-from schemas.control import GAP, LEFT, PENDING, LoadPhase
+from schemas.control import GAP
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, TableId, TableSchema
 
 _RETRY_SECONDS: Final = 30.0  # until a table that could not be read is tried again
-OPEN: Final = frozenset({PENDING, LoadPhase.BEGIN, LoadPhase.CHUNK})
-# A table that gets gaps again and again: it rests after it was read, each time twice as long.
-_LONGEST_REST: Final = 600.0
-_SHARE: Final = 20  # at least so many times what reading it took: all others waited
-_CALM: Final = 4  # without a gap for so many times its last rest, it begins anew
-
 # The stream may be hours behind a window: each one that was given up makes the next wait longer.
 _LONGEST_PATIENCE: Final = 14_400.0  # a window holds a snapshot at the source
 _TOLD_SHARE: Final = 10  # it is said after a tenth of the time that is waited
 
-EVERYTHING: Final = TableId("", "")  # asked for: no table is to be read until it is taken back
-
 _MOVED: Final = (
     "a row came to another key without all of its values, while the table was being loaded"
 )
-_FOR_ALL: Final = "{} is loaded for all targets, not for {} alone: {}"
 _MOST_BEGUN: Final = 3  # times that a load beside the stream begins; then a point is taken
 
 
@@ -80,81 +67,14 @@ class Placed(NamedTuple):
     looked: Before | None
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
-    """What a start finds out about loads."""
-
-    tables: list[TableId]  # to be read again
-    left: list[TableId]  # that were captured before, and are not wanted any more
-    noted: dict[str, str | None]  # phases to be noted; None: there is no load any more
-
-
-def asked(
-    captured: Iterable[TableId],
-    loads: Mapping[str, str],
-    known: Iterable[TableId],
-    wants: Callable[[TableId], bool],
-    *,
-    renamed: Collection[TableId] = (),
-    repairs: bool = False,
-) -> Due:
-    """Compare the tables that are captured now with the loads until now.
-
-    To be read are those whose load did not end, and those that were not captured before, or not
-    all the time; with `repairs`, those with a gap; and those that are gone, and were not begun,
-    which the stream has to pass.  An epoch that began without a load never loads
-    by itself.  `renamed` are known tables with another name by now: the stream says so later, and
-    their load goes with them.
-    """
-    there, known = {str(table): table for table in captured}, set(known)
-    open_ = [name for name, phase in loads.items() if phase not in {LoadPhase.END, GAP}]
-    names = {str(table) for table in known}
-    unbegun = [name for name in open_ if loads[name] == PENDING and name not in names]
-    # It is gone, but rows that were before may come: it is noted until the stream has passed them.
-    there = {n: t for n in unbegun if wants(t := TableId(*n.split(".", 1)))} | there
-    gaps = [name for name, phase in loads.items() if phase == GAP and repairs]
-    added = [name for name, table in there.items() if name not in loads and table not in known]
-    added = added if loads else []
-    kept = {str(table) for table in renamed}
-    noted: dict[str, str | None] = {
-        name: None
-        for name in open_
-        if name not in there and name not in kept and loads[name] != LEFT
-    }
-    # A takeover marks all that was ever delivered; of these, some were dropped since.
-    noted |= {
-        name: None
-        for name, phase in loads.items()
-        if phase == GAP and name not in names and name not in there
-    }
-    left = [table for table in known if not wants(table) and loads.get(str(table)) != LEFT]
-    back = [name for name in open_ if name in there and loads[name] == LEFT]
-    noted |= {str(table): LEFT for table in left} | dict.fromkeys([*back, *added], PENDING)
-    tables = [there[name] for name in [*open_, *gaps, *added] if name in there]
-    return Due(tables, sorted(left), noted)
-
-
-@dataclass(slots=True)
-class _Rest:
-    """When a table was read to mend a gap, and how long it is left alone after that."""
-
-    at: float
-    seconds: float
-
-
 class Rereads:
     """What is to be read again in one turn."""
 
     def __init__(
         self,
-        tables: Iterable[TableId],
-        hidden: set[TableId],
+        queue: LoadQueue,
         *,
         source: Source,
-        captured: Callable[[TableId], bool],
-        repairs: bool,
-        look_seconds: float,
-        rest_seconds: float,
         mark_seconds: float,
         rate: int,
         writing: Writing,
@@ -166,39 +86,25 @@ class Rereads:
         note: Callable[[str], None],
         warn: Callable[[str], None],
     ) -> None:
-        """`tables` have names that `loads` may hold; `hidden` ones are not delivered.
+        """`queue`: what is to be read; shared with who hides and shows tables.
 
-        `hidden` is shared with who delivers.  `publish` makes the topic, before a record of cuts
-        names it.  `look_up` finds a relation that the stream has described.  `repairs`: tables
-        with gaps are read again by themselves.  `mark_seconds`: how long a window waits for its
-        marks, at first.  `rate`: rows a second of a table that is read beside the stream.
-        `begin_anew`: a load for one target does not go on where it was.
+        `publish` makes the topic, before a record of cuts names it.  `look_up` finds a relation
+        that the stream has described.  `mark_seconds`: how long a window waits for its marks, at
+        first.  `rate`: rows a second of a table that is read beside the stream.  `begin_anew`: a
+        load for one target does not go on where it was.
         """
-        self._names = {str(table): table for table in tables}
-        self._waiting: list[TableId] = []
-        self._open: dict[TableId, str] = {}  # phases; of these, some are nobody's request
-        self._asked: dict[TableId, dict[str, int]] = {}  # requests by target, as of the last look
-        self._loads: Mapping[str, str] = {}
-        self._targeted: dict[str, Upto] = {}  # open loads for one target
-        self._load = Upto()  # for whom the load under way is, and for which request
-        self._captured, self._look_seconds, self._look_due = captured, look_seconds, 0.0
-        self._repairs, self._rest_seconds, self._rate = repairs, rest_seconds, rate
-        self._hidden, self._was_hidden = hidden, set(hidden)
-        self._source, self._writing, self._publish = source, writing, publish
+        self.queue = queue
+        self._source, self._writing, self._publish, self._rate = source, writing, publish, rate
         self._look_up, self._begin_anew = look_up, begin_anew
         self._blocking, self._clock, self._note, self._warn = blocking, clock, note, warn
+        self._load = Upto()  # for whom the load under way is, and for which request
         self._table: TableId | None = None  # of the point
         self._point: Point | None = None
         self._shape: TableSchema | None = None
-        self._due = 0.0  # for any table
-        self._is_paused = False
-        self._not_before: dict[TableId, float] = {}
-        self._rests: dict[TableId, _Rest] = {}
         self._is_standing = False
         self._beside: Beside | None = None  # instead of a point
         self._begun: Counter[TableId] = Counter()  # how often, since the last END
         self._anew: set[TableId] = set()  # begin again, whatever was written
-        self._upto: dict[str, str] = {}
         self._known: Mapping[TableId, TableSchema] = {}
         self._is_repair = False
         self._mark_seconds = self._patience = mark_seconds
@@ -233,7 +139,7 @@ class Rereads:
     @property
     def looks_at_all(self) -> bool:
         """Say whether each message of the stream is looked at."""
-        return self.is_under_way or bool(self._upto or self._targeted)
+        return self.is_under_way or self.queue.has_any_beside
 
     @property
     def table_beside(self) -> TableId | None:
@@ -243,12 +149,7 @@ class Rereads:
 
     def is_read_beside(self, table: TableId) -> bool:
         """Say whether a load of it is open that has commits between, also if nobody reads now."""
-        name = str(table)
-        is_for_one = name in self._targeted and self._is_exact(name)
-        return is_for_one or name in self._upto or table == self.table_beside
-
-    def _is_exact(self, name: str) -> bool:
-        return self._loads.get(name, LoadPhase.END) == LoadPhase.END
+        return self.queue.is_beside(table) or table == self.table_beside
 
     def filenos(self) -> tuple[int, ...]:
         """Files of which one is readable when a part of a table was read."""
@@ -259,18 +160,6 @@ class Rereads:
         """Say whether the stream has come to the point."""
         return self._is_standing
 
-    # ------------------------------------------------------------ what waits
-    def hide(self, table: TableId) -> None:
-        """Deliver nothing of a table before its point: it is noted as PENDING."""
-        self._names[str(table)] = table
-        self._hidden.add(table)
-        self._was_hidden.add(table)
-
-    def show(self, table: TableId) -> None:
-        """Take back `hide`."""
-        self._hidden.discard(table)
-        self._was_hidden.discard(table)
-
     def follow(
         self,
         loads: Mapping[str, str],
@@ -279,52 +168,14 @@ class Rereads:
         known: Mapping[TableId, TableSchema],
     ) -> None:
         """Take the loads as they are noted by now, and how far they have come."""
-        self._known, self._loads = known, loads
-        self._targeted = {table: Upto.of(text) for table, text in targeted.items()}
-        chunks = [table for table, phase in loads.items() if phase == LoadPhase.CHUNK]
-        self._upto = {table: upto[table] for table in chunks if table in upto}
-        self._names |= {str(table): table for table in known}
-        wanted = {GAP, *OPEN} if self._repairs else OPEN
-        now = {self._named(name): phase for name, phase in loads.items() if phase in wanted}
-        for table, phase in now.items():
-            if phase == GAP and table not in self._open:
-                self._begin_gap(table)
-        self._open = now
-        self._line_up()
-        if self._beside is not None and self._beside.table not in self._waiting:
+        self._known = known
+        self.queue.follow(loads, upto, targeted, known)
+        if self._beside is not None and self._beside.table not in self.queue:
             self.let_go()  # it has another name, or is gone
 
-    def _named(self, name: str) -> TableId:
-        return self._names.get(name) or TableId(*name.split(".", 1))
-
-    def _begin_gap(self, table: TableId) -> None:
-        """A table that was just read to mend a gap, and has one again, must wait."""
-        rest, now = self._rests.get(table), self._clock.now()
-        if rest is None:
-            return
-        if now >= rest.at + _CALM * rest.seconds:
-            del self._rests[table]
-        elif (left := rest.at + rest.seconds - now) > 0:
-            self._not_before[table] = now + left
-            self._note(
-                f"{table} has a gap again, {now - rest.at:.0f} s after it was read: it is read"
-                f" again in {left:.0f} s, and less often while this goes on"
-            )
-
-    def _line_up(self) -> None:
-        for_one = [t for t in map(self._named, self._targeted) if self._captured(t)]
-        wanted = {**self._open, **dict.fromkeys(for_one), **self._asked}
-        waited = [table for table in self._waiting if table in wanted]
-        self._waiting = list(dict.fromkeys([*waited, *wanted]))
-
     def needless(self) -> TableId | None:
-        """Return a table whose creation the stream reported, before or behind its point's making.
-
-        Nothing of it is missing, and it is not read, unless somebody asks.
-        """
-        for table in self._was_hidden:
-            if table in self._hidden or table in self._asked:
-                continue
+        """Return a table that is complete without being read, and not asked for."""
+        for table in self.queue.complete():
             if self._table == table or self._table is None:
                 self._done(table)
                 return table
@@ -337,65 +188,33 @@ class Rereads:
         Called between any two reads: all that the stream has sent was taken, and the point lies
         behind it.
         """
-        now = self._clock.now()
-        if now >= self._look_due:
-            self._look()
-        if self._is_paused or now < self._due:
+        now, queue = self._clock.now(), self.queue
+        if (table := queue.next()) is None:
             return None
-        table = next((t for t in self._waiting if self._not_before.get(t, 0.0) <= now), None)
-        if table is None:
-            return None
-        self._table, self._load = table, self._load_of(table, known)
+        is_known = table in known
+        goes_on = is_known and table not in self._anew
+        self._table, self._load = table, queue.load_of(table, is_known=is_known, goes_on=goes_on)
         self._since, self._is_told = now, False
-        self._is_repair = self._open.get(table) == GAP
+        self._is_repair = queue.phase(table) == GAP
         try:
             if self._opens_beside(table):
                 return None
-            is_hidden = table in self._hidden
+            is_hidden = queue.is_hidden(table)
             self._point = self._blocking(self._source.point, table, if_gone=is_hidden)
             if self._point is not None:
                 self._shape = self._blocking(self._shape_of, table, known)
         except CdcError as error:
-            self._put_off(table, error)
-            if isinstance(error, SourceBusy):  # for any table, and each try stops the stream
-                self._due = self._not_before[table]
+            # It is busy for any table, and each try stops the stream.
+            self._put_off(table, error, all_others=isinstance(error, SourceBusy))
             return None
-        if self._shape is not None or table in self._hidden:
+        if self._shape is not None or queue.is_hidden(table):
             return None
-        phase = self._open.get(table)
-        if table not in known and phase != GAP:
+        if not is_known and not self._is_repair:
             self._done(table)
             return table
         self.let_go()  # it is not captured now: renamed, or to be captured again
-        self._not_before[table] = now + 10 * self._look_seconds
+        queue.put_off_looks(table, 10)
         return None
-
-    def _load_of(self, table: TableId, known: Mapping[TableId, TableSchema]) -> Upto:
-        """Say for whom the next load of a table is; how far it is, if it goes on.
-
-        One for a target mends nothing: a table that is not exact for all is loaded for all.  A
-        table has one open load, so that its records are of that one until its END.
-        """
-        name, goes_on = str(table), table in known.keys() - self._anew
-        if (for_one := self._for_one(table)) is not None:
-            if self._is_exact(name) and table in known:
-                return for_one if goes_on else replace(for_one, is_void=True)
-            self._note(_FOR_ALL.format(table, for_one.target, "it is not exact for any"))
-        if goes_on and (text := self._upto.get(name)) is not None:
-            return Upto.of(text)
-        return self._new_for_all(table)
-
-    def _for_one(self, table: TableId) -> Upto | None:
-        """Return the load for one target that is open, or, if nobody asks for all, the next."""
-        asked = self._asked.get(table, {})
-        if str(table) in self._targeted or not asked or "" in asked:
-            return self._targeted.get(str(table))
-        target = min(asked, key=asked.__getitem__)
-        return Upto(request=asked[target], target=target, is_void=True)
-
-    def _new_for_all(self, table: TableId) -> Upto:
-        """Return a load that answers all requests so far."""
-        return Upto(request=max(self._asked.get(table, {}).values(), default=None), is_void=True)
 
     def _check_for_one(
         self, writer_state: WriterState, shape: TableSchema, known: Mapping[TableId, TableSchema]
@@ -404,14 +223,14 @@ class Rereads:
         table, target = shape.id, self._load.target
         if not target:
             return
-        self._loads, was, why = writer_state.loads, known.get(table), ""
-        if not self._is_exact(str(table)):
+        self.queue.loads, was, why = writer_state.loads, known.get(table), ""
+        if not self.queue.is_exact(table):
             why = "it is not exact for any"
         elif was is None or shape != was or (was.oid and shape.oid != was.oid):
             why = "it is not as the stream has it: another one, or altered"
         if why:
-            self._note(_FOR_ALL.format(table, target, why))
-            self._load = self._new_for_all(table)
+            self._note(FOR_ALL.format(table, target, why))
+            self._load = self.queue.new_for_all(table)
 
     def _opens_beside(self, table: TableId) -> bool:
         """Begin to read a table while the stream goes on, or go on, if that is its way."""
@@ -454,48 +273,12 @@ class Rereads:
         how = "again" if self._begun[table] < _MOST_BEGUN else "again, while the stream waits"
         self._note(f"{table}: its load begins {how}: {why}")
 
-    def _pause_if_asked(self) -> None:
-        """Take a pause while a table is read; its load answers requests as of its beginning."""
-        self._look_due = self._clock.now() + self._look_seconds
-        if any(wish.table == EVERYTHING for wish in self._blocking(self._source.requests)):
-            self._look()
-
-    def _look(self) -> None:
-        """Take requests, and notice those that were taken back."""
-        self._look_due = self._clock.now() + self._look_seconds
-        asked: dict[TableId, dict[str, int]] = {}
-        for (table, target), number in self._blocking(self._source.requests).items():
-            asked.setdefault(table, {})[target] = number
-        is_paused = asked.pop(EVERYTHING, None) is not None
-        if is_paused != self._is_paused:
-            self._is_paused = is_paused
-            what = "are paused: tables wait" if is_paused else "go on"
-            self._note(f"re-reads {what}, as `gauss-cdc snapshot` was told")
-            if is_paused and self._beside is not None:
-                self.let_go()  # it goes on behind what is written
-        for table in [table for table in asked if not self._captured(table)]:
-            self._note(f"{table} is not captured, and is not read again")
-            for target, number in asked.pop(table).items():
-                self._blocking(self._source.answer, Wish(table, target), number)
-        for table in asked.keys() - self._asked.keys():
-            self._not_before.pop(table, None)
-        self._asked = asked
-        self._line_up()
-
     def _done(self, table: TableId) -> None:
         """Let go of a table, and answer the request for which it was read."""
         load, self._load = self._load, Upto()
         self.let_go()
-        self.show(table)
-        self._open.pop(table, None)
-        self._not_before.pop(table, None)
         self._begun.pop(table, None)
-        self._upto.pop(str(table), None)  # what comes next meets whole rows at targets
-        self._targeted.pop(str(table), None)
-        if load.request is not None:
-            self._blocking(self._source.answer, Wish(table, load.target), load.request)
-            self._look_due = 0.0  # it is not asked for any more, or again
-        self._line_up()
+        self.queue.done(table, load)
 
     def _shape_of(self, table: TableId, known: Mapping[TableId, TableSchema]) -> TableSchema | None:
         assert self._point is not None
@@ -565,7 +348,7 @@ class Rereads:
         """
         beside = self._beside
         is_under_way = beside is not None and beside.table == table
-        if not (self._load.target if is_under_way else str(table) in self._targeted):
+        if not (self._load.target if is_under_way else self.queue.is_for_one(table)):
             return Lost(*table, "seen", _MOVED)
         self._begin_anew(str(table))
         if is_under_way:
@@ -578,8 +361,8 @@ class Rereads:
         """All that was committed before `position` was taken; `is_between`: nothing is open."""
         if self._point is not None and position >= self._point.at:
             self._stand()
-        if self._beside is not None and self._clock.now() >= self._look_due:
-            self._pause_if_asked()
+        if self._beside is not None and self.queue.is_pause_asked():
+            self.let_go()  # it goes on behind what is written
         if (beside := self._beside) is None:
             return
         try:
@@ -595,9 +378,9 @@ class Rereads:
         else:
             beside.rest()
 
-    def _put_off(self, table: TableId, error: CdcError) -> None:
+    def _put_off(self, table: TableId, error: CdcError, *, all_others: bool = False) -> None:
         self.let_go()
-        self._not_before[table] = self._clock.now() + _RETRY_SECONDS
+        self.queue.put_off(table, _RETRY_SECONDS, all_others=all_others)
         self._note(f"{table} is read again later: {error}")
 
     def be_patient(self) -> None:
@@ -618,7 +401,7 @@ class Rereads:
         table = self._table
         assert table is not None
         self.let_go()
-        self._due = self._not_before[table] = self._clock.now() + _RETRY_SECONDS
+        self.queue.put_off(table, _RETRY_SECONDS, all_others=True)
         self._warn(
             f"{table} is not read yet: {mark}, {how} (the stream showed {passed} others); tried"
             f" again in {_RETRY_SECONDS:.0f} s, for up to {self._patience:.0f} s: {UNSEEN}"
@@ -655,7 +438,7 @@ class Rereads:
         load = self._at_first()
         writer_state = self._blocking(self._writing.again, writer_state, point, shape, load)
         if self._is_repair:
-            self._rest(shape.id, self._clock.now() - began)
+            self.queue.rest(shape.id, self._clock.now() - began)
         self._done(shape.id)
         return Placed(writer_state, None if load.target else shape, point.looked)
 
@@ -683,18 +466,12 @@ class Rereads:
         beside.written(piece, upto)
         if piece.shape is not None:
             self._anew.discard(table)
-            self.show(table)
+            self.queue.show(table)
         elif piece.is_last:
             if self._is_repair:
-                self._rest(table, 0.0)
+                self.queue.rest(table, 0.0)
             self._done(table)
         return Placed(state, None if upto.target else piece.shape, piece.looked)
-
-    def _rest(self, table: TableId, took: float) -> None:
-        before = self._rests.get(table)
-        twice = 0.0 if before is None else 2 * before.seconds
-        seconds = min(_LONGEST_REST, max(self._rest_seconds, _SHARE * took, twice))
-        self._rests[table] = _Rest(self._clock.now(), seconds)
 
     def let_go(self) -> None:
         """Give the point up, if there is one: the stream goes on."""

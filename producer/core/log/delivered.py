@@ -93,7 +93,7 @@ def _look_back(
     """
     found, epoch, opened = _Range(end - 1), head.epoch, head.resume
     _note(found, loads, loads)
-    for offset, cut in backwards(read, start, end, head.n - 1):
+    for offset, cut in backwards(read, start, end, head.n - 1, writer=head.writer - 1):
         if cut.head.epoch != epoch:
             epoch = cut.head.epoch
             found.ends[epoch] = opened

@@ -48,7 +48,8 @@ def tail_behind(
     """
     tables: set[str] = set()
     is_known = True
-    for _, cut in backwards(read, start, end, replay.n):
+    known = backwards(read, start, end, replay.n, writer=replay.writer, instance=replay.instance)
+    for _, cut in known:
         if cut.head.epoch != replay.epoch:
             break
         if cut.head.resume <= position:  # it never goes back

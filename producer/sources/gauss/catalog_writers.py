@@ -14,8 +14,8 @@ without those that were judged when its statements came (`mixed`).  Behind which
 is nothing more to look for (`horizon`) stands in cuts, so that the next run goes on there.
 
 Not found are rows elsewhere in a large table, those of a subtransaction, which has an id of its
-own, and a statement that leaves no row in the catalog that may be read: a DROP, or one about a
-role, where no superuser asks.
+own, and a statement that leaves no row in the catalog that may be read: a DROP, one about a role,
+where no superuser asks, or one whose row a later statement has written anew before the look.
 All databases share some of these catalogs. A transaction of another one has no rows here.
 """
 # ruff: noqa: S608  statements of our own, put together of constants
@@ -43,6 +43,10 @@ _CATALOGS: Final = (
     *("pg_operator", "pg_opclass", "pg_opfamily", "pg_collation", "pg_conversion", "pg_seclabel"),
     *("pg_ts_config", "pg_ts_dict", "pg_event_trigger", "pg_publication", "pg_rlspolicy"),
     *("pg_database", "pg_db_role_setting", "pg_shdescription", "pg_tablespace", "pg_authid"),
+    # What an ALTER changes there leaves no row elsewhere; of openGauss' own from pg_synonym on.
+    *("pg_statistic_ext", "pg_foreign_table", "pg_user_mapping", "pg_inherits", "pg_policy"),
+    *("pg_ts_config_map", "pg_publication_rel", "pg_largeobject_metadata", "pg_subscription"),
+    *("pg_synonym", "gs_package", "pg_directory", "gs_db_privilege", "pg_extension_data_source"),
 )
 _FROZEN: Final = 2  # the id of rows that are older than any
 _LOOKS: Final = 3  # until the stream has passed a transaction, where no position says so
@@ -66,6 +70,7 @@ class CatalogWriters:
         self._since: int | None = None  # each transaction with a lower id was seen, or is older
         self._seen: set[int] = set()  # of the others
         self._waiting: dict[int, _Waiting] = {}
+        self._were_waiting = False  # some, before the newest look
         self._unsearched: dict[TableId, set[int]] = {}  # for rows of those that were passed
         self._looks = 0
         self._said: set[str] = set()  # why a look failed
@@ -78,6 +83,11 @@ class CatalogWriters:
     def is_waiting(self) -> bool:
         """Say whether the stream has to pass a transaction."""
         return bool(self._waiting)
+
+    @property
+    def has_moved(self) -> bool:
+        """Say whether the newest look judged the last one that waited: `horizon` is behind it."""
+        return self._were_waiting and not self._waiting
 
     @property
     def horizon(self) -> int:
@@ -118,6 +128,7 @@ class CatalogWriters:
         another error, which is noted once, the next look sees what this one did not.
         """
         self._looks += 1
+        self._were_waiting = bool(self._waiting)
         try:
             for xid in self._new(session):
                 self._waiting[xid] = _Waiting(position, self._looks)

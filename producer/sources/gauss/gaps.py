@@ -136,9 +136,9 @@ CASES: Final = (
         "mixed",
         "rows after a DDL statement, in a transaction that has other rows or statements",
         _behind(SUSPECTED, SUSPECTED),
-        "a statement and other changes in one transaction; its tables. After inserted rows"
-        " and nothing but CREATE TABLE, only if the source does not hold just what was sent."
-        " Where statements are not sent: the catalog, as below",
+        "the statement and other changes in one transaction; its tables. After inserts and CREATE"
+        " TABLE alone, only if the source holds others than were sent. Where statements are not"
+        " sent: the catalog, as below",
         f"{_MIXED}; {_OVERVIEW} (DDL in transactions)",
     ),
     StreamGap(
@@ -146,23 +146,22 @@ CASES: Final = (
         "rows after DCL (GRANT), or after DDL that is not deparsed (CREATE TYPE), in a transaction"
         " that sent rows before",
         _behind(SUSPECTED, SUSPECTED),
-        "the catalog, every few seconds: the id of a transaction that the stream has passed; its"
-        " tables",
+        "the catalog, every few seconds: ids of transactions; their tables",
         f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",
     ),
     StreamGap(
         "behind-one",
         "rows after a DDL or DCL statement, in a transaction that sent no row of their table",
         _behind(SUSPECTED, SUSPECTED),
-        "the catalog, and rows of that transaction at the beginning or in the last pages of their"
-        " table",
+        "the catalog, and rows of that transaction at the beginning or end of their table",
         f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",
     ),
     StreamGap(
         "behind-hidden",
         "rows after a DDL or DCL statement of their transaction that the catalog does not show: a"
-        " DROP, one about a role where the role of `run` may not read pg_authid, one in a"
-        " subtransaction, rows in partitions or amid a table that sent none before, deleted ones,"
+        " DROP (so a temporary table's ON COMMIT DROP), one whose object another statement changed"
+        " before the look, one about a role where the role of `run` may not read pg_authid, one in"
+        " a subtransaction, rows in partitions or amid a table that sent none before, deleted ones,"
         " and all where a standby or a coordinator is read",
         _behind(INVISIBLE, INVISIBLE),
         "none; commit before writing rows",
@@ -172,7 +171,7 @@ CASES: Final = (
         "ctas",
         "rows of CREATE TABLE AS and SELECT INTO",
         _behind(SEEN, SUSPECTED),
-        "the source, queried at the CREATE TABLE: its table holds rows of that transaction. Where"
+        "the source, asked at the CREATE TABLE: it holds rows of that transaction. Where"
         " statements are not sent: the catalog, as above",
         f"{_DDL} (CREATE TABLE AS)",
     ),
@@ -186,8 +185,8 @@ CASES: Final = (
     ),
     StreamGap(
         "ctas-gone",
-        "the same, where all rows were deleted and vacuumed away before the source was queried;"
-        " after those deletes the copy is equal again",
+        "the same, where all rows were deleted and vacuumed away before; after those deletes the"
+        " copy is equal again",
         _behind(INVISIBLE, INVISIBLE),
         "none; do not let the slot fall behind",
         f"{_DDL} (CREATE TABLE AS)",
@@ -196,8 +195,7 @@ CASES: Final = (
         "truncate",
         "TRUNCATE, while `run` reads",
         lambda mode: None if sends_truncate(mode) else SUSPECTED,
-        "the catalog, every few seconds: another storage file, and no row that was there before;"
-        " its table",
+        "the catalog, every few seconds: another storage file, and no row from before; its table",
         f"{_OVERVIEW} (truncate, exchange)",
     ),
     StreamGap(
@@ -213,7 +211,7 @@ CASES: Final = (
         "rows of partitions that are dropped, truncated or exchanged",
         _by_statement(SEEN, SUSPECTED),
         "the statement; its table, and the one exchanged with. Without it the catalog, as for"
-        " TRUNCATE, and as long as `run` reads",
+        " TRUNCATE while `run` reads",
         f"{_OVERVIEW} (truncate, exchange); {_OPENGAUSS}",
     ),
     StreamGap(
@@ -248,7 +246,7 @@ CASES: Final = (
         "ddl",
         "DDL that shows in no row: DROP, RENAME, CREATE of a table that stays empty, other objects",
         _without_ddl,
-        "none; have DDL decoded (GaussDB: enable-ddl-decoding; openGauss: a publication with ddl)",
+        "none; have DDL decoded (enable-ddl-decoding; a publication with ddl)",
         f"{_OPTIONS}, enable-ddl-decoding; {_OPENGAUSS}",
     ),
     StreamGap(

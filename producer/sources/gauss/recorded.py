@@ -81,8 +81,8 @@ def _never(_product: str, _form: StreamForm) -> bool:
     return False  # independent of options: content that recordings do not have
 
 
-_MANUAL: Final = "GaussDB's manual, decoding options"
-_SOURCES: Final = "openGauss' public sources"
+_MANUAL: Final = "manual, options"
+_SOURCES: Final = "openGauss' sources"
 
 UNPROVEN: Final = (
     # ---- products
@@ -125,7 +125,7 @@ UNPROVEN: Final = (
     ),
     Unrecorded(
         "TDDL and JDDL in serial decoding",
-        "GaussDB's manual, DDL",
+        "manual, DDL",
         lambda _, form: form.ddl and not form.is_parallel,
     ),
     Unrecorded(
@@ -174,7 +174,7 @@ UNPROVEN: Final = (
     Unrecorded("sql_decoding's comma for a dropped last column", _SOURCES, _never),
     Unrecorded(
         "quotes around keywords other than select, from, where, group, order, user, table",
-        "keyword table of openGauss' public sources",
+        "keyword table of openGauss' sources",
         _never,
     ),
     Unrecorded(

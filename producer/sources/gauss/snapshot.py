@@ -13,7 +13,7 @@ openGauss.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, Self
@@ -32,6 +32,8 @@ _QUIET: Final = {"row_security": "off", "idle_in_transaction_session_timeout": "
 _ALTERED: Final = frozenset({"42703", "42P01"})
 LOCKED: Final = frozenset({"57014", "55P03"})  # the statement's time is over, or no lock is had
 _LOCK_SECONDS: Final = 2  # the stream waits meanwhile
+# A rename of a label does not wait for readers, and their statements print it at once.
+_LABELS: Final = "SELECT e.oid::text, e.enumlabel::text FROM pg_catalog.pg_enum e"
 _VIRTUAL: Final = "v"  # a generated column that is neither stored nor sent
 
 
@@ -65,7 +67,7 @@ def imported(
         ((encoding,),) = session.query("SELECT current_setting('server_encoding')")
         if encoding is None:
             raise DecodeError("the server does not report its encoding")
-        yield GaussReading(session, encoding)
+        yield GaussReading(session, encoding, open_session)
 
 
 def hold(reading: GaussReading, now: Asks, table: TableId) -> None:
@@ -108,6 +110,7 @@ class GaussReading:
 
     session: CopyingSession
     encoding: str  # of the cells, as the server names it: "GBK"
+    open_session: Callable[[], CopyingSession]  # with the same server, of now
 
     def shapes(self, tables: Sequence[TableId]) -> list[TableSchema]:
         """Shapes as the stream describes them: with stored generated columns."""
@@ -124,9 +127,19 @@ class GaussReading:
     ) -> None:
         """Send all rows to `hand_on`, some hundred at a time, as cells in the stream's encoding.
 
-        Raises Unsupported for a table whose row policies hide rows from this user.
+        Raises Unsupported for a table whose row policies hide rows from this user, TableChanging
+        where a label of an enum was renamed since.
         """
         self._refuse_hidden_rows(table)
+        if any(column.user_type is not None for column in columns):
+            with self.open_session() as now:
+                self._copy(table, columns, _Unrenamed(table, _labels(self.session), now, hand_on))
+        else:
+            self._copy(table, columns, hand_on)
+
+    def _copy(
+        self, table: TableId, columns: Sequence[Column], hand_on: Callable[[Sequence[Cells]], None]
+    ) -> None:
         names = ", ".join(identifier(column.name) for column in columns)
         rows = CsvRows(len(columns))
         sent = self.session.copy_out(
@@ -184,6 +197,30 @@ class GaussReading:
                 table=table,
                 hint="load as a system administrator, or drop the policies, or exclude the table",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _Unrenamed:
+    """Hands rows on as long as labels are printed by the names that the snapshot shows."""
+
+    table: TableId
+    labels: Mapping[str | None, str | None]
+    now: Asks
+    hand_on: Callable[[Sequence[Cells]], None]
+
+    def __call__(self, rows: Sequence[Cells]) -> None:
+        now = _labels(self.now)
+        if any(now.get(oid, label) != label for oid, label in self.labels.items()):
+            raise TableChanging(
+                "a label of a type was renamed while its table was read",
+                table=self.table,
+                hint="the load starts over",
+            )
+        self.hand_on(rows)
+
+
+def _labels(session: Asks) -> dict[str | None, str | None]:
+    return {oid: label for oid, label in session.query(_LABELS)}  # noqa: C416  rows are lists
 
 
 def estimated_rows(session: Asks, table: TableId) -> int:

@@ -483,12 +483,11 @@ class GaussSource(PlainSource):
         position = gauss_point.log_end(self.asking) if tells else 0
         horizon, is_waiting = 0, False
         if (writers := self._writers) is not None:
-            was_waiting = writers.is_waiting
             if before is not None:
                 writers.go_on(before.horizon)
             behind = writers.suspected(self.asking, self._expanded, position=position)
             is_waiting = writers.is_waiting
-            if before is None or (was_waiting and not is_waiting):  # else it says nothing new
+            if before is None or writers.has_moved:
                 horizon = writers.horizon
         if emptied or behind or horizon or is_waiting:
             gauss_point.commit_something(self.asking)  # an idle stream may tell no position

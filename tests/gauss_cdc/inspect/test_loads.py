@@ -11,7 +11,7 @@ from gauss_cdc.inspect.loads import loads_under_way, waiting_lines
 from gauss_cdc.inspect.look import standing_table
 from gauss_cdc.inspect.places import CutsStanding, ReplicationStatus
 from gauss_cdc.serve.standing import Gauges, WalLeft, of_standing
-from producer.core.loads.reread import EVERYTHING
+from producer.core.loads.queue import EVERYTHING
 from producer.core.ports import Wish
 from producer.sources.requests import AskedAgain
 from schemas.control import Head, LoadPhase, TableLoad

@@ -21,7 +21,8 @@ from producer.core.changes import (
 from producer.core.delivery.engine import WriterState
 from producer.core.key_ranges import Key, RangeRead, Upto, Visible
 from producer.core.loads.beside import Beside, Piece
-from producer.core.loads.reread import EVERYTHING, Due, Rereads, asked
+from producer.core.loads.queue import EVERYTHING, Due, LoadQueue, asked
+from producer.core.loads.reread import Rereads
 from producer.core.loads.window import UNSEEN, MarkTokens, QuietWindow
 from producer.core.ports import Wish
 from producer.errors import CdcError, ConnectionLost, NotPermitted, SourceBusy
@@ -161,12 +162,19 @@ class Play:
         self.points: list[TableId] = []
         self.fails: CdcError | None = None
         self.hidden = set[TableId]()
-        self.rereads = Rereads(
+
+        def blocking(call: Any, *args: Any, **more: Any) -> Any:
+            return call(*args, **more)
+
+        self.queue = LoadQueue(
             (A, B, C), self.hidden, source=self, captured=wants.__contains__, repairs=repairs,
-            look_seconds=1.0,
-            rest_seconds=10.0, mark_seconds=600.0, rate=0, writing=self, publish=lambda _: None,
-            look_up=lambda number: DESCRIBED[number], begin_anew=self.anew.append,
-            blocking=lambda call, *args, **more: call(*args, **more), clock=self,
+            look_seconds=1.0, rest_seconds=10.0, blocking=blocking, clock=self,
+            note=self.notes.append,
+        )  # fmt: skip
+        self.rereads = Rereads(
+            self.queue, source=self, mark_seconds=600.0, rate=0, writing=self,
+            publish=lambda _: None, look_up=lambda number: DESCRIBED[number],
+            begin_anew=self.anew.append, blocking=blocking, clock=self,
             note=self.notes.append, warn=self.notes.append,
         )  # fmt: skip
 
@@ -241,7 +249,7 @@ class Place(Point):
 
 def test_a_table_that_is_gone_is_hidden_up_to_a_place_that_shows_it_gone() -> None:
     play = Gone()
-    play.rereads.hide(A)
+    play.queue.hide(A)
     play.rereads.follow({"public.a": "PENDING"}, {}, {}, {})
 
     assert play.rereads.make_point({}) is None
@@ -257,7 +265,7 @@ def test_a_table_that_is_gone_is_hidden_up_to_a_place_that_shows_it_gone() -> No
 
 def test_the_source_is_not_read_again_from_a_point_that_was_passed_before() -> None:
     play = Gone()
-    play.rereads.hide(A)
+    play.queue.hide(A)
     play.rereads.follow({"public.a": "PENDING"}, {}, {}, {})
     play.rereads.make_point({})
     head = Head(5, 1, 1, "", 3, 20, 0)
@@ -329,7 +337,7 @@ def test_where_gaps_are_not_repaired_nothing_is_read_for_them() -> None:
 def test_names_are_those_of_the_tables_where_dots_hide_them() -> None:
     play = Play()
     hidden, known, other = TableId("a.b", "c"), TableId("a.b", "d"), TableId("public", "x.y")
-    play.rereads.hide(hidden)
+    play.queue.hide(hidden)
     names = {"a.b.c": "PENDING", "a.b.d": "GAP", "public.x.y": "GAP"}
     play.rereads.follow(names, {}, {}, {known: cast("Any", None)})
     for _ in names:
@@ -521,9 +529,9 @@ def test_a_table_that_is_gone_has_no_load_unless_it_may_come_back(
 
 def test_a_table_that_the_stream_has_made_needs_no_point() -> None:
     play = Play()
-    play.rereads.hide(A)
+    play.queue.hide(A)
     play.rereads.follow({"public.a": "PENDING", "public.b": "PENDING"}, {}, {}, {})
-    hidden = play.rereads._hidden
+    hidden = play.hidden
     assert play.rereads.needless() is None
     hidden.discard(A)  # the stream reports its creation
 
@@ -538,10 +546,10 @@ def test_a_table_that_the_stream_has_made_needs_no_point() -> None:
 
 def test_a_table_that_the_stream_has_made_is_read_where_somebody_asks() -> None:
     play = Play()
-    play.rereads.hide(A)
+    play.queue.hide(A)
     play.asked[A] = 1
     play.rereads.make_point({})
-    play.rereads._hidden.discard(A)
+    play.hidden.discard(A)
 
     assert play.rereads.needless() is None
 
@@ -549,13 +557,13 @@ def test_a_table_that_the_stream_has_made_is_read_where_somebody_asks() -> None:
 def test_who_nears_the_point_of_another_table_is_not_disturbed() -> None:
     play = Play()
     assert play.go(0, "b") == "b"
-    play.rereads.hide(A)
-    play.rereads._hidden.discard(A)
+    play.queue.hide(A)
+    play.hidden.discard(A)
     assert play.rereads.needless() == A, "b was read"
     play.rereads.follow({"public.b": "PENDING"}, {}, {}, {})
     play.rereads.make_point({})
-    play.rereads.hide(A)
-    play.rereads._hidden.discard(A)
+    play.queue.hide(A)
+    play.hidden.discard(A)
 
     assert play.rereads.needless() is None
     assert play.rereads.has_point
@@ -563,12 +571,12 @@ def test_who_nears_the_point_of_another_table_is_not_disturbed() -> None:
 
 def test_a_table_that_failed_and_was_made_by_the_stream_does_not_wait_for_its_next_gap() -> None:
     play = Play()
-    play.rereads.hide(A)
+    play.queue.hide(A)
     play.rereads.follow({"public.a": "PENDING"}, {}, {}, {})
     play.fails = NotPermitted("?")
     play.rereads.make_point({})
     play.fails = None
-    play.rereads._hidden.discard(A)
+    play.hidden.discard(A)
     assert play.rereads.needless() == A
 
     assert play.go(1, "a") == "a"
@@ -576,10 +584,10 @@ def test_a_table_that_failed_and_was_made_by_the_stream_does_not_wait_for_its_ne
 
 def test_hidden_tables_can_be_shown_again() -> None:
     play = Play()
-    play.rereads.hide(A)
-    play.rereads.show(A)
+    play.queue.hide(A)
+    play.queue.show(A)
 
-    assert play.rereads._hidden == set()
+    assert play.hidden == set()
     assert play.rereads.needless() is None
 
 
@@ -978,7 +986,7 @@ def test_one_for_all_is_said_to_begin_with_the_shape_of_its_place() -> None:
     play.asked_for = {Wish(A, "lake"): 3}
     play.rereads.follow({"public.a": "GAP"}, {}, {}, KEYED)
     play.rereads.make_point(KEYED)
-    play.rereads.hide(A)
+    play.queue.hide(A)
 
     placed = play.comes(480)
 
