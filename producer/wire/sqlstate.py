@@ -83,8 +83,8 @@ _MEANINGS: Final[Mapping[tuple[Asked, str], Meaning]] = {
     (Asked.START, "55000"): Meaning(SourceError, _WAL_LEVEL),
     (Asked.STREAM, "42704"): Meaning(
         SourceError,
-        "a publication must be older than the changes read through it: make it, then"
-        " `gauss-cdc run --accept-gap`",
+        "it was missing, or another one, when the next changes were made: make it if it is missing"
+        " now, then `gauss-cdc run --accept-gap`",
     ),
 }
 
