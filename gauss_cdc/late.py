@@ -7,7 +7,7 @@ source, which a `run` reads.  Whoever has no login there asks from elsewhere.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gauss_cdc import rereads, target
 from gauss_cdc.config import Config
@@ -33,12 +33,13 @@ class LateTables:
         """Ask for tables that are late by now, and that nobody asks for."""
         if self._is_refused or (at := self._ledger()) is None:
             return
-        lacking = set(captured(self._config, late(at)))
+        lacking = set(late(at))
         self._asked &= lacking
         if not (wanted := lacking - self._asked):
             return
+        tables = captured(self._config, wanted)
         try:
-            count = self._ask(wanted)
+            count = self._ask(tables) if tables else 0
         except CdcError as error:
             self._failed(error)
             return
@@ -49,11 +50,11 @@ class LateTables:
                 " lists them, --pause holds them back)", count, self._name,
             )  # fmt: skip
 
-    def _ask(self, tables: set[str]) -> int:
+    def _ask(self, tables: Sequence[str]) -> int:
         with rereads.session(self._config) as source:
             mine = {"", self._name}
             open_ = {str(one.wish.table) for one in source.asked() if one.wish.target in mine}
-            if names := sorted(tables - open_):
+            if names := sorted(set(tables) - open_):
                 source.ask(names, self._name)
         return len(names)
 

@@ -190,16 +190,17 @@ class LoadQueue:
         """Say whether there is such a load of any table."""
         return bool(self._upto or self._targeted)
 
-    def phase(self, table: TableId) -> str | None:
-        """Return the phase of a load that is to be finished, or GAP; None: there is none."""
-        return self._open.get(table)
+    def has_gap(self, table: TableId) -> bool:
+        """Say whether a table is to be read because of a gap."""
+        return self._open.get(table) == GAP
 
     def complete(self) -> Iterator[TableId]:
         """Yield tables whose creation the stream reported, before or behind a point's making.
 
-        Nothing of them is missing, and they are not read, unless somebody asks.
+        Nothing of them is missing, and they are not read, unless somebody asks.  Whoever shows one
+        begins anew.
         """
-        for table in tuple(self._was_hidden):
+        for table in self._was_hidden:
             if table not in self._hidden and table not in self._asked:
                 yield table
 

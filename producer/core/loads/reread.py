@@ -30,7 +30,6 @@ from producer.core.loads.queue import FOR_ALL, LoadQueue
 from producer.core.loads.window import UNSEEN, QuietWindow
 from producer.core.ports import Blocking, Clock, Point, Source
 from producer.errors import CdcError, SourceBusy, TableChanging
-from schemas.control import GAP
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, TableId, TableSchema
 
@@ -195,7 +194,7 @@ class Rereads:
         goes_on = is_known and table not in self._anew
         self._table, self._load = table, queue.load_of(table, is_known=is_known, goes_on=goes_on)
         self._since, self._is_told = now, False
-        self._is_repair = queue.phase(table) == GAP
+        self._is_repair = queue.has_gap(table)
         try:
             if self._opens_beside(table):
                 return None
