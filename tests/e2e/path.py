@@ -24,7 +24,7 @@ from spark_consumers.loop import job
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.postgres.sink import PostgresSink
 
-PATIENCE = 60  # seconds until a wait is given up, also on a machine that others use
+PATIENCE = 240  # seconds until a wait is given up, also on a machine that others use
 
 
 def ask(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:

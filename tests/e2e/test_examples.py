@@ -111,8 +111,11 @@ class Example:
     def lines(self) -> list[dict[str, Any]]:
         """What was printed until now; numbers with a point as text."""
         code = self._process.poll()
-        assert code is None, f"{self.name} ended with {code}: {self._err.read_text()[-2000:]}"
+        assert code is None, f"{self.name} ended with {code}: {self.last_words()}"
         return self._printed()
+
+    def last_words(self) -> str:
+        return self._err.read_text()[-2000:]
 
     def _printed(self) -> list[dict[str, Any]]:
         with self._out.open("rb") as out:
@@ -143,6 +146,7 @@ class Scene:
 
     def __init__(self, addresses: Addresses, folder: Path, lines: str, stack: ExitStack) -> None:
         self.addresses, self.folder, self._stack = addresses, folder, stack
+        self._examples: list[Example] = []
         self.prefix = f"t{uuid.uuid4().hex[:12]}"
         database = f"t_{self.prefix}"
         postgres.create_database(addresses.postgres_url(), database)
@@ -176,7 +180,8 @@ class Scene:
         stack.callback(self._kafka.close)
 
     def example(self, name: str, *command: str | Path) -> Example:
-        return self._stack.enter_context(Example(name, self.folder, *command))
+        self._examples.append(example := Example(name, self.folder, *command))
+        return self._stack.enter_context(example)
 
     def python(self, name: str, program: str, *words: str) -> Example:
         return self.example(name, sys.executable, EXAMPLES / program, *self.places(), *words)
@@ -189,7 +194,12 @@ class Scene:
             assert not self.run.died(), self.run.last_words()
             return bool(is_so())
 
-        until(checked, what, self._pause.wait)
+        try:
+            until(checked, what, self._pause.wait)
+        except AssertionError as error:
+            for example in self._examples:
+                error.add_note(f"{example.name}: {example.last_words()}")
+            raise
 
     def streams(self) -> None:
         self.wait(lambda: self.run.step().startswith("run: "), "the stream")

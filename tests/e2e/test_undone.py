@@ -14,7 +14,7 @@ from producer.core.ports import Tuning
 from producer.sources.postgres import catalog
 from schemas.tables import TableId
 from tests.e2e.commands import configured
-from tests.e2e.path import Path, ask, content, until
+from tests.e2e.path import PATIENCE, Path, ask, content, until
 from tests.e2e.test_ddl import install
 from tests.services_fixtures import execute
 
@@ -72,9 +72,6 @@ UNDONE = {
     "a generated column": ["ALTER TABLE g ALTER w DROP EXPRESSION"],
     "a column": ["ALTER TABLE t DROP w", "ALTER TABLE t ADD w text"],
 }  # fmt: skip
-
-
-PATIENCE = 40.0  # seconds
 
 
 class Undone(Path):
