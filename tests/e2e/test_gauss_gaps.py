@@ -7,8 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from gauss_cdc.config import load
+from gauss_cdc.inspect.places import Endpoints
 from producer.sources.gauss.gaps import BY_NAME, DecodingMode, Detectability
 from producer.sources.gauss.options import Vendor
+from tests.e2e.commands import configured
+from tests.e2e.gauss_facade import PASSWORD
 from tests.e2e.path import ask, until
 from tests.e2e.tables import differences
 from tests.e2e.test_ddl_gaps import Watched
@@ -183,6 +187,46 @@ def test_what_one_run_had_no_time_to_look_for_the_next_one_does(
         lost = ("public.wider", "suspected")
         until(lambda: lost in holes(path), "the lost row", path._stop.wait)
         assert path.holes == {lost}
+
+
+@pytest.mark.parametrize("gauss", ["gaussdb"], indirect=True)
+def test_a_wait_ends_behind_the_look_that_finds_lost_rows(
+    addresses, topic_prefix, new_database, gauss, tmp_path, monkeypatch
+) -> None:
+    source, target = new_database(), new_database()
+    monkeypatch.setenv("GAUSS_CDC_SOURCE_PASSWORD", PASSWORD)
+    dsn = f"{gauss}/{source.rsplit('/', 1)[1]}?sslmode=disable"
+    how = {"kind": "gaussdb", "plugin": "mppdb_decoding"}
+    file = configured(tmp_path, addresses, topic_prefix, dsn, target, **how)
+    options = "[source.options]\nenable-ddl-decoding = true\n"
+    file.write_text(file.read_text().replace("[kafka]\n", f"{options}[kafka]\n"))
+    with (
+        streaming(
+            addresses, topic_prefix, (source, target), gauss,
+            kind="gaussdb", plugin_options={"enable-ddl-decoding": "true"},
+        ) as path,
+        Endpoints(load(file)) as places,
+    ):  # fmt: skip
+        said: list[str] = []
+
+        def pause(seconds: float) -> bool:
+            path.applier.drain()
+            return path._stop.wait(min(seconds, 0.1))
+
+        def waited() -> AbstractSet[str]:
+            standing = places.wait(places.source().goal(), pause, lambda _: None, said.append)
+            assert standing is not None
+            assert standing.target is not None
+            return standing.target.inexact.keys()
+
+        ask(source, LAST)
+        assert waited() == set()
+        marked = set[str]()
+        for table in ("wider", "volatile", "computed", "keyless"):  # at any time between two looks
+            ask(source, f"GRANT SELECT ON {table} TO public; INSERT INTO {table} VALUES (2)")
+            marked.add(f"public.{table}")
+            assert waited() == marked
+        assert any("`run` has not reported yet" in note for note in said)
 
 
 @pytest.mark.parametrize("gauss", ["og7"], indirect=True)

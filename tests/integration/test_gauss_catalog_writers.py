@@ -7,7 +7,8 @@ from dataclasses import replace
 import psycopg2
 import pytest
 
-from producer.sources.gauss.catalog_writers import CatalogWriters
+from producer.core.catalog.look import Before
+from producer.sources.gauss.catalog_writers import CatalogWriters, NotJudged
 from producer.sources.gauss.evidence import rows_of
 from producer.sources.gauss.point import log_end
 from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
@@ -184,10 +185,121 @@ def test_a_start_goes_on_where_an_earlier_run_had_judged_all(
     assert horizon <= earlier.writers.horizon < last, "one waits for the stream"
 
     later = Watched(session, last)
-    later.writers.go_on(horizon)
+    later.writers.go_on(Before.of_files(horizon))
     assert later.suspects() == {A}
-    later.writers.go_on(horizon)  # of no use any more
+    later.writers.go_on(Before.of_files(horizon))  # of no use any more
     assert later.suspects() == set()
+
+
+def test_what_was_judged_behind_an_open_transaction_is_not_judged_again(
+    session: ReplicationConnection, postgres_url: str
+) -> None:
+    earlier = Watched(session)
+    with closing(psycopg2.connect(postgres_url)) as older, older.cursor() as cursor:
+        cursor.execute("SELECT txid_current()")
+        assert earlier.suspects() == set()
+        do(postgres_url, GRANT, ROW_A)
+        assert earlier.suspects() == {A}
+        assert earlier.writers.has_moved
+
+        later = Watched(session)
+        writers = earlier.writers
+        later.writers.go_on(Before.of_files(writers.horizon, writers.behind_horizon))
+        do(postgres_url, TYPE, ROW_B)
+        assert later.suspects() == {B}
+
+
+class Waited:
+    """What `wait` asks, after looks of a `run`."""
+
+    def __init__(self, session: ReplicationConnection) -> None:
+        self.watched, self._not_judged = Watched(session), NotJudged()
+        self._before: Before | None = None
+
+    def look(self, *, passes: bool = True) -> None:
+        if passes:
+            self.watched.passes()
+        self.watched.look()
+        writers = self.watched.writers
+        if self._before is None or writers.has_moved:
+            self._before = Before.of_files(writers.horizon, writers.behind_horizon)
+
+    def left(self, *, again: bool = False) -> str:
+        if not again:
+            self._not_judged.begin()
+        looked = self._before and Before.of(self._before.looked())
+        return self._not_judged(self.watched.session, looked)
+
+
+@pytest.fixture
+def waited(session: ReplicationConnection) -> Waited:
+    found = Waited(session)
+    assert "has not been looked at" in found.left()
+    found.look()
+    assert found.left() == ""
+    return found
+
+
+def test_a_wait_is_one_for_the_look_behind_each_statement(
+    waited: Waited, postgres_url: str
+) -> None:
+    do(postgres_url, ROW_B)
+    assert waited.left() == "", "no statement"
+
+    xid = do(postgres_url, GRANT, ROW_A)
+    assert f"transaction {xid} " in waited.left()
+    waited.look(passes=False)
+    assert f"transaction {xid} " in waited.left(), "the stream has not passed it"
+    waited.look()
+    assert waited.left() == ""
+
+
+def test_a_wait_goes_by_what_was_judged_while_an_older_transaction_is_open(
+    waited: Waited, postgres_url: str
+) -> None:
+    with closing(psycopg2.connect(postgres_url)) as older, older.cursor() as cursor:
+        cursor.execute("SELECT txid_current()")
+        xid = do(postgres_url, GRANT, ROW_A)
+        waited.look(passes=False)
+        assert f"transaction {xid} " in waited.left()
+        waited.look()
+        assert waited.left() == ""
+        cursor.execute("GRANT SELECT ON a TO postgres")
+        older.commit()
+    assert "transaction " in waited.left(), "the older one, below those that were judged"
+
+
+def test_a_wait_is_one_for_a_table_that_could_not_be_searched(
+    waited: Waited, session: ReplicationConnection, postgres_url: str
+) -> None:
+    do(postgres_url, GRANT, ROW_A)
+    waited.look(passes=False)
+    session.query("SET lock_timeout = '50ms'")
+    with closing(psycopg2.connect(postgres_url)) as other, other.cursor() as cursor:
+        cursor.execute("LOCK TABLE a")
+        waited.look()
+        assert "transaction " in waited.left()
+    waited.look()
+    assert waited.left() == ""
+
+
+def test_a_wait_is_none_for_statements_that_come_meanwhile(
+    waited: Waited, postgres_url: str
+) -> None:
+    first = do(postgres_url, GRANT, ROW_A)
+    assert f"transaction {first} " in waited.left()
+    waited.look(passes=False)
+    waited.watched.passes()
+    second = do(postgres_url, TYPE, ROW_B)
+    assert f"transaction {first} " in waited.left(again=True)
+    waited.look(passes=False)
+    assert waited.left(again=True) == ""
+    assert f"transaction {second} " in waited.left()
+
+
+def test_a_wait_is_one_for_a_look_at_the_server_that_is_there_now(waited: Waited) -> None:
+    waited._before = Before.of_files(1 << 40)
+    assert "has not been looked at" in waited.left()
 
 
 def test_ids_of_another_server_are_none_of_this_one(

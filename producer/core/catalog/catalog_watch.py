@@ -187,7 +187,7 @@ class CatalogWatch:
         explained = self._told.with_later(told)
         if look.is_of_files:
             if look.horizon:
-                self.before = Before.of_files(look.horizon)
+                self.before = Before.of_files(look.horizon, look.judged)
             happened += [
                 Unseen(table, _EMPTIED, "suspected")
                 for table in look.emptied

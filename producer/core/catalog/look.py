@@ -127,6 +127,7 @@ class Look:
     emptied: tuple[TableId, ...] = ()  # these may have been truncated
     behind: tuple[TableId, ...] = ()  # rows of these may stand behind a statement, and are not sent
     horizon: int = 0  # each transaction with a lower id had ended
+    judged: tuple[int, ...] = ()  # with `is_of_files`: transactions behind it that were, too
     publication: str = ""  # its version: `oid:xid`
     triggers: str = ""  # the version of what describes statements; "": nothing does
 
@@ -147,6 +148,7 @@ class Before:
     versions: Mapping[int, CatalogVersion]  # by oid
     files: Mapping[int, int] = field(default_factory=dict)  # leaf -> its file, as far as known
     triggers: str = ""
+    judged: frozenset[int] = frozenset()  # transactions behind the horizon that were, too
 
     @property
     def has_tables(self) -> bool:
@@ -154,13 +156,22 @@ class Before:
         return not self.publication.startswith(_FILES)
 
     @classmethod
-    def of_files(cls, horizon: int) -> Self:
-        """Make one that says only up to where transactions were judged."""
-        return cls(horizon, f"{_FILES}{horizon}", {})
+    def of_files(cls, horizon: int, judged: Iterable[int] = ()) -> Self:
+        """Make one that says only which transactions were judged.
+
+        >>> Before.of(Before.of_files(700, [720, 710]).looked()).judged == {710, 720}
+        True
+        """
+        xids = sorted(judged)
+        behind = f":{','.join(map(str, xids))}" if xids else ""
+        return cls(horizon, f"{_FILES}{horizon}{behind}", {}, judged=frozenset(xids))
 
     @classmethod
     def of(cls, looked: Looked) -> Self:
         """Take what a record of cuts says of it."""
+        if looked.publication.startswith(_FILES):
+            _, _, judged = looked.publication.removeprefix(_FILES).partition(":")
+            return cls.of_files(looked.horizon, map(int, filter(None, judged.split(","))))
         versions = {int(oid): CatalogVersion.parse(text) for oid, text in looked.tables.items()}
         return cls(looked.horizon, looked.publication, versions, triggers=looked.triggers)
 

@@ -10,8 +10,9 @@ tables are suspected
     that hold rows of it, as far as a short search finds them (`evidence.rows_of`), which goes on
     at the next look where a table is locked, or many are
 
-without those that were judged when its statements came (`mixed`).  Behind which transactions there
-is nothing more to look for (`horizon`) stands in cuts, so that the next run goes on there.
+without those that were judged when its statements came (`mixed`).  Which transactions were
+judged stands in cuts (`horizon`, `behind_horizon`): the next run goes on there, and who waits for a
+target waits for that of each transaction that changed the catalog before (`NotJudged`).
 
 Not found are rows elsewhere in a large table, those of a subtransaction, which has an id of its
 own, and a statement that leaves no row in the catalog that may be read: a DROP, one about a role,
@@ -27,6 +28,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
+from producer.core.catalog.look import Before
 from producer.errors import SourceError
 from producer.sources.gauss.evidence import is_gone, rows_of
 from producer.sources.session import Asks
@@ -52,6 +54,7 @@ _FROZEN: Final = 2  # the id of rows that are older than any
 _LOOKS: Final = 3  # until the stream has passed a transaction, where no position says so
 _MOST_WAITING: Final = 10_000
 _MOST_DELIVERED: Final = 200_000  # transactions
+_MOST_JUDGED: Final = 1_000  # behind the oldest that runs, in a record of cuts
 
 
 class _Waiting(NamedTuple):
@@ -70,9 +73,9 @@ class CatalogWriters:
         self._since: int | None = None  # each transaction with a lower id was seen, or is older
         self._seen: set[int] = set()  # of the others
         self._waiting: dict[int, _Waiting] = {}
-        self._were_waiting = False  # some, before the newest look
         self._unsearched: dict[TableId, set[int]] = {}  # for rows of those that were passed
         self._looks = 0
+        self._has_moved = False
         self._said: set[str] = set()  # why a look failed
         self._judged: dict[int, Collection[TableId]] = {}
         self._delivered: deque[Commits] = deque()
@@ -86,22 +89,31 @@ class CatalogWriters:
 
     @property
     def has_moved(self) -> bool:
-        """Say whether the newest look judged the last one that waited: `horizon` is behind it."""
-        return self._were_waiting and not self._waiting
+        """Say whether the newest look judged a transaction, or was the first one at a server."""
+        return self._has_moved
 
     @property
     def horizon(self) -> int:
         """Each transaction with a lower id was judged, or is older; 0: nothing was looked at."""
-        return min([*self._waiting, *chain(*self._unsearched.values()), self._since or 0])
+        return min([*self._open(), self._since or 0])
+
+    @property
+    def behind_horizon(self) -> tuple[int, ...]:
+        """Others that were judged: an older transaction runs, or waits; the newest ones."""
+        at, open_ = self.horizon, self._open()
+        return tuple(sorted(xid for xid in self._seen - open_ if xid >= at)[-_MOST_JUDGED:])
+
+    def _open(self) -> set[int]:
+        return {*self._waiting, *chain(*self._unsearched.values())}
 
     def begin(self, xid: int) -> None:
         """Take the newest transaction that an earlier run delivered; 0: none is known."""
         self._since = xid + 1 if xid else None
 
-    def go_on(self, horizon: int) -> None:
+    def go_on(self, before: Before) -> None:
         """Begin where an earlier run was: it may have delivered more, and not looked behind it."""
         if not self._looks:
-            self._since = horizon
+            self._since, self._seen = before.horizon, set(before.judged)
 
     def delivered(self, cuts: Sequence[Cut]) -> None:
         """Keep what is durable: which tables had rows of a transaction."""
@@ -128,7 +140,7 @@ class CatalogWriters:
         another error, which is noted once, the next look sees what this one did not.
         """
         self._looks += 1
-        self._were_waiting = bool(self._waiting)
+        were_open, self._has_moved = self._open(), False
         try:
             for xid in self._new(session):
                 self._waiting[xid] = _Waiting(position, self._looks)
@@ -154,6 +166,7 @@ class CatalogWriters:
         while len(self._waiting) > _MOST_WAITING:
             self._waiting.pop(next(iter(self._waiting)))
         suspected |= {table for _, table in rows_of(session, self._unsearched)}
+        self._has_moved |= bool(passed) or not were_open <= self._open()
         return tuple(sorted(suspected))
 
     def _has_passed(self, waiting: _Waiting) -> bool:
@@ -164,35 +177,15 @@ class CatalogWriters:
     def _new(self, session: Asks) -> set[int]:
         """Return ids that were not seen before; on the first look there is nothing before."""
         if self._catalogs is None:
-            names = ", ".join(f"'{name}'" for name in _CATALOGS)
-            self._catalogs = tuple(
-                name or ""
-                for (name,) in session.query(
-                    "SELECT c.relname FROM pg_catalog.pg_class c"
-                    " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
-                    f" WHERE n.nspname = 'pg_catalog' AND c.relname IN ({names})"
-                    " AND has_table_privilege(c.oid, 'SELECT')"
-                )
-            )
-        ((oldest, newest),) = session.query(  # first: what ended before it is in what is read then
-            "SELECT txid_snapshot_xmin(s)::text, txid_snapshot_xmax(s)::text"
-            " FROM txid_current_snapshot() s"
-        )
-        since = self._since
-        if since is None or since > int(newest or 0):  # an id of another server, before a switch
-            self._since = int(oldest or 0)
+            self._catalogs = _readable(session)
+        oldest, newest = _running(session)  # first: what ended before it is in what is read then
+        if self._since is None or self._since > newest:  # that of another server, before a switch
+            self._since, self._has_moved = oldest, True
             return set()
-        each = " UNION ALL ".join(
-            f"SELECT xmin::text::bigint AS writer FROM pg_catalog.{name}" for name in self._catalogs
-        )
-        rows = session.query(
-            f"SELECT DISTINCT writer::text FROM ({each}) w"
-            f" WHERE writer > {_FROZEN} AND writer >= {since:d}"
-        )
-        self._since = int(oldest or 0)
-        found = {int(writer or 0) for (writer,) in rows}
+        found = _writers(session, self._catalogs, self._since)
+        self._since = oldest
         new = found - self._seen
-        self._seen = {xid for xid in found if xid >= self._since}
+        self._seen = {xid for xid in found if xid >= oldest}
         return new
 
     def _tables_of(self, xid: int) -> Iterable[TableId]:
@@ -203,3 +196,61 @@ class CatalogWriters:
                     (entry,) = (one for one in cut.commits if one.seq == seq)
                     topics = {cut.ranges[index].topic for index in entry.counts}
                     yield from filter(None, map(self._topics.table_of, topics))
+
+
+class NotJudged:
+    """Transactions that changed the catalog, and behind which a `run` has not looked yet."""
+
+    def __init__(self) -> None:
+        self._of_wait: set[int] | None = None  # those that were there when it was asked first
+
+    def begin(self) -> None:
+        """Take whatever is there when it is asked next; what comes later is not waited for."""
+        self._of_wait = None
+
+    def __call__(self, session: Asks, before: Before | None) -> str:
+        """Name them; "": there are none.  `before`: the look that stands in cuts."""
+        _, newest = _running(session)
+        if before is None or before.horizon > newest:
+            return "the catalog has not been looked at for statements that are not sent"
+        found = _writers(session, _readable(session), before.horizon) - before.judged
+        self._of_wait = found if self._of_wait is None else self._of_wait & found
+        if not self._of_wait:
+            return ""
+        return (
+            f"transaction {min(self._of_wait)} changed the catalog: rows behind its statement may"
+            " be missing"
+        )
+
+
+def _readable(session: Asks) -> tuple[str, ...]:
+    """Return the names of the catalogs that may be read."""
+    names = ", ".join(f"'{name}'" for name in _CATALOGS)
+    rows = session.query(
+        "SELECT c.relname FROM pg_catalog.pg_class c"
+        " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
+        f" WHERE n.nspname = 'pg_catalog' AND c.relname IN ({names})"
+        " AND has_table_privilege(c.oid, 'SELECT')"
+    )
+    return tuple(name or "" for (name,) in rows)
+
+
+def _running(session: Asks) -> tuple[int, int]:
+    """Return the oldest id that may run, and the next one."""
+    ((oldest, newest),) = session.query(
+        "SELECT txid_snapshot_xmin(s)::text, txid_snapshot_xmax(s)::text"
+        " FROM txid_current_snapshot() s"
+    )
+    return int(oldest or 0), int(newest or 0)
+
+
+def _writers(session: Asks, catalogs: Iterable[str], since: int) -> set[int]:
+    """Return the ids in rows of catalogs, from one on."""
+    each = " UNION ALL ".join(
+        f"SELECT xmin::text::bigint AS writer FROM pg_catalog.{name}" for name in catalogs
+    )
+    rows = session.query(
+        f"SELECT DISTINCT writer::text FROM ({each}) w"
+        f" WHERE writer > {_FROZEN} AND writer >= {since:d}"
+    )
+    return {int(writer or 0) for (writer,) in rows}

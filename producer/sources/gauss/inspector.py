@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from typing import Final
 
+from producer.core.catalog.look import Before
 from producer.errors import Unsupported
 from producer.options import Options
 from producer.sources.base import ServerNow, SnapshotPoint, SourceInspector, SourceStanding
 from producer.sources.gauss import catalog as gauss_catalog
+from producer.sources.gauss import gaps
 from producer.sources.gauss import readings as gauss_readings
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss import snapshot as gauss_snapshot
+from producer.sources.gauss.catalog_writers import NotJudged
 from producer.sources.gauss.checks import check_gauss_source
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.options import Decoding, effective
@@ -31,10 +34,21 @@ class GaussSourceInspector(SourceInspector):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._stack = ExitStack()
+        self._not_judged = NotJudged()
 
     @cached_property
     def _session(self) -> GaussConnection:
         return self._stack.enter_context(open_session(self._options))
+
+    @cached_property
+    def _is_looked_at(self) -> bool:
+        """Say whether `run` looks at the catalog for statements that are not sent."""
+        options = self._options
+        mode = gaps.decoding_mode(effective(options.plugin_options, options.terms))
+        if options.role != "primary" or not mode.loses_rows_behind_ddl:
+            return False
+        server = self._session.server()
+        return server.is_primary and gauss_readings.node_of(self._session, server)[0] != "CN"
 
     def close(self) -> None:
         self._stack.close()
@@ -72,6 +86,7 @@ class GaussSourceInspector(SourceInspector):
         Parallel decoding and SQL functions send commits only: without one an idle source
         never shows that all was read. A transaction that has an id and no changes is one.
         """
+        self._not_judged.begin()
         end = self.log_end()
         decided = effective(self._options.plugin_options, self._options.terms)
         if decided.ordered_by == "csn":
@@ -112,6 +127,16 @@ class GaussSourceInspector(SourceInspector):
 
     def estimated_rows(self, table: TableId) -> int:
         return gauss_snapshot.estimated_rows(self._session, table)
+
+    def unexplained(
+        self,
+        known: Mapping[TableId, TableSchema],
+        before: Before | None,
+        inexact: Container[str],
+    ) -> str:
+        """Rows behind a statement that is not sent are lost, until `run` looks for it."""
+        del known, inexact
+        return self._not_judged(self._session, before) if self._is_looked_at else ""
 
     # ---- verify
     @contextmanager

@@ -481,19 +481,28 @@ class GaussSource(PlainSource):
         emptied = self._storage.emptied(self.asking, known, self._note)
         behind: tuple[TableId, ...] = ()
         position = gauss_point.log_end(self.asking) if tells else 0
+        judged: tuple[int, ...] = ()
         horizon, is_waiting = 0, False
         if (writers := self._writers) is not None:
             if before is not None:
-                writers.go_on(before.horizon)
+                writers.go_on(before)
             behind = writers.suspected(self.asking, self._expanded, position=position)
             is_waiting = writers.is_waiting
             if before is None or writers.has_moved:
-                horizon = writers.horizon
+                horizon, judged = writers.horizon, writers.behind_horizon
         if emptied or behind or horizon or is_waiting:
             gauss_point.commit_something(self.asking)  # an idle stream may tell no position
         if not (emptied or behind or horizon):
             return None
-        return Look(position, {}, is_of_files=True, emptied=emptied, behind=behind, horizon=horizon)
+        return Look(
+            position,
+            {},
+            is_of_files=True,
+            emptied=emptied,
+            behind=behind,
+            horizon=horizon,
+            judged=judged,
+        )
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""

@@ -411,7 +411,9 @@ def test_rows_behind_a_statement_are_suspected_until_their_table_is_read_again()
 def test_up_to_where_transactions_were_judged_is_kept_and_compares_no_table() -> None:
     watching, known = watch(), {A: TABLE}
     for horizon, kept in ((0, 0), (700, 700), (0, 700), (800, 800)):
-        watching.take(Look(10, {}, is_of_files=True, behind=(A,), horizon=horizon), known)
+        judged = (horizon + 20, horizon + 30) if horizon else ()
+        now = Look(10, {}, is_of_files=True, behind=(A,), horizon=horizon, judged=judged)
+        watching.take(now, known)
         assert watching.judge(9, known, reports_ddl=False) == []
         watching.judge(10, known, reports_ddl=False)
         looked = watching.looked
@@ -421,6 +423,7 @@ def test_up_to_where_transactions_were_judged_is_kept_and_compares_no_table() ->
     assert looked is not None
     assert not looked.is_as(replace(looked, publication="files:700")), "so a STATE says it"
     again = CatalogWatch(wanted=lambda _: True, publication="p", looked=looked)
+    assert again.before == Before.of_files(800, {820, 830})
     assert again.compares(5)
     assert again.looked == looked
 
