@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ from spark_consumers.lakes import read_at
 from spark_consumers.model import Change, Ledger, Rows, Segment
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.kinds import SINKS
-from spark_consumers.sinks.lakes import places
+from spark_consumers.sinks.lakes import places, warm
 from spark_consumers.sinks.lakes.changes import kinds, net
 from spark_consumers.sinks.lakes.core import Apply, Begin, Stamp, TableVersion, Watermark
 from spark_consumers.sinks.lakes.delta import DeltaTables
@@ -39,6 +40,7 @@ from spark_consumers.sinks.lakes.lease import OBJECTION, SILENCE, FileLease, Spa
 from spark_consumers.sinks.lakes.looking import _Folder
 from spark_consumers.sinks.lakes.marks import TableMarks, read_mark, table_of
 from spark_consumers.sinks.lakes.sink import LakeSink
+from spark_consumers.sinks.lakes.warm import rehearse
 from spark_consumers.sinks.lakes.writing import Fitting
 from spark_consumers.sinks.step import FIRST, LAST
 from spark_consumers.spark import jvm
@@ -325,6 +327,46 @@ def test_a_second_applier_waits_and_replaces_one_that_is_silent(
     looks += OBJECTION
     assert third.start() is not None
     third.close()
+
+
+@pytest.mark.parametrize("mode", ["scd1", "scd2", "log"])
+@pytest.mark.parametrize("make_lake", ["iceberg", "delta"], indirect=True)
+def test_one_that_waits_rehearses_a_step_in_a_lake_of_its_own(
+    make_lake: Callable[[str], Lake],
+    mode: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lake, temporary = make_lake(mode), tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    told, steps = list[str](), list[int]()
+    setup = Setup(
+        lake.feed.source, lake.dsn, mode=mode, spark=lambda: lake.spark, on_wait=told.append
+    )
+    first, second = (SINKS[lake.kind].sink(setup) for _ in range(2))
+    assert isinstance(first, LakeSink)
+    assert isinstance(second, LakeSink)
+    monkeypatch.setattr(warm, "rehearse", partial(_counted, steps))
+    assert first.start() is not None
+    assert first._warm_up is not None
+    assert not first._warm_up.join(0), "it did not wait"
+    before = lake.marks().newest()
+
+    assert [second.start(), second.start()] == [None, None]
+
+    assert second._warm_up is not None
+    assert second._warm_up.join()
+    assert steps == [{"scd1": 1, "scd2": 2, "log": 3}[mode]], "rows of the table, once"
+    assert lake.marks().newest() == before
+    assert lake.tables.head(TableId("public", "rehearsal")) is None
+    assert [*temporary.iterdir()] == []
+    first.close()
+    second.close()
+
+
+def _counted(steps: list[int], spark: SparkSession, tables: DeltaTables | IcebergTables) -> None:
+    rehearse(spark, tables)
+    steps.append(tables.read(TableId("public", "rehearsal")).count())
 
 
 def test_a_version_in_a_bucket_is_written_over_one_that_came_since(

@@ -14,8 +14,12 @@ from spark_consumers.sinks.base import Inspector, Kind, Pace, Setup, Sink, Targe
 from spark_consumers.sinks.lakes import places
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from spark_consumers.sinks.lakes.delta import DeltaTables
     from spark_consumers.sinks.lakes.iceberg import IcebergTables
+
+_REHEARSAL: Final = "gauss_cdc_rehearsal"
 
 
 def _delta(setup: Setup) -> DeltaTables:
@@ -31,10 +35,29 @@ def _iceberg(setup: Setup) -> IcebergTables:
     return IcebergTables(setup.spark, places.catalog(setup.dsn), setup.mode)
 
 
-def _sink(make: Callable[[Setup], DeltaTables | IcebergTables], setup: Setup) -> Sink:
+def _delta_beside(mode: str, session: SparkSession, folder: str) -> DeltaTables:
+    from spark_consumers.sinks.lakes.delta import DeltaTables  # noqa: PLC0415
+
+    return DeltaTables(lambda: session, partial(places.delta_place, folder), _REHEARSAL, mode)
+
+
+def _iceberg_beside(mode: str, session: SparkSession, folder: str) -> IcebergTables:
+    from spark_consumers.sinks.lakes.iceberg import IcebergTables  # noqa: PLC0415
+
+    for name, value in places.iceberg_catalog(folder, _REHEARSAL).items():
+        session.conf.set(name, value)
+    return IcebergTables(lambda: session, _REHEARSAL, mode)
+
+
+def _sink(
+    make: Callable[[Setup], DeltaTables | IcebergTables],
+    beside: Callable[[str, SparkSession, str], DeltaTables | IcebergTables],
+    setup: Setup,
+) -> Sink:
     from spark_consumers.sinks.lakes.lease import FileLease, SparkFile  # noqa: PLC0415
     from spark_consumers.sinks.lakes.marks import TableMarks, table_of  # noqa: PLC0415
     from spark_consumers.sinks.lakes.sink import LakeSink  # noqa: PLC0415
+    from spark_consumers.sinks.lakes.warm import WarmUp  # noqa: PLC0415
 
     table, tables = table_of(setup.source), make(setup)
     marks, others = (TableMarks(setup.spark, tables, setup.source) for _ in range(2))
@@ -45,7 +68,7 @@ def _sink(make: Callable[[Setup], DeltaTables | IcebergTables], setup: Setup) ->
         on_wait=setup.on_wait,
     )
     return LakeSink(
-        tables, marks, setup.source, lease,
+        tables, marks, setup.source, lease, WarmUp(setup.spark, partial(beside, setup.mode)),
         mode=setup.mode, keep=setup.keep, on_step=setup.on_step,
     )  # fmt: skip
 
@@ -74,7 +97,7 @@ _PACE: Final = Pace(
 )
 
 DELTA_KIND: Final = Kind(
-    sink=partial(_sink, _delta),
+    sink=partial(_sink, _delta, _delta_beside),
     inspector=partial(_look, is_delta=True),
     jars="delta",
     settings=places.delta_settings,
@@ -82,7 +105,7 @@ DELTA_KIND: Final = Kind(
     reading=partial(_reading, _delta),
 )
 ICEBERG_KIND: Final = Kind(
-    sink=partial(_sink, _iceberg),
+    sink=partial(_sink, _iceberg, _iceberg_beside),
     inspector=partial(_look, is_delta=False),
     jars="iceberg",
     settings=places.iceberg_settings,

@@ -62,11 +62,11 @@ def iceberg_settings(dsn: str) -> dict[str, str]:
     return {_EXTENSIONS: extensions, **iceberg_catalog(dsn)}
 
 
-def iceberg_catalog(dsn: str) -> dict[str, str]:
+def iceberg_catalog(dsn: str, called: str = CATALOG) -> dict[str, str]:
     """Return the settings of a folder's catalog, which a session takes at any time."""
     if is_catalog(dsn):
         return {}
-    name = f"spark.sql.catalog.{CATALOG}"
+    name = f"spark.sql.catalog.{called}"
     return {
         name: "org.apache.iceberg.spark.SparkCatalog",
         f"{name}.type": "hadoop",

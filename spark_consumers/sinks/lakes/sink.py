@@ -16,6 +16,7 @@ from spark_consumers.sinks.lakes.delta import DeltaTables
 from spark_consumers.sinks.lakes.iceberg import IcebergTables
 from spark_consumers.sinks.lakes.lease import FileLease
 from spark_consumers.sinks.lakes.marks import TableMarks
+from spark_consumers.sinks.lakes.warm import WarmUp
 from spark_consumers.sinks.lease import Keeper
 
 _CARE: Final = 3_600.0  # seconds between two rounds of maintenance
@@ -30,6 +31,7 @@ class LakeSink:
         marks: TableMarks,
         source: str,
         lease: FileLease,
+        warm_up: WarmUp | None = None,
         *,
         mode: str,
         keep: float = 7 * 86_400,
@@ -37,6 +39,8 @@ class LakeSink:
         now: Callable[[], float] = time.time,
     ) -> None:
         """`mode`: log, scd1 or scd2; `keep`: seconds for which watermarks are promised.
+
+        `warm_up`: begun by one that waits.
 
         The lake itself says when it was last maintained: appliers come and go.
         """
@@ -46,10 +50,13 @@ class LakeSink:
         self._fence: int | None = None
         self._keep, self._now = keep, now
         self._lease, self._keeper = lease, Keeper(lease, source)
+        self._warm_up = warm_up
 
     def start(self) -> Ledger | None:
         if not self._keeper.holds:
             if not self._lease.take():
+                if self._warm_up is not None:
+                    self._warm_up.begin()
                 return None
             self._keeper.begin()
         with self._tables.fitting.step(1):
