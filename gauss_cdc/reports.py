@@ -267,6 +267,7 @@ class ApplyReport(Observer):
             _apply_log,
             logging.INFO,
             "applied" if commits or rows or not self.is_at_head else _WAITS,
+            **({} if self.is_at_head else {"step": self._doing}),
             rows=rows,
             commits=commits,
             rows_per_s=round(rows / seconds, 1),

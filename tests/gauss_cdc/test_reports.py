@@ -105,6 +105,7 @@ def test_apply_says_rows_rate_lag_and_position(said) -> None:
 
     (nothing, first), (message, second) = fields(said)
     assert (nothing, first["step"], message) == ("nothing applied yet", "connect", "applied")
+    assert second["step"] == "connect", "it has not come to the head"
     assert (second["rows"], second["commits"], second["rows_per_s"]) == (600, 5, 10.0)
     assert (second["position"], second["state"], second["lag_s"]) == ("1/5", "EXACT", 0.0)
 

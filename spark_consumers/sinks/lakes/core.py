@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, count
 from typing import Any, Protocol, TypeAlias
@@ -135,6 +135,21 @@ class Alter:
 Work: TypeAlias = Begin | Add | Apply | Alter
 
 
+def described(table: TableId, work: Work) -> str:
+    """Say what is written, for logs.
+
+    >>> described(TableId("public", "t"), Add(None, 2500))
+    'writes 2,500 rows to public.t'
+    """
+    match work:
+        case Begin():
+            return f"makes {table}"
+        case Alter():
+            return f"alters {table}"
+        case Add(count=count) | Apply(count=count):
+            return f"writes {count:,} rows to {table}"
+
+
 # ---------------------------------------------------------------- ports
 class TableVersions(Protocol):
     """The tables of a lake, one at a time."""
@@ -232,8 +247,11 @@ class LakeTransaction:
         *,
         needs_key: bool,
         keeps_columns: bool = False,
+        on_step: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`needs_key`: changes go by the table's key; `keeps_columns`: what went stays there.
+
+        `on_step` is told each write, which takes seconds: a table, and about how many rows.
 
         A table's changes are written at the end, and before a change of its own schema that they
         cannot be joined over: each write costs seconds, and the order of two tables is nobody's to
@@ -241,6 +259,7 @@ class LakeTransaction:
         """
         self._tables, self._marks, self._staged = tables, marks, staged
         self._needs_key, self._keeps_columns = needs_key, keeps_columns
+        self._on_step = on_step
         self._mark: Watermark | None = None
         self._named: dict[str, TableMark] = {}
         self._segment: Segment | None = None
@@ -378,6 +397,7 @@ class LakeTransaction:
         named = self._named.get(name)
         base, place = (None, self._free(table)) if named is None else (named.version, named.place)
         is_whole = isinstance(work, Begin)  # it keeps nothing of what is there
+        self._on_step(described(table, work))
         stamp = replace(self._stamp(segment, place, base), note=type(work).__name__)
         head = self._tables.head(place)
         if head is None or not _is_done(head, stamp):

@@ -81,7 +81,7 @@ class LakeSink:
     def step(self, segment: Segment, staged: Any) -> Ledger:
         one = LakeTransaction(
             self._tables, self._marks, staged, needs_key=self._needs_key,
-            keeps_columns=self._keeps_columns,
+            keeps_columns=self._keeps_columns, on_step=self._on_step,
         )  # fmt: skip
         try:
             with self._tables.fitting.step(segment.rows):
