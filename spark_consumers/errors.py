@@ -26,6 +26,10 @@ class TargetDown(TargetError):
     verdict = Verdict.RETRY
 
 
+class LedgerUnseen(TargetError):
+    """Only Spark can read where the target stands: a lake in a catalog of Spark's settings."""
+
+
 class TargetNotEmpty(TargetError):
     """A table that is to be loaded first holds rows already."""
 

@@ -50,9 +50,6 @@ def verify(config: Config, request: Request, observer: VerifyObserver) -> list[T
     kind = targets.kind_of(config)
     if kind.client not in servers.PRODUCTS and kind.reading is None:
         raise ConfigError("this kind of target does not give its rows, which verify compares")
-    if kind.client not in servers.PRODUCTS:
-        with Endpoints(config) as places:
-            places.target()  # of a lake in a catalog it never answers: that is not waited for
     done: dict[str, TableReport] = {}
     left: Collection[str] | None = request.tables or None
     try:

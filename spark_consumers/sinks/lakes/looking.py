@@ -15,7 +15,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
 from schemas.findings import Finding, Level
 from schemas.tables import TableSchema
-from spark_consumers.errors import ApplyError, TargetDown
+from spark_consumers.errors import ApplyError, LedgerUnseen, TargetDown
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Inspector, Setup
 from spark_consumers.sinks.lakes import places, shapes
@@ -36,7 +36,7 @@ class LakeInspector(Inspector):
 
     def ledger(self) -> Ledger | None:
         if places.is_catalog(self._setup.dsn):
-            raise TargetDown(
+            raise LedgerUnseen(
                 "the ledger of a lake in a catalog can be read by Spark only",
                 hint=f"its watermarks are in the table {table_of(self._setup.source)}",
             )
