@@ -407,6 +407,7 @@ class Endpoints:
         goal, noted = Goal(lsn), ""
         while True:
             try:
+                # Cuts first: a target that was read before may lack the mark of a newer one.
                 standing = ReplicationStatus(None, self.cuts(), self.target())
                 on_look(standing)
                 if goal.is_reached(standing):
