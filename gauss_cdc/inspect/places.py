@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config
@@ -77,6 +77,13 @@ class ReplicationStatus:
     notes: tuple[str, ...] = field(default=())
     conflicts: Mapping[str, Met] = field(default_factory=dict)  # schema.table -> what apply met
     down: Mapping[str, CdcError | ApplyError] = field(default_factory=dict)  # place -> why
+    name: str = ""  # of the target
+    others: tuple[ReplicationStatus, ...] = ()  # of each further target; notes and down are its own
+
+    @property
+    def each(self) -> tuple[ReplicationStatus, ...]:
+        """One for each target of the file."""
+        return (self, *self.others)
 
     @property
     def waiting(self) -> list[str]:
@@ -131,17 +138,11 @@ class ReplicationStatus:
         out: dict[str, Any] = {
             "source": self.source and asdict(self.source),
             "cuts": self.cuts and asdict(self.cuts),
-            "target": self.target and asdict(self.target),
-            "lag": {
-                "commits": self.commits_behind,
-                "bytes": self.bytes_behind,
-                "csns": self.csns_behind,
-                "seconds": self.seconds_behind,
-            },
+            **self.of_target(),
             "waiting": self.waiting,
             "notes": list(self.notes),
-            "conflicts": {table: met._asdict() for table, met in self.conflicts.items()},
             "down": {place: str(error) for place, error in self.down.items()},
+            "targets": [{"name": one.name, **one.of_target()} for one in self.each if one.name],
         }
         if self.cuts is not None:
             del out["cuts"]["looked"]
@@ -152,12 +153,27 @@ class ReplicationStatus:
             ("source", "restart"),
             ("cuts", "resume"),
             ("cuts", "source_end"),
-            ("target", "resume"),
-            ("target", "commit_lsn"),
         ):
             if out[section] and out[section][name] is not None:
                 out[section][name] = str(Lsn(out[section][name]))
         return out
+
+    def of_target(self) -> dict[str, Any]:
+        """Plain values of this target alone."""
+        at: dict[str, Any] = asdict(self.target) if self.target is not None else {}
+        for name in ("resume", "commit_lsn") if at else ():
+            at[name] = str(Lsn(at[name]))
+        return {
+            "target": at or None,
+            "lag": {
+                "commits": self.commits_behind,
+                "bytes": self.bytes_behind,
+                "csns": self.csns_behind,
+                "seconds": self.seconds_behind,
+            },
+            "conflicts": {table: met._asdict() for table, met in self.conflicts.items()},
+            "down": {place: str(why) for place, why in self.down.items() if place == "target"},
+        }
 
 
 _STILL_SECONDS = 30.0
@@ -165,6 +181,14 @@ _STILL_SECONDS = 30.0
 _NO_TOPIC = frozenset({"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART"})
 _written_at = attrgetter("written_at")
 _AGAIN = 1.0  # seconds until a broker that did not answer is asked again
+
+
+class _AtTarget(NamedTuple):
+    """What a target says, or why it does not."""
+
+    ledger: Ledger | None = None
+    conflicts: Mapping[str, Met] = {}
+    error: CdcError | ApplyError | None = None
 
 
 class Endpoints:
@@ -183,11 +207,18 @@ class Endpoints:
         self._heads: dict[str, Head] = {}  # instance -> of its newest record
         self._compared: tuple[float, list[str]] = float("-inf"), []  # monotonic seconds, notes
         self._followed: tuple[CutReplay, int] | None = None  # and the offset behind it
+        self._others = [Endpoints(one) for one in config.targets[1:]]  # each for its target alone
+        for other in self._others:
+            self._stack.callback(other.close)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connections."""
         self._stack.close()
 
     # ------------------------------------------------------------ source
@@ -323,8 +354,25 @@ class Endpoints:
         """The ledger; None where nothing was applied yet."""
         return self._target().ledger()
 
-    def _at_target(self) -> tuple[Ledger | None, Mapping[str, Met]]:
-        return self._target().ledger(), self._target().conflicts()
+    def _at_target(self) -> _AtTarget:
+        if self._config.target is None:
+            return _AtTarget()
+        try:
+            return _AtTarget(self._target().ledger(), self._target().conflicts())
+        except (CdcError, ApplyError) as error:
+            return _AtTarget(error=error)
+
+    def _with(self, found: ReplicationStatus, at: _AtTarget) -> ReplicationStatus:
+        """Return it for this target, with its notes and what is down there alone."""
+        advice = way_out(self._config, at.ledger) if at.ledger is not None else ""
+        return replace(
+            found,
+            name=self._config.name,
+            target=at.ledger,
+            conflicts=at.conflicts,
+            notes=(advice,) if advice else (),
+            down={"target": at.error} if at.error is not None else {},
+        )
 
     def _target(self) -> Inspector:
         if self._inspector is None:
@@ -333,7 +381,7 @@ class Endpoints:
         return self._inspector
 
     def standing(self, *, compared_within: float = 0.0) -> ReplicationStatus:
-        """All three, asked at the same time; of a place that does not answer, why.
+        """All three, asked at the same time; of a place that does not answer, why.  Every target.
 
         `compared_within`: seconds for which it is said again what the source's catalog shows, of
         which each look costs as much as there are tables.
@@ -348,14 +396,11 @@ class Endpoints:
                 down["registry" if isinstance(error, RegistryError) else place] = error
                 return None
 
-        with ThreadPoolExecutor(3) as pool:
+        targets = [self, *self._others]
+        with ThreadPoolExecutor(2 + len(targets)) as pool:
             at_source = pool.submit(asked, "source", lambda: self.source().standing())
             in_kafka = pool.submit(asked, "kafka", partial(self.cuts, goes_on=True))
-            at_target = (
-                pool.submit(asked, "target", self._at_target)
-                if self._config.target is not None
-                else None
-            )
+            at_targets = [pool.submit(one._at_target) for one in targets]  # noqa: SLF001
             notes = [not_full] if not_full else []
             at_source.result()  # one connection, one question at a time
             cuts = in_kafka.result()
@@ -372,18 +417,17 @@ class Endpoints:
                     asking = pool.submit(asked, "source", looked)
                     self._compared = time.monotonic(), asking.result() or []
                 notes += self._compared[1]
-        found = at_target.result() if at_target is not None else None
-        ledger, conflicts = found or (None, {})
-        if ledger is not None and (advice := way_out(self._config, ledger)):
-            notes.append(advice)
-        return ReplicationStatus(
-            at_source.result(),
-            cuts,
-            ledger,
-            asked=tuple(requested),
-            notes=tuple(notes),
-            conflicts=conflicts,
+        found = ReplicationStatus(at_source.result(), cuts, None, asked=tuple(requested))
+        first, *others = (
+            one._with(found, at.result())  # noqa: SLF001
+            for one, at in zip(targets, at_targets, strict=True)
+        )
+        down.update(first.down)
+        return replace(
+            first,
+            notes=(*notes, *first.notes),
             down={place: down[place] for place in ENDPOINTS if place in down},
+            others=tuple(others),
         )
 
     # ------------------------------------------------------------ waiting
