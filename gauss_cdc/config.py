@@ -362,12 +362,17 @@ class Config(Section):
     @property
     def targets(self) -> tuple[Config, ...]:
         """The file for each of its targets alone; without any, itself."""
-        return (self.with_others(), *self._others) if self._is_listed else (self,)
+        return (self.with_others(), *self._others) if self.label else (self,)
 
     @property
     def name(self) -> str:
         """Its target's name among those of the same topics; "": it has none."""
         return "" if self.target is None else self.target.name or self.target.kind
+
+    @property
+    def label(self) -> str:
+        """Name of its target if that is a [[target]], which tells it from others; else ""."""
+        return self.name if self._is_listed else ""
 
     def only(self, name: str | None) -> Config:
         """Return it for the target of a name, or with None for all; raise ConfigError."""
@@ -396,9 +401,7 @@ class Config(Section):
     def checkpoint(self) -> str:
         """Folder of the query's checkpoint, of its target alone."""
         folder = self.spark.checkpoint
-        if not self._is_listed or self.target is None:
-            return folder
-        return f"{folder.rstrip('/')}/{self.target.name}"
+        return f"{folder.rstrip('/')}/{self.label}" if self.label else folder
 
     @property
     def listens(self) -> list[str]:
@@ -416,18 +419,14 @@ class Config(Section):
     def of_apply(self, listen: str | None) -> Config:
         """Return it for its target's `apply`, which listens there, or where its target says."""
         own = "" if self.target is None else self.target.listen
-        if listen is None and (own or self._is_listed):
-            listen = own
-        return self.listening(listen)
+        return self.listening(own if listen is None and (own or self.label) else listen)
 
     def shown(self) -> str:
         """Every setting as JSON, secrets as stars; several targets as a list."""
         values = self.model_dump(mode="json", by_alias=True)
-        if self._is_listed:
-            values["target"] = [
-                one.target and one.target.model_dump(mode="json", by_alias=True)
-                for one in self.targets
-            ]
+        if self.label:
+            found = [one.model_dump(mode="json", by_alias=True) for one in self.targets]
+            values["target"] = [one["target"] for one in found]
         return json.dumps(values, indent=2, ensure_ascii=False)
 
     def spark_client(self) -> dict[str, Any]:

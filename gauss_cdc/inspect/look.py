@@ -56,9 +56,8 @@ def findings_table(findings: Sequence[Finding], levels: Iterable[Level] = Level)
     groups = [group for group in found.values() if group]
     for group in groups:
         for finding in group:
-            text = Text.assemble(
-                (printable(finding.subject), "bold"), ": ", printable(finding.what)
-            )
+            subject = f"{finding.target}: " * bool(finding.target) + finding.subject
+            text = Text.assemble((printable(subject), "bold"), ": ", printable(finding.what))
             table.add_row(Text(finding.level, style=_STYLES[finding.level]), text)
             for number, line in enumerate(finding.hint.splitlines()):
                 arrow = "   " if number else "-> "

@@ -60,9 +60,7 @@ def _databases(config: Config, options: Options, silent: Collection[str]) -> Ite
 
 def named(finding: Finding, one: Config, config: Config) -> Finding:
     """Say which target of a configuration it is of, where there are several."""
-    if len(config.targets) == 1:
-        return finding
-    return replace(finding, what=f"{one.name}: {finding.what}")
+    return replace(finding, target=one.name) if len(config.targets) > 1 else finding
 
 
 def _looked_at(name: str, login: Callable[[], CatalogSession]) -> Iterator[Finding]:
