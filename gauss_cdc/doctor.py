@@ -211,8 +211,8 @@ def _of_places(answers: Answers) -> Iterator[tuple[str, Finding]]:
     for one in standing.each:
         if one.target is not None and one.target.inexact:
             what = shortened([f"{table}: {why}" for table, why in one.target.inexact.items()])
-            said = ALARMS["CdcTableInexact"], what, "\n".join(one.notes), ""
-            yield "", _found(*said, _name(standing, one))
+            hint, name = "\n".join(one.notes), _name(standing, one)
+            yield "", _found(ALARMS["CdcTableInexact"], what, hint, target=name)
 
 
 def _name(standing: ReplicationStatus, one: ReplicationStatus) -> str:

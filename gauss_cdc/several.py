@@ -53,9 +53,9 @@ class _Applying:
 
     def _begin(self, now: float) -> None:
         # Ctrl-C is for us alone: two signals would end it without a goodbye.
-        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, process_group=0)  # noqa: S603  our own command
-        self._at = now
-        log(_log, logging.INFO, "apply begins", target=self._name, pid=self._process.pid)
+        started = subprocess.Popen(self._command, stdin=subprocess.PIPE, process_group=0)  # noqa: S603
+        self._process, self._at = started, now
+        log(_log, logging.INFO, "apply begins", target=self._name, pid=started.pid)
 
     def _end(self, now: float, code: int) -> None:
         self._let_go()

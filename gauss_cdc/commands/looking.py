@@ -105,8 +105,9 @@ def wait(
 ) -> None:
     """Wait until the target holds every commit before a position; print its position.
 
-    Of several, each one, and a line for each. Not before the end of a first load. Exit code 6 if it holds them, and some table of
-    [tables] is not exact; 18 if the source is not the one that they are of, or was restored.
+    Of several targets each one, and a line for each. Not before the end of a first load. Exit code
+    6 if it holds them, and some table of [tables] is not exact; 18 if the source is not the one
+    that they are of, or was restored.
     """
     stop = StopSignal()
     until = None if timeout is None else time.monotonic() + timeout.total_seconds()
@@ -128,7 +129,8 @@ def wait(
                 "`gauss-cdc status` shows where they stand",
                 INTERRUPTED if stop.asked() else 4,
             )
-        assert (at := standing.target) is not None
+        at = standing.target
+        assert at is not None
         click.echo(f"{config.name} " * (len(targets) > 1) + f"{at.epoch}/{at.seq}")
         for table, why in at.inexact.items():
             say(f"{table} is not exact: {why}", style="yellow")

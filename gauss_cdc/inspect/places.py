@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config
@@ -183,14 +183,6 @@ _written_at = attrgetter("written_at")
 _AGAIN = 1.0  # seconds until a broker that did not answer is asked again
 
 
-class _AtTarget(NamedTuple):
-    """What a target says, or why it does not."""
-
-    ledger: Ledger | None = None
-    conflicts: Mapping[str, Met] = {}
-    error: CdcError | ApplyError | None = None
-
-
 class Endpoints:
     """Open connections to look at one configuration's three places."""
 
@@ -354,25 +346,18 @@ class Endpoints:
         """The ledger; None where nothing was applied yet."""
         return self._target().ledger()
 
-    def _at_target(self) -> _AtTarget:
+    def _at_target(self) -> ReplicationStatus:
+        """What the target says, or why it does not."""
+        found = ReplicationStatus(None, None, None, name=self._config.name)
         if self._config.target is None:
-            return _AtTarget()
+            return found
         try:
-            return _AtTarget(self._target().ledger(), self._target().conflicts())
+            ledger, conflicts = self._target().ledger(), self._target().conflicts()
         except (CdcError, ApplyError) as error:
-            return _AtTarget(error=error)
-
-    def _with(self, found: ReplicationStatus, at: _AtTarget) -> ReplicationStatus:
-        """Return it for this target, with its notes and what is down there alone."""
-        advice = way_out(self._config, at.ledger) if at.ledger is not None else ""
-        return replace(
-            found,
-            name=self._config.name,
-            target=at.ledger,
-            conflicts=at.conflicts,
-            notes=(advice,) if advice else (),
-            down={"target": at.error} if at.error is not None else {},
-        )
+            return replace(found, down={"target": error})
+        advice = way_out(self._config, ledger) if ledger is not None else ""
+        notes = (advice,) if advice else ()
+        return replace(found, target=ledger, conflicts=conflicts, notes=notes)
 
     def _target(self) -> Inspector:
         if self._inspector is None:
@@ -396,11 +381,11 @@ class Endpoints:
                 down["registry" if isinstance(error, RegistryError) else place] = error
                 return None
 
-        targets = [self, *self._others]
+        targets = [one._at_target for one in (self, *self._others)]  # noqa: SLF001
         with ThreadPoolExecutor(2 + len(targets)) as pool:
             at_source = pool.submit(asked, "source", lambda: self.source().standing())
             in_kafka = pool.submit(asked, "kafka", partial(self.cuts, goes_on=True))
-            at_targets = [pool.submit(one._at_target) for one in targets]  # noqa: SLF001
+            at_targets = [pool.submit(ask) for ask in targets]
             notes = [not_full] if not_full else []
             at_source.result()  # one connection, one question at a time
             cuts = in_kafka.result()
@@ -417,10 +402,9 @@ class Endpoints:
                     asking = pool.submit(asked, "source", looked)
                     self._compared = time.monotonic(), asking.result() or []
                 notes += self._compared[1]
-        found = ReplicationStatus(at_source.result(), cuts, None, asked=tuple(requested))
         first, *others = (
-            one._with(found, at.result())  # noqa: SLF001
-            for one, at in zip(targets, at_targets, strict=True)
+            replace(at.result(), source=at_source.result(), cuts=cuts, asked=tuple(requested))
+            for at in at_targets
         )
         down.update(first.down)
         return replace(

@@ -55,7 +55,8 @@ def tables(answers: doctor.Answers) -> list[dict[str, Any]]:
             continue
         row = found.setdefault(table, {"state": ""})
         if name == _APPLIED:
-            row[sample.labels["way"]] = int(sample.value)
+            way = sample.labels["way"]
+            row[way] = row.get(way, 0) + int(sample.value)  # of each target's `apply`
         elif (column := _COLUMNS.get(name)) is not None:
             row[column] = int(sample.value)
     return [{"table": table, **found[table]} for table in sorted(found)]
