@@ -423,11 +423,9 @@ class Config(Section):
 
     def shown(self) -> str:
         """Every setting as JSON, secrets as stars; several targets as a list."""
-        values = self.model_dump(mode="json", by_alias=True)
-        if self.label:
-            found = [one.model_dump(mode="json", by_alias=True) for one in self.targets]
-            values["target"] = [one["target"] for one in found]
-        return json.dumps(values, indent=2, ensure_ascii=False)
+        found = [one.model_dump(mode="json", by_alias=True) for one in self.targets]
+        target = [one["target"] for one in found] if self.label else found[0]["target"]
+        return json.dumps({**found[0], "target": target}, indent=2, ensure_ascii=False)
 
     def spark_client(self) -> dict[str, Any]:
         """Settings for `security.java_client`: librdkafka's, and the Java client's own."""
