@@ -23,7 +23,6 @@ WITH_PARENT: Final = "--with-parent"
 _LOOK: Final = 0.2  # seconds
 _FIRST, _LONGEST = 5.0, 300.0  # seconds until one that ended begins again, twice as long each time
 _WELL: Final = 600.0  # seconds after which one that runs has got over its last end
-_LEAVE: Final = 12.0  # seconds for all to leave: each does within 10
 
 
 class _Applying:
@@ -58,7 +57,8 @@ class _Applying:
         log(_log, logging.INFO, "apply begins", target=self._name, pid=started.pid)
 
     def _end(self, now: float, code: int) -> None:
-        self._let_go()
+        self.ask_to_leave()
+        self._process = None
         self.code, self._at = _exit_code(code), now + self._pause
         log(
             *(_log, logging.ERROR, "apply ended: the other targets go on, and it begins again"),
@@ -73,21 +73,11 @@ class _Applying:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
-    def leave(self, until: float) -> None:
-        """Wait until it has left; end it where it has not in time."""
-        if (process := self._process) is None:
-            return
-        try:
-            code = process.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            code = process.wait()
-        self._let_go()
-        self.code = self.code or _exit_code(code)
-
-    def _let_go(self) -> None:
-        self.ask_to_leave()
-        self._process = None
+    def leave(self) -> None:
+        """Wait until it has left, which it does within 10 s, or we are ended as it is."""
+        if self._process is not None:
+            code = _exit_code(self._process.wait())
+            self.code = self.code or code
 
 
 def _exit_code(code: int) -> int:
@@ -118,9 +108,8 @@ def apply_each(
     finally:
         for one in each:
             one.ask_to_leave()
-        until = time.monotonic() + _LEAVE
         for one in each:
-            one.leave(until)
+            one.leave()
     return next((one.code for one in each if one.code), 0)
 
 

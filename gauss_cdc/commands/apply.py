@@ -7,7 +7,7 @@ import os
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import click
 from pydantic import ValidationError
@@ -22,7 +22,7 @@ from gauss_cdc.commands.base import (
     with_log_every,
     with_target,
 )
-from gauss_cdc.config import Config, SparkSection, load
+from gauss_cdc.config import SparkSection, load
 from gauss_cdc.late import LateTables
 from gauss_cdc.pack import pack
 from gauss_cdc.reports import ApplyReport, Reporter
@@ -62,14 +62,18 @@ def apply(
     Serves each of several [[target]] by a process of its own. One that ends begins again, and holds
     no other up. Where none runs any more, it ends with the exit code of the first.
     """
-    config = load(config_path).only(name)
-    if len(config.targets) > 1:
-        _apply_each(config, is_single=replace or listen is not None)
     from gauss_cdc.apply import apply as run_apply  # noqa: PLC0415  not for `zip`, or `--help`
+    from gauss_cdc.session import SUBMITTED  # noqa: PLC0415
 
     stop, step = StopSignal(), StepName()
     if has_parent:
         leave_with_parent(sys.stdin.buffer)
+    config = load(config_path).only(name)
+    if replace or listen is not None or SUBMITTED in os.environ:
+        config = config.single(name)
+    if len(config.targets) > 1:
+        logs.of_service()
+        sys.exit(apply_each([one.name for one in config.targets], sys.argv[1:], stop.asked))
     config = config.of_apply(listen)
     changes: dict[str, Any] = {}
     if master:
@@ -97,17 +101,6 @@ def apply(
         with_hint(),
     ):
         run_apply(config, stop.asked, report, replace=replace)
-
-
-def _apply_each(config: Config, *, is_single: bool) -> NoReturn:
-    """Serve all targets of a file; exit."""
-    from gauss_cdc.session import SUBMITTED  # noqa: PLC0415  imports Spark
-
-    if is_single or SUBMITTED in os.environ:
-        config.single(None)
-    stop = StopSignal(limit=15.0)
-    logs.of_service()
-    sys.exit(apply_each([one.name for one in config.targets], sys.argv[1:], stop.asked))
 
 
 @click.command("zip", cls=ExampleCommand, example="gauss-cdc zip gauss-cdc.zip")

@@ -9,12 +9,7 @@ from pathlib import Path
 import click
 
 from gauss_cdc import doctor as diagnosis
-from gauss_cdc.commands.base import (
-    ExampleCommand,
-    configured,
-    with_programs,
-    with_target,
-)
+from gauss_cdc.commands.base import ExampleCommand, configured, with_programs, with_target
 from gauss_cdc.config import load
 from gauss_cdc.inspect.look import findings_table
 from gauss_cdc.inspect.places import Endpoints

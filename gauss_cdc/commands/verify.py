@@ -17,13 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gauss_cdc import rereads
-from gauss_cdc.commands.base import (
-    DurationType,
-    ExampleCommand,
-    configured,
-    fail,
-    with_target,
-)
+from gauss_cdc.commands.base import DurationType, ExampleCommand, configured, fail, with_target
 from gauss_cdc.config import Config, load
 from gauss_cdc.logs import printable
 from gauss_cdc.verify.report import UNDECIDED, Outcome, RowKind, TableReport, exit_code

@@ -23,8 +23,6 @@ with open(f"{folder}/{{name}}", "a") as log:
     if name.startswith("ends"):
         sys.exit(61)
     sys.stdin.read()
-    if name.startswith("stays"):
-        time.sleep(60)
     print("left", file=log)
 """
 
@@ -123,15 +121,6 @@ def test_one_that_is_well_again_leaves_no_trace(
     time.sleep(1.5)
 
     assert played.stop() == 0
-
-
-def test_one_that_does_not_leave_is_ended(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(several, "_LEAVE", 0.5)
-    played.start("stays", "copy")
-    until(lambda: bool(played.begins("stays") and played.begins("copy")))
-
-    assert played.stop() == 137
-    assert played.says("copy").endswith("left\n")
 
 
 def test_a_process_leaves_with_its_parent() -> None:
