@@ -6,8 +6,6 @@ A process is asked to leave by the end of its stdin, and so leaves with us, howe
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -113,11 +111,11 @@ def apply_each(
     return next((one.code for one in each if one.code), 0)
 
 
-def leave_with_parent(pipe: BinaryIO) -> None:
-    """Ask this process to leave, as SIGTERM does, when its parent closes a pipe or is gone."""
+def leave_with_parent(pipe: BinaryIO, leave: Callable[[], None]) -> None:
+    """Leave when the parent closes a pipe, or is gone."""
 
     def wait() -> None:
         pipe.read()
-        os.kill(os.getpid(), signal.SIGTERM)
+        leave()
 
     threading.Thread(target=wait, name="parent", daemon=True).start()

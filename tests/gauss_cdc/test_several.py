@@ -123,11 +123,15 @@ def test_one_that_is_well_again_leaves_no_trace(
     assert played.stop() == 0
 
 
-def test_a_process_leaves_with_its_parent() -> None:
+@pytest.mark.parametrize("is_signalled", [False, True])
+def test_a_process_leaves_with_its_parent_and_not_at_once_if_both_are_signalled(
+    is_signalled: bool,
+) -> None:
     program = (
-        "import sys, gauss_cdc.several as s; from gauss_cdc.watch import StopSignal;"
-        "stop = StopSignal(); s.leave_with_parent(sys.stdin.buffer);"
-        "print('begun', flush=True); sys.exit(0 if stop.asked(60) else 1)"
+        "import sys, time, gauss_cdc.several as s; from gauss_cdc.watch import StopSignal;"
+        "stop = StopSignal(); s.leave_with_parent(sys.stdin.buffer, stop.ask);"
+        "print('begun', flush=True); is_asked = stop.asked(60); time.sleep(1);"
+        "sys.exit(0 if is_asked else 1)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -136,4 +140,6 @@ def test_a_process_leaves_with_its_parent() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         process.stdin.close()
+        if is_signalled:
+            process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
