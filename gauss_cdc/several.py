@@ -6,12 +6,13 @@ A process is asked to leave by the end of its stdin, and so leaves with us, howe
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import BinaryIO, Final
+from typing import Final
 
 from gauss_cdc.logs import log
 
@@ -111,11 +112,12 @@ def apply_each(
     return next((one.code for one in each if one.code), 0)
 
 
-def leave_with_parent(pipe: BinaryIO, leave: Callable[[], None]) -> None:
-    """Leave when the parent closes a pipe, or is gone."""
+def leave_with_parent(leave: Callable[[], None]) -> None:
+    """Leave when the parent closes the pipe that is our stdin, or is gone."""
 
     def wait() -> None:
-        pipe.read()
+        # Not by `sys.stdin`: Python's end would wait for its lock, and abort.
+        os.read(0, 1)
         leave()
 
     threading.Thread(target=wait, name="parent", daemon=True).start()

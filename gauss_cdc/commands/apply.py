@@ -67,7 +67,7 @@ def apply(
 
     stop, step = StopSignal(), StepName()
     if has_parent:
-        leave_with_parent(sys.stdin.buffer, stop.ask)
+        leave_with_parent(stop.ask)
     config = load(config_path).only(name)
     if replace or listen is not None or SUBMITTED in os.environ:
         config = config.single(name)

@@ -123,13 +123,19 @@ def test_one_that_is_well_again_leaves_no_trace(
     assert played.stop() == 0
 
 
+def test_a_process_that_ends_by_itself_keeps_its_exit_code() -> None:
+    program = "import sys, gauss_cdc.several as s; s.leave_with_parent(print); sys.exit(61)"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
+        assert process.wait(60) == 61
+
+
 @pytest.mark.parametrize("is_signalled", [False, True])
 def test_a_process_leaves_with_its_parent_and_not_at_once_if_both_are_signalled(
     is_signalled: bool,
 ) -> None:
     program = (
         "import sys, time, gauss_cdc.several as s; from gauss_cdc.watch import StopSignal;"
-        "stop = StopSignal(); s.leave_with_parent(sys.stdin.buffer, stop.ask);"
+        "stop = StopSignal(); s.leave_with_parent(stop.ask);"
         "print('begun', flush=True); is_asked = stop.asked(60); time.sleep(1);"
         "sys.exit(0 if is_asked else 1)"
     )
