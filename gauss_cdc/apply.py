@@ -81,7 +81,7 @@ def apply(
     ):
         stream = SparkStream(
             spark,
-            Checkpoint(config.spark.checkpoint, _log.warning),
+            Checkpoint(config.checkpoint, _log.warning),
             source=prefix,
             client=spark_client,
             goodbye=GOODBYE if session is None else _GOODBYE,

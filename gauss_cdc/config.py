@@ -6,10 +6,12 @@ file, the line and the reason.  Keys are spelled with hyphens.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,6 +23,7 @@ from pydantic import (
     BaseModel,
     Discriminator,
     Field,
+    PrivateAttr,
     SecretStr,
     Tag,
     ValidationError,
@@ -28,8 +31,8 @@ from pydantic import (
     model_validator,
 )
 
-from gauss_cdc import kafka_settings
-from gauss_cdc.config_serve import ServeSection
+from gauss_cdc import config_targets, kafka_settings
+from gauss_cdc.config_serve import ServeSection, listening
 from gauss_cdc.config_tables import LoadSection, TablesSection
 from gauss_cdc.errors import ConfigError
 from gauss_cdc.secrets import from_environment, from_file, option
@@ -264,16 +267,23 @@ class TargetSection(Section):
 
     name: Annotated[str, Field(pattern=r"^[\w.-]{0,63}$")] = ""
     """Its name among the targets of the same topics: `gauss-cdc snapshot --for NAME` loads tables
-    for it alone. Empty: its kind. Targets of one name take each other's loads."""
+    for it alone. Empty: its kind. Targets of one name take each other's loads. Each of several
+    `[[target]]` has one, by which `--target` chooses it."""
+
+    listen: Annotated[str, AfterValidator(listening)] = ""
+    """`host:port` of its `apply`, in place of [serve] listen. The `apply` of a `[[target]]` answers
+    here only: [serve] listen is that of `run`."""
 
     password: SecretStr = SecretStr("")
-    """Read from GAUSS_CDC_TARGET_PASSWORD; never printed."""
+    """Read from GAUSS_CDC_TARGET_PASSWORD, of a `[[target]]` from GAUSS_CDC_TARGET_PASSWORD_NAME
+    with its name in capitals and `_` for `.` and `-`; never printed."""
 
     password_file: Path | None = None
     """File that holds the password; used where the variable is not set."""
 
     ssl_password: SecretStr = SecretStr("")
-    """Of `sslkey`; read from GAUSS_CDC_TARGET_SSL_PASSWORD; never printed."""
+    """Of `sslkey`; read from GAUSS_CDC_TARGET_SSL_PASSWORD, or GAUSS_CDC_TARGET_SSL_PASSWORD_NAME;
+    never printed."""
 
     ssl_password_file: Path | None = None
     """File that holds it; used where the variable is not set."""
@@ -286,7 +296,8 @@ class SparkSection(Section):
     """Spark master."""
 
     checkpoint: Public = "state"
-    """Checkpoint folder of the streaming query. The target's ledger decides, not the checkpoint."""
+    """Checkpoint folder of the streaming query; of a `[[target]]`, the folder of its name therein.
+    The target's ledger decides, not the checkpoint."""
 
     backlog: Literal["auto", "driver"] = "auto"
     """Who reads what waits: `auto`, Spark's tasks once Spark has started; or the `driver`. All that
@@ -332,7 +343,7 @@ _ALLOWED: Final = "allow-plaintext-login = true where nobody else reads that net
 
 
 class Config(Section):
-    """A whole file."""
+    """A whole file, with one of its targets; `targets` has one for each."""
 
     source: AnySource
     tables: TablesSection = TablesSection()
@@ -345,12 +356,76 @@ class Config(Section):
     spark: SparkSection = SparkSection()
     serve: ServeSection = ServeSection()
 
+    _others: tuple[Config, ...] = PrivateAttr(())
+    _is_listed: bool = PrivateAttr(default=False)  # its target is a [[target]]
+
+    @property
+    def targets(self) -> tuple[Config, ...]:
+        """The file for each of its targets alone; without any, itself."""
+        return (self.with_others(), *self._others) if self.label else (self,)
+
+    @property
+    def name(self) -> str:
+        """Its target's name among those of the same topics; "": it has none."""
+        return "" if self.target is None else self.target.name or self.target.kind
+
+    @property
+    def label(self) -> str:
+        """Name of its target if that is a [[target]], which tells it from others; else ""."""
+        return self.name if self._is_listed else ""
+
+    def only(self, name: str | None) -> Config:
+        """Return it for the target of a name, or with None for all; raise ConfigError."""
+        if name is None:
+            return self
+        for one in self.targets:
+            if one.name == name:
+                return one
+        names = ", ".join(one.name for one in self.targets) or "none"
+        raise ConfigError(f"{name} is no target of this file, which has {names}")
+
+    def single(self, name: str | None) -> Config:
+        """Return it for the target of a name, or for its only one; raise ConfigError."""
+        if name is None and self._others:
+            names = ", ".join(one.name for one in self.targets)
+            raise ConfigError(f"this file has several targets: name one by --target, of {names}")
+        return self.only(name)
+
+    def with_others(self, others: tuple[Config, ...] = ()) -> Config:
+        """Return it as one of several [[target]], and the first of these others."""
+        made = self.model_copy()
+        made._others, made._is_listed = others, True  # noqa: SLF001  one of this class
+        return made
+
+    @property
+    def checkpoint(self) -> str:
+        """Folder of the query's checkpoint, of its target alone."""
+        folder = self.spark.checkpoint
+        return f"{folder.rstrip('/')}/{self.label}" if self.label else folder
+
+    @property
+    def listens(self) -> list[str]:
+        """Where programs of this file listen."""
+        own = (one.target.listen for one in self.targets if one.target is not None)
+        return [at for at in (self.serve.listen, *own) if at]
+
     def listening(self, listen: str | None) -> Config:
         """Return it with another [serve] listen, if one is given."""
         if listen is None:
             return self
         serve = self.serve.model_copy(update={"listen": listen})
         return self.model_copy(update={"serve": serve})
+
+    def of_apply(self, listen: str | None) -> Config:
+        """Return it for its target's `apply`, which listens there, or where its target says."""
+        own = "" if self.target is None else self.target.listen
+        return self.listening(own if listen is None and (own or self.label) else listen)
+
+    def shown(self) -> str:
+        """Every setting as JSON, secrets as stars; several targets as a list."""
+        found = [one.model_dump(mode="json", by_alias=True) for one in self.targets]
+        target = [one["target"] for one in found] if self.label else found[0]["target"]
+        return json.dumps({**found[0], "target": target}, indent=2, ensure_ascii=False)
 
     def spark_client(self) -> dict[str, Any]:
         """Settings for `security.java_client`: librdkafka's, and the Java client's own."""
@@ -369,7 +444,10 @@ class Config(Section):
 
 
 def load(path: Path) -> Config:
-    """Read a file and the environment; raise ConfigError naming file, line and reason."""
+    """Read a file and the environment; raise ConfigError naming file, line and reason.
+
+    Of several targets the first is its `target`, and `targets` has all.
+    """
     try:
         text = path.read_text("utf-8-sig")
     except OSError as exc:
@@ -383,7 +461,29 @@ def load(path: Path) -> Config:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
         raise ConfigError(_not_toml(path, text, str(exc))) from exc
-    _add_secrets(raw, path, text)
+    if not isinstance(listed := raw.get("target"), list):
+        return _loaded(raw, path, text)
+    texts = [config_targets.alone(text, number) for number in range(len(listed))]
+
+    def refuse(problems: Iterable[config_targets.Problem]) -> None:
+        if wrong := [_place(path, texts[n], ["target", key], why) for n, key, why in problems]:
+            raise ConfigError("\n".join(wrong))
+
+    refuse(config_targets.misnamed(listed))
+    found = [
+        _loaded(deepcopy({**raw, "target": one}), path, own, config_targets.variable(one["name"]))
+        for one, own in zip(listed, texts, strict=True)
+    ]
+    if not found:
+        raise ConfigError(_place(path, text, ["target"], "write [[target]], and keys below it"))
+    refuse(config_targets.together([one.target for one in found], found[0].serve.listen))
+    first, *others = found
+    return first.with_others(tuple(one.with_others() for one in others))
+
+
+def _loaded(raw: dict[str, Any], path: Path, text: str, of_target: str = "") -> Config:
+    """Read a file of one target; `of_target` ends the names of its secrets' variables."""
+    _add_secrets(raw, path, text, of_target)
     _read_options(raw, path, text)
     try:
         config = Config.model_validate(raw)
@@ -393,6 +493,9 @@ def load(path: Path) -> Config:
         raise ConfigError(reasons) from None
     wrong = [(["source", *key], why) for key, why in config.source.problems()]
     wrong += [(["serve", key], why) for key, why in config.serve.problems()]
+    if config.target is not None and (listen := config.target.listen):
+        served = config.listening(listen).serve
+        wrong += [(["target", key], why) for key, why in served.problems() if key == "listen"]
     if wrong := [*wrong, *config.plaintext_logins()]:
         raise ConfigError("\n".join(_place(path, text, key, why) for key, why in wrong))
     if (refused := kafka_settings.problem(config.kafka.client_settings())) is not None:
@@ -413,12 +516,12 @@ def _not_toml(path: Path, text: str, said: str) -> str:
     return f"{path}:{line}: not TOML: {said}"
 
 
-def _add_secrets(raw: dict[str, Any], path: Path, text: str) -> None:
+def _add_secrets(raw: dict[str, Any], path: Path, text: str, of_target: str) -> None:
     for section, key, variable in (
         ("source", "password", SOURCE_PASSWORD),
         ("source", "ssl-password", SOURCE_SSL_PASSWORD),
-        ("target", "password", TARGET_PASSWORD),
-        ("target", "ssl-password", TARGET_SSL_PASSWORD),
+        ("target", "password", TARGET_PASSWORD + of_target),
+        ("target", "ssl-password", TARGET_SSL_PASSWORD + of_target),
         ("kafka", "password", KAFKA_PASSWORD),
         ("registry", "credentials", REGISTRY_CREDENTIALS),
         ("serve", "token", SERVE_TOKEN),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import AfterValidator, Field, SecretStr
 
 from gauss_cdc.errors import ConfigError
 from producer.settings import Duration, Section
@@ -35,10 +35,17 @@ def address(listen: str) -> tuple[str, int]:
     return host, port
 
 
+def listening(listen: str) -> str:
+    """Take an address, or none; raise ValueError."""
+    if listen:
+        address(listen)
+    return listen
+
+
 class ServeSection(Section):
     """[serve]: probes and metrics of `run`, `apply` and `status --serve`."""
 
-    listen: str = ""
+    listen: Annotated[str, AfterValidator(listening)] = ""
     """`host:port` on which `run` and `apply` answer probes and metrics; left out: nowhere. On one
     machine each needs a port of its own: `--listen` wins."""
 
@@ -69,13 +76,6 @@ class ServeSection(Section):
 
     tables: Annotated[int, Field(ge=0)] = 200
     """Tables that have metrics of their own; the later ones are summed, as table `other`."""
-
-    @field_validator("listen")
-    @classmethod
-    def _address(cls, listen: str) -> str:
-        if listen:
-            address(listen)
-        return listen
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield what cannot be served so: the key, and why with the way out."""

@@ -31,7 +31,7 @@ from gauss_cdc.inspect.places import ENDPOINTS, Endpoints, ReplicationStatus
 from gauss_cdc.secrets import masked
 from gauss_cdc.serve.alarms import ALARMS, BY_ERROR, Alarm
 from gauss_cdc.serve.server import is_well
-from gauss_cdc.serve.standing import Gauges, WalLeft, of_standing
+from gauss_cdc.serve.standing import Gauges, WalLeft, of_standing, of_target
 from gauss_cdc.serve.table import METRICS, PREFIX, STATUS
 from producer.errors import CdcError
 from schemas.errors import shortened
@@ -73,7 +73,7 @@ class Answers:
     standing: ReplicationStatus
     checked: list[Finding]
     programs: list[ProgramAnswer]
-    samples: list[Sample] = field(default_factory=list)  # of the standing
+    samples: list[tuple[str, Sample]] = field(default_factory=list)  # of a target, or of all
 
 
 def ask(
@@ -89,8 +89,7 @@ def ask(
     `checked` are findings of `check` that are still good; None: it is asked, too.
     `compared_within`: see `Endpoints.standing`.
     """
-    own = [config.serve.listen] if config.serve.listen else []
-    listens = [at for at in dict.fromkeys([*own, *listens]) if address(at)[1]]
+    listens = [at for at in dict.fromkeys([*config.listens, *listens]) if address(at)[1]]
     with ThreadPoolExecutor() as pool:
         looking = pool.submit(places.standing, compared_within=compared_within)
         asking = [pool.submit(_program, config.serve, at) for at in listens]
@@ -102,15 +101,18 @@ def ask(
         later = standing
         if standing.source is not None and standing.source.safe_bytes is not None:
             later = _with_source(standing, places)  # its log grew meanwhile: a rate
-        found = [one for made in of_standing(later, gauges, wal, kept) for one in made.samples]
+        made = [("", one) for one in of_standing(later, gauges, wal, kept)]
+        for other in standing.others:
+            made += [(other.name, one) for one in of_target(other, gauges, kept)]
+        found = [(name, sample) for name, one in made for sample in one.samples]
         return Answers(standing, checked, [one.result() for one in asking], found)
 
 
 def findings(answers: Answers) -> list[Finding]:
     """Name what is wrong, the most urgent first; the subject of each is its alarm."""
-    found: dict[tuple[str, str], Finding] = {}
+    found: dict[tuple[str, str, str], Finding] = {}
     for what, finding in (*_of_places(answers), *_of_programs(answers), *_of_metrics(answers)):
-        found.setdefault((finding.subject, what), finding)
+        found.setdefault((finding.subject, what, finding.target), finding)
     return sorted(found.values(), key=lambda one: _ORDER[one.subject])
 
 
@@ -126,7 +128,7 @@ def write_bundle(file: Path, config: Config, answers: Answers, found: Sequence[F
         "doctor.json": json.dumps([as_json(one) for one in found], indent=1),
         "check.json": json.dumps([asdict(one) for one in answers.checked], indent=1),
         "status.json": json.dumps(answers.standing.as_json(), indent=1),
-        "config.json": config.model_dump_json(indent=1, by_alias=True),
+        "config.json": config.shown(),
         "versions.json": json.dumps(
             {"gauss-cdc": VERSION, "python": platform.python_version(), "on": platform.platform()}
         ),
@@ -188,31 +190,41 @@ def _with_source(standing: ReplicationStatus, places: Endpoints) -> ReplicationS
 
 
 # ---------------------------------------------------------------- judging
-def _found(alarm: Alarm, what: str, hint: str = "", error: str = "") -> Finding:
-    return Finding(alarm.level, alarm.name, what, hint, error)
+def _found(alarm: Alarm, what: str, hint: str = "", error: str = "", target: str = "") -> Finding:
+    return Finding(alarm.level, alarm.name, what, hint, error, target)
 
 
 def _of_places(answers: Answers) -> Iterator[tuple[str, Finding]]:
     """What `status` and `check` say; the first of each is the key that tells two apart."""
     standing = answers.standing
-    silent = [refused(place, error) for place, error in standing.down.items()]
+    silent = [
+        replace(refused(place, error), target=_name(standing, one) * (place == "target"))
+        for one in standing.each
+        for place, error in one.down.items()
+    ]
     for finding in (*silent, *answers.checked):
         if (alarm := _alarm_of(finding, standing)) is not None:
             what = f"{finding.subject}: {finding.what}"
             place = finding.subject.lower()
             key = place if finding.error and place in ENDPOINTS else what
-            yield key, _found(alarm, what, finding.hint, finding.error)
-    if (target := standing.target) is not None and target.inexact:
-        what = shortened([f"{table}: {why}" for table, why in target.inexact.items()])
-        yield "", _found(ALARMS["CdcTableInexact"], what, "\n".join(standing.notes))
+            yield key, _found(alarm, what, finding.hint, finding.error, finding.target)
+    for one in standing.each:
+        if one.target is not None and one.target.inexact:
+            what = shortened([f"{table}: {why}" for table, why in one.target.inexact.items()])
+            hint, name = "\n".join(one.notes), _name(standing, one)
+            yield "", _found(ALARMS["CdcTableInexact"], what, hint, target=name)
+
+
+def _name(standing: ReplicationStatus, one: ReplicationStatus) -> str:
+    """Return a target's name where there are several."""
+    return one.name if standing.others else ""
 
 
 def _alarm_of(finding: Finding, standing: ReplicationStatus) -> Alarm | None:
     """Name what was found; None: nothing, or the target's marks say it."""
     if finding.level is Level.WARNING:
-        marked = [
-            f"table {table}" for table in (standing.target.inexact if standing.target else ())
-        ]
+        targets = [one.target for one in standing.each if one.target is not None]
+        marked = [f"table {table}" for target in targets for table in target.inexact]
         return None if finding.subject in marked else ALARMS["CdcDoubtful"]
     if finding.level is not Level.ERROR:
         return None
@@ -233,12 +245,12 @@ def _of_programs(answers: Answers) -> Iterator[tuple[str, Finding]]:
 
 def _of_metrics(answers: Answers) -> Iterator[tuple[str, Finding]]:
     """Judge values by the table; `ready` was said by the probe."""
-    known = [("", one) for one in answers.samples]
+    known = [("", target, one) for target, one in answers.samples]
     for program in answers.programs:
         who = f"{program.name}: "
-        known += [(who, one) for one in program.samples]
-    there = {one.name.removeprefix(PREFIX) for _, one in known}
-    for who, one in known:
+        known += [(who, "", one) for one in program.samples]
+    there = {one.name.removeprefix(PREFIX) for *_, one in known}
+    for who, target, one in known:
         measured = METRICS.get(one.name.removeprefix(PREFIX))
         if measured is None or measured.name == "ready":
             continue
@@ -246,4 +258,5 @@ def _of_metrics(answers: Answers) -> Iterator[tuple[str, Finding]]:
             continue
         key = " ".join(one.labels[label] for label in measured.labels)
         said = f"{measured.name} is {one.value:,.6g}: {measured.meaning.partition(';')[0]}"
-        yield key, _found(ALARMS[measured.raises], f"{who}{key}{': ' * bool(key)}{said}")
+        what = f"{who}{key}{': ' * bool(key)}{said}"
+        yield key, _found(ALARMS[measured.raises], what, target=target)

@@ -172,6 +172,15 @@ class _Stderr(logging.StreamHandler[TextIO]):
         pass
 
 
+class _OfTarget(logging.Filter):
+    """Adds of which target's `apply` a line is, where several write to one log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if target := _asked["target"]:
+            setattr(record, _CONTEXT, {"target": target, **_context(record)})
+        return True
+
+
 class _Newest(logging.Handler):
     """Keeps the newest lines, for who asks by [serve]."""
 
@@ -187,7 +196,8 @@ class _Newest(logging.Handler):
 _handler: Final = _Stderr()
 _newest: Final = _Newest()
 _limit: Final = Limit()
-_asked: dict[str, Any] = {"level": None, "format": "text"}
+_asked: dict[str, Any] = {"level": None, "format": "text", "target": ""}
+_handler.addFilter(_OfTarget())
 
 
 def set_up(*, level: str | None = None, format: str | None = None) -> None:  # noqa: A002
@@ -198,11 +208,15 @@ def set_up(*, level: str | None = None, format: str | None = None) -> None:  # n
 
 def reset() -> None:
     """Restore the defaults: a process may run several commands, one after the other."""
-    _asked.update(level=None, format="text")
+    _asked.update(level=None, format="text", target="")
 
 
-def of_service() -> None:
-    """Log as a command does that runs for weeks: with time, and from level info on."""
+def of_service(target: str = "") -> None:
+    """Log as a command does that runs for weeks: with time, and from level info on.
+
+    `target`: each line names it.
+    """
+    _asked["target"] = target
     _apply(_asked["level"] or "info", timed=True)
     if _newest not in (root := logging.getLogger()).handlers:
         root.addHandler(_newest)

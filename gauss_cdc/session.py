@@ -35,7 +35,7 @@ from spark_consumers.spark import jvm
 
 _log = logging.getLogger(SPARK)
 
-_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the program that it starts
+SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # set by spark-submit for the program that it starts
 
 _LINE: Final = re.compile(
     r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN|ERROR|FATAL) (.*)", re.DOTALL
@@ -78,7 +78,7 @@ def spark_session(config: Config) -> SparkSession:
 
 def _is_to_launch() -> bool:
     """Say whether nobody has started a JVM: not we before, nor `spark-submit`."""
-    return _SUBMITTED not in os.environ and not jvm.is_launched()
+    return SUBMITTED not in os.environ and not jvm.is_launched()
 
 
 def _session(config: Config) -> SparkSession:
@@ -151,7 +151,7 @@ def _private_folder() -> str:
 
 
 def _name(config: Config) -> str:
-    return f"gauss-cdc {config.kafka.prefix}"
+    return f"gauss-cdc {config.kafka.prefix} {config.label}".rstrip()
 
 
 def public(settings: Mapping[str, str], config: Config) -> SparkConf:

@@ -48,8 +48,8 @@ def kind_of(config: Config) -> Kind:
 
 def name_of(config: Config) -> str:
     """Return the target's name among those of the same topics; raise ConfigError."""
-    section = _section(config)
-    return section.name or section.kind
+    _section(config)
+    return config.name
 
 
 def login(config: Config) -> Callable[[], CatalogSession] | None:

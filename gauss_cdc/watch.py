@@ -82,6 +82,7 @@ class TableBars:
 
 
 STEP_FILE: Final = "GAUSS_CDC_STEP_FILE"
+_TOGETHER: Final = 0.5  # seconds between signals that have one cause
 
 
 class StopSignal:
@@ -94,7 +95,7 @@ class StopSignal:
     """
 
     def __init__(self, limit: float | None = 10.0) -> None:
-        self._event = threading.Event()
+        self._event, self._has_come = threading.Event(), threading.Event()
         self._limit = limit
         self._number = 0
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -113,12 +114,21 @@ class StopSignal:
     def _watch(self) -> None:
         """Read signals as soon as they come."""
         number = os.read(self._read, 1)[0]
+        self._has_come.set()
         if signal.getsignal(number) != self._caught:
             return  # another handler is installed by now
         # A second one, or the limit, whatever the main thread does.
         if not select.select([self._read], [], [], self._limit)[0]:
             _log.error("stopped after %g s without an end: the next start continues", self._limit)
         os._exit(128 + number)
+
+    def ask(self) -> None:
+        """Stop as by SIGTERM, unless the same cause sends a signal, too: a second one ends at once.
+
+        A service manager signals all processes of a program.
+        """
+        if not self._has_come.wait(_TOGETHER):
+            os.kill(os.getpid(), signal.SIGTERM)
 
     @property
     def event(self) -> threading.Event:

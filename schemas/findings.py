@@ -27,6 +27,7 @@ class Finding:
     what: str
     hint: str = ""
     error: str = ""  # the class of the error that says so
+    target: str = ""  # of several, the one that it is of
 
 
 def refused(subject: str, error: Explained, level: Level = Level.ERROR) -> Finding:

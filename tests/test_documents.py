@@ -177,11 +177,14 @@ def test_every_block_names_a_language_that_is_tested(path: Path) -> None:
 @pytest.mark.parametrize(("path", "text"), blocks("toml"))
 def test_every_configuration_is_valid(path: Path, text: str, tmp_path: Path) -> None:
     said = tomllib.loads(text)
-    whole = {name: {**REST.get(name, {}), **said.get(name, {})} for name in {**REST, **said}}
+    targets = said.get("target")
+    for target in targets if isinstance(targets, list) else [targets]:
+        own = {**said, **({"target": target} if target is not None else {})}
+        whole = {name: {**REST.get(name, {}), **own.get(name, {})} for name in {**REST, **own}}
 
-    config = Config.model_validate(whole)
+        config = Config.model_validate(whole)
 
-    assert config.kafka.prefix == "bank"
+        assert config.kafka.prefix == "bank"
 
 
 @pytest.mark.parametrize(("path", "text"), blocks("sh"))

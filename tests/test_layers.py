@@ -117,7 +117,7 @@ LAYERS = {
         ("gauss_cdc.cli",),
         ("gauss_cdc.commands",),
         ("gauss_cdc.commands.base",),
-        ("gauss_cdc.page", "gauss_cdc.late"),
+        ("gauss_cdc.page", "gauss_cdc.late", "gauss_cdc.several"),
         (
             *("gauss_cdc.verify", "gauss_cdc.rereads", "gauss_cdc.doctor"),
             "gauss_cdc.sizing",
@@ -128,7 +128,7 @@ LAYERS = {
         ("gauss_cdc.wiring", "gauss_cdc.gauss_dbapi"),
         (
             *("gauss_cdc.config", "gauss_cdc.config_tables", "gauss_cdc.config_serve"),
-            *("gauss_cdc.kafka_settings", "gauss_cdc.spark_settings"),
+            *("gauss_cdc.kafka_settings", "gauss_cdc.spark_settings", "gauss_cdc.config_targets"),
         ),
         (
             *("gauss_cdc.errors", "gauss_cdc.logs", "gauss_cdc.pack"),

@@ -107,6 +107,11 @@ with_programs = click.option(
 )
 
 
+with_target = click.option(
+    "--target", "name", metavar="NAME", help="Of several [[target]], only that of this name."
+)
+
+
 def configured(command: Any) -> Any:
     """Add --config to a command, as the argument `config_path`."""
     return click.option(

@@ -21,4 +21,4 @@ def config_group() -> None:
 @configured
 def config_show(config_path: Path) -> None:
     """Check the file and print every setting with its value; secrets as stars."""
-    click.echo(load(config_path).model_dump_json(indent=2, by_alias=True))
+    click.echo(load(config_path).shown())

@@ -92,17 +92,23 @@ def ddl_plan(config_path: Path, dsn: str | None, into: str | None, statement: st
 
     config = load(config_path)
     options = wiring.producer_options(config)
-    kind = config.target.kind if config.target is not None else "postgres"
-    target = into or (kind if kind in DIALECTS else "spark")
+    kinds = [one.target.kind if one.target is not None else "postgres" for one in config.targets]
+    dialects = [into] if into else [kind if kind in DIALECTS else "spark" for kind in kinds]
     rehearse = SOURCES[options.kind].rehearse
     if rehearse is None:
         raise click.UsageError(f"a source of kind {options.kind} tells nothing of a statement")
     rehearsed = rehearse(_at(options, dsn), statement)
     with closing(Registry(options.registry_url, options.registry_options)) as registry:
-        planned = planning.plan(options, registry, rehearsed, target=target)
-    for line in planning.lines(planned, options.incompatible, rehearsed.note):
-        click.echo(line)
-    if any(one.is_refused for one in planned):
+        plans = {
+            target: planning.plan(options, registry, rehearsed, target=target)
+            for target in dialects
+        }
+    for target, planned in plans.items():
+        if len(plans) > 1:
+            click.echo(f"-- at {target}")
+        for line in planning.lines(planned, options.incompatible, rehearsed.note):
+            click.echo(line)
+    if any(one.is_refused for planned in plans.values() for one in planned):
         sys.exit(1)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from gauss_cdc import doctor as diagnosis
-from gauss_cdc.commands.base import ExampleCommand, configured, with_programs
+from gauss_cdc.commands.base import ExampleCommand, configured, with_programs, with_target
 from gauss_cdc.config import load
 from gauss_cdc.inspect.look import findings_table
 from gauss_cdc.inspect.places import Endpoints
@@ -22,6 +22,7 @@ _URGENT_FIRST = (Level.ERROR, Level.WARNING, Level.NOTE)
 
 @click.command(cls=ExampleCommand, example="gauss-cdc doctor --bundle report.zip")
 @configured
+@with_target
 @click.option("--json", "as_json", is_flag=True, help="Findings as JSON on stdout.")
 @with_programs
 @click.option(
@@ -30,14 +31,19 @@ _URGENT_FIRST = (Level.ERROR, Level.WARNING, Level.NOTE)
     help="Write a zip for a report: all that was found, without secrets and cell values.",
 )
 def doctor(
-    config_path: Path, *, as_json: bool, listens: tuple[str, ...], bundle: Path | None
+    config_path: Path,
+    *,
+    name: str | None,
+    as_json: bool,
+    listens: tuple[str, ...],
+    bundle: Path | None,
 ) -> None:
     """Say what is wrong or soon will be, the most urgent first, and what to do.
 
     Asks source, Kafka, registry, target, and each program of [serve]. Exit code 1 if anything is
     an error or a warning; each name is one of docs/operations.md, and of the rules of `dashboard`.
     """
-    config = load(config_path)
+    config = load(config_path).only(name)
     with Endpoints(config) as places:
         asked = diagnosis.ask(config, listens, places)
     found = diagnosis.findings(asked)

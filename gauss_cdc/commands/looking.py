@@ -19,6 +19,7 @@ from gauss_cdc.commands.base import (
     PositionType,
     configured,
     fail,
+    with_target,
 )
 from gauss_cdc.config import load
 from gauss_cdc.inspect.advice import captured, way_out
@@ -35,6 +36,7 @@ _HANGS = 2.0  # seconds after Ctrl-C for a look at a place that is silent
 
 @click.command(cls=ExampleCommand, example="gauss-cdc status --json")
 @configured
+@with_target
 @click.option("--json", "as_json", is_flag=True, help="Everything as JSON on stdout.")
 @click.option("--serve", "port", type=click.IntRange(0, 65535), help="Serve /metrics on this port.")
 @click.option("--bind", default="127.0.0.1", show_default=True, help="Address for --serve.")
@@ -48,14 +50,20 @@ _HANGS = 2.0  # seconds after Ctrl-C for a look at a place that is silent
     help="Look again and again, on a terminal, until Ctrl-C; every 2s unless said.",
 )
 def status(
-    config_path: Path, *, as_json: bool, port: int | None, bind: str, every: timedelta | None
+    config_path: Path,
+    *,
+    name: str | None,
+    as_json: bool,
+    port: int | None,
+    bind: str,
+    every: timedelta | None,
 ) -> None:
     """Show the positions of source, cuts and target: lag in commits, bytes and seconds.
 
     A server that cannot be reached is named, and the others are shown: the exit code is then that
     of its error (10 source, 30 Kafka, 40 registry, 60 target, or a nearer one).
     """
-    config = load(config_path)
+    config = load(config_path).only(name)
     if every is not None:
         if as_json or port is not None:
             raise click.UsageError("--watch, --json and --serve exclude each other")
@@ -64,7 +72,7 @@ def status(
         watch_standing(config, every.total_seconds(), StopSignal(limit=_HANGS))
         return
     if port is not None:
-        stop = StopSignal()
+        stop, config = StopSignal(), config.single(name)
         logs.of_service()
         host = f"[{bind}]" if ":" in bind else bind
         section = config.listening(f"{host}:{port}").serve
@@ -78,23 +86,28 @@ def status(
         click.echo(json.dumps(standing.as_json()))
     else:
         console.print(standing_table(standing))
-    for error in standing.down.values():
-        sys.exit(error.exit_code)
+    for one in standing.each:
+        for error in one.down.values():
+            sys.exit(error.exit_code)
 
 
 @click.command(cls=ExampleCommand, example="gauss-cdc wait --timeout 60s")
 @configured
+@with_target
 @click.option(
     "--lsn",
     type=PositionType(),
     help="Position at the source; default: the current end of its log.",
 )
 @click.option("--timeout", type=DurationType(), help="Stop after this time, with exit code 4.")
-def wait(config_path: Path, *, lsn: Lsn | None, timeout: timedelta | None) -> None:
+def wait(
+    config_path: Path, *, name: str | None, lsn: Lsn | None, timeout: timedelta | None
+) -> None:
     """Wait until the target holds every commit before a position; print its position.
 
-    Not before the end of a first load. Exit code 6 if it holds them, and some table of
-    [tables] is not exact; 18 if the source is not the one that they are of, or was restored.
+    Of several targets each one, and a line for each. Not before the end of a first load. Exit code
+    6 if it holds them, and some table of [tables] is not exact; 18 if the source is not the one
+    that they are of, or was restored.
     """
     stop = StopSignal()
     until = None if timeout is None else time.monotonic() + timeout.total_seconds()
@@ -104,25 +117,31 @@ def wait(config_path: Path, *, lsn: Lsn | None, timeout: timedelta | None) -> No
             return True
         return stop.asked(seconds)
 
-    config = load(config_path)
-    with Endpoints(config) as places:
-        goal = places.source().goal() if lsn is None else int(lsn)
-        standing = places.wait(goal, pause, lambda _: None, say)
-    advice = way_out(config, standing.target) if standing and standing.target else ""
-    if standing is None:
-        fail(
-            f"the target does not hold {Lsn(goal)} yet; do `run` and `apply` go on? "
-            "`gauss-cdc status` shows where they stand",
-            INTERRUPTED if stop.asked() else 4,
-        )
-    assert standing.target is not None
-    click.echo(f"{standing.target.epoch}/{standing.target.seq}")
-    for line in [f"{name} is not exact: {why}" for name, why in standing.target.inexact.items()]:
-        say(line, style="yellow")
-    if advice:
-        say(advice, style="yellow")
-    if count := len(captured(config, standing.target.inexact)):
-        fail(f"the target holds the position, but {count} of its tables are not exact", INEXACT)
+    targets, goal, inexact = load(config_path).only(name).targets, lsn, list[str]()
+    for config in targets:
+        target = f"target {config.name}" if len(targets) > 1 else "target"
+        with Endpoints(config) as places:
+            goal = Lsn(places.source().goal()) if goal is None else goal
+            standing = places.wait(int(goal), pause, lambda _: None, say)
+        if standing is None:
+            fail(
+                f"the {target} does not hold {goal} yet; do `run` and `apply` go on? "
+                "`gauss-cdc status` shows where they stand",
+                INTERRUPTED if stop.asked() else 4,
+            )
+        at = standing.target
+        assert at is not None
+        click.echo(f"{config.name} " * (len(targets) > 1) + f"{at.epoch}/{at.seq}")
+        for table, why in at.inexact.items():
+            say(f"{table} is not exact: {why}", style="yellow")
+        if advice := way_out(config, at):
+            say(advice, style="yellow")
+        if count := len(captured(config, at.inexact)):
+            inexact.append(
+                f"the {target} holds the position, but {count} of its tables are not exact"
+            )
+    if inexact:
+        fail("; ".join(inexact), INEXACT)
 
 
 @click.command(cls=ExampleCommand, example="gauss-cdc cuts --last 5")

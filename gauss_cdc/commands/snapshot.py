@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from gauss_cdc import rereads, target
+from gauss_cdc import rereads
 from gauss_cdc.commands.base import ExampleCommand, configured
 from gauss_cdc.config import Config, load
 from gauss_cdc.inspect.advice import captured, late_tables
@@ -73,9 +73,10 @@ def snapshot(
 
 def _late_for(config: Config, whose: str) -> tuple[str, ...]:
     """Return the tables that a target came too late for; it must be this configuration's."""
-    if config.target is None or target.name_of(config) != whose:
-        raise click.UsageError(
-            f"[target] of this configuration is not {whose}: name the tables with --table, or use"
-            " the configuration of that target"
-        )
-    return tuple(captured(config, late_tables(config)))
+    for one in config.targets:
+        if one.name == whose:
+            return tuple(captured(one, late_tables(one)))
+    raise click.UsageError(
+        f"[target] of this configuration is not {whose}: name the tables with --table, or use"
+        " the configuration of that target"
+    )

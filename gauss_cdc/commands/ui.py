@@ -15,6 +15,7 @@ from gauss_cdc.commands.base import (
     ExampleCommand,
     configured,
     with_programs,
+    with_target,
 )
 from gauss_cdc.config import load
 from gauss_cdc.page.actions import Actions
@@ -26,6 +27,7 @@ from gauss_cdc.watch import StopSignal, console
 
 @click.command(cls=ExampleCommand, example="gauss-cdc ui --program 127.0.0.1:9188")
 @configured
+@with_target
 @click.option(
     "--listen",
     type=AddressType(),
@@ -47,6 +49,7 @@ from gauss_cdc.watch import StopSignal, console
 def ui(
     config_path: Path,
     *,
+    name: str | None,
     listen: str,
     listens: tuple[str, ...],
     every: timedelta,
@@ -58,7 +61,7 @@ def ui(
     without statements, and needs no internet. Where [serve] has a token, a browser asks for it: it
     is the password of any user.
     """
-    stop, config = StopSignal(), load(config_path)
+    stop, config = StopSignal(), load(config_path).only(name)
     logs.of_service()
     actions = None
     if allow_actions:

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gauss_cdc import rereads
-from gauss_cdc.commands.base import DurationType, ExampleCommand, configured, fail
+from gauss_cdc.commands.base import DurationType, ExampleCommand, configured, fail, with_target
 from gauss_cdc.config import Config, load
 from gauss_cdc.logs import printable
 from gauss_cdc.verify.report import UNDECIDED, Outcome, RowKind, TableReport, exit_code
@@ -55,6 +55,7 @@ class SampleType(click.ParamType[Sample]):
 
 @click.command("verify", cls=ExampleCommand, example="gauss-cdc verify --table public.account")
 @configured
+@with_target
 @click.option(
     "--table", "tables", multiple=True, help="Only this table, as schema.name; repeatable."
 )
@@ -70,6 +71,7 @@ class SampleType(click.ParamType[Sample]):
 def verify_tables(
     config_path: Path,
     *,
+    name: str | None,
     tables: tuple[str, ...],
     sample: Sample | None,
     limit: int,
@@ -87,12 +89,12 @@ def verify_tables(
     the source's position in time.
     """
     try:
-        for name in tables:
-            rereads.table_of(name)
+        for table in tables:
+            rereads.table_of(table)
     except rereads.NotCaptured as error:
         raise click.UsageError(str(error)) from error
     stop = StopSignal(None)
-    config = load(config_path)
+    config = load(config_path).single(name)
     if repair:
         rereads.check(config)
     until = None if timeout is None else time.monotonic() + timeout.total_seconds()

@@ -9,7 +9,7 @@ from typing import Final
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
 from gauss_cdc.inspect.check_target import check_target
-from gauss_cdc.inspect.protection import protections
+from gauss_cdc.inspect.protection import named, protections
 from producer import native
 from producer.errors import CdcError, ConnectionLost
 from producer.outlook import check_start
@@ -45,11 +45,12 @@ def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
         yield from check_start(options)
     if config.target is None:
         yield Finding(Level.WARNING, "target", "none is configured: only `run` can be used")
-    else:
+    for one in config.targets if config.target is not None else ():
         try:
-            yield from check_target(config, tables, shapes, reads_cuts=reads_cuts)
+            for finding in check_target(one, tables, shapes, reads_cuts=reads_cuts):
+                yield named(finding, one, config)
         except (ApplyError, CdcError) as error:
-            yield refused("target", error)
+            yield named(refused("target", error), one, config)
             if isinstance(error, TargetDown | ConnectionLost):
-                silent.add("target")
+                silent.add(f"target {one.name}")
     yield from protections(config, silent)

@@ -56,9 +56,8 @@ def findings_table(findings: Sequence[Finding], levels: Iterable[Level] = Level)
     groups = [group for group in found.values() if group]
     for group in groups:
         for finding in group:
-            text = Text.assemble(
-                (printable(finding.subject), "bold"), ": ", printable(finding.what)
-            )
+            subject = f"{finding.target}: " * bool(finding.target) + finding.subject
+            text = Text.assemble((printable(subject), "bold"), ": ", printable(finding.what))
             table.add_row(Text(finding.level, style=_STYLES[finding.level]), text)
             for number, line in enumerate(finding.hint.splitlines()):
                 arrow = "   " if number else "-> "
@@ -72,10 +71,10 @@ def findings_table(findings: Sequence[Finding], levels: Iterable[Level] = Level)
 def standing_table(standing: ReplicationStatus) -> Table:
     """`status` for people."""
     table = Table(show_header=False)
-    source, cuts, target = standing.source, standing.cuts, standing.target
-    down = standing.down
+    source, cuts, down = standing.source, standing.cuts, standing.down
     for place, error in down.items():
-        table.add_row(place, f"[red]{escape(printable(f'cannot be reached: {error}'))}[/]")
+        if place != "target":
+            table.add_row(place, _silent(error))
     if source is None:
         if "source" not in down:
             table.add_row("source", "no slot: `gauss-cdc run` makes it")
@@ -97,18 +96,31 @@ def standing_table(standing: ReplicationStatus) -> Table:
         if cuts.alarm:
             what = f"{cuts.alarms} records of cuts are not ours; {cuts.alarm}"
             table.add_row("", f"[yellow]{escape(what)}[/]")
-    if target is None:
-        if "target" not in down:
-            table.add_row("target", "nothing was applied yet")
+    for one in standing.each:
+        _add_target(table, one, f"target {one.name}" if standing.others else "target")
+    return table
+
+
+def _silent(error: Exception) -> str:
+    return f"[red]{escape(printable(f'cannot be reached: {error}'))}[/]"
+
+
+def _add_target(table: Table, standing: ReplicationStatus, name: str) -> None:
+    """Add the rows of one target; `name` is what they begin with."""
+    target = standing.target
+    if (error := standing.down.get("target")) is not None:
+        table.add_row(name, _silent(error))
+    elif target is None:
+        table.add_row(name, "nothing was applied yet")
     else:
         at = datetime.fromtimestamp(target.committed_at / 1e6, UTC)
-        table.add_row("target", f"{_state(target)} at commit {target.epoch}/{target.seq}")
+        table.add_row(name, f"{_state(target)} at commit {target.epoch}/{target.seq}")
         if target.committed_at:
             table.add_row("", f"which the source made at {at:%Y-%m-%d %H:%M:%S} UTC")
-        for name, why in target.inexact.items():
-            table.add_row("", f"[yellow]{escape(f'{name} is not exact: {why}')}[/]")
-    for name, met in standing.conflicts.items():
-        said = f"{name}: others changed it; {met.overwritten:,} of their rows were overwritten"
+        for one, why in target.inexact.items():
+            table.add_row("", f"[yellow]{escape(f'{one} is not exact: {why}')}[/]")
+    for one, met in standing.conflicts.items():
+        said = f"{one}: others changed it; {met.overwritten:,} of their rows were overwritten"
         line = escape(printable(f"{said}, {met.missing:,} rows were missing"))
         table.add_row("", f"[yellow]{line}[/]")
     for note in standing.notes:
@@ -120,7 +132,6 @@ def standing_table(standing: ReplicationStatus) -> Table:
         "lag",
         f"{_known(standing.commits_behind)} commits, {unread}, {_known(standing.seconds_behind)} s",
     )
-    return table
 
 
 def _state(target: Ledger) -> str:

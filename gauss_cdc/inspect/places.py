@@ -77,6 +77,13 @@ class ReplicationStatus:
     notes: tuple[str, ...] = field(default=())
     conflicts: Mapping[str, Met] = field(default_factory=dict)  # schema.table -> what apply met
     down: Mapping[str, CdcError | ApplyError] = field(default_factory=dict)  # place -> why
+    name: str = ""  # of the target
+    others: tuple[ReplicationStatus, ...] = ()  # of each further target; notes and down are its own
+
+    @property
+    def each(self) -> tuple[ReplicationStatus, ...]:
+        """One for each target of the file."""
+        return (self, *self.others)
 
     @property
     def waiting(self) -> list[str]:
@@ -131,17 +138,11 @@ class ReplicationStatus:
         out: dict[str, Any] = {
             "source": self.source and asdict(self.source),
             "cuts": self.cuts and asdict(self.cuts),
-            "target": self.target and asdict(self.target),
-            "lag": {
-                "commits": self.commits_behind,
-                "bytes": self.bytes_behind,
-                "csns": self.csns_behind,
-                "seconds": self.seconds_behind,
-            },
+            **self.of_target(),
             "waiting": self.waiting,
             "notes": list(self.notes),
-            "conflicts": {table: met._asdict() for table, met in self.conflicts.items()},
             "down": {place: str(error) for place, error in self.down.items()},
+            "targets": [{"name": one.name, **one.of_target()} for one in self.each if one.name],
         }
         if self.cuts is not None:
             del out["cuts"]["looked"]
@@ -152,12 +153,27 @@ class ReplicationStatus:
             ("source", "restart"),
             ("cuts", "resume"),
             ("cuts", "source_end"),
-            ("target", "resume"),
-            ("target", "commit_lsn"),
         ):
             if out[section] and out[section][name] is not None:
                 out[section][name] = str(Lsn(out[section][name]))
         return out
+
+    def of_target(self) -> dict[str, Any]:
+        """Plain values of this target alone."""
+        at: dict[str, Any] = asdict(self.target) if self.target is not None else {}
+        for name in ("resume", "commit_lsn") if at else ():
+            at[name] = str(Lsn(at[name]))
+        return {
+            "target": at or None,
+            "lag": {
+                "commits": self.commits_behind,
+                "bytes": self.bytes_behind,
+                "csns": self.csns_behind,
+                "seconds": self.seconds_behind,
+            },
+            "conflicts": {table: met._asdict() for table, met in self.conflicts.items()},
+            "down": {place: str(why) for place, why in self.down.items() if place == "target"},
+        }
 
 
 _STILL_SECONDS = 30.0
@@ -183,11 +199,18 @@ class Endpoints:
         self._heads: dict[str, Head] = {}  # instance -> of its newest record
         self._compared: tuple[float, list[str]] = float("-inf"), []  # monotonic seconds, notes
         self._followed: tuple[CutReplay, int] | None = None  # and the offset behind it
+        self._others = [Endpoints(one) for one in config.targets[1:]]  # each for its target alone
+        for other in self._others:
+            self._stack.callback(other.close)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connections."""
         self._stack.close()
 
     # ------------------------------------------------------------ source
@@ -323,8 +346,18 @@ class Endpoints:
         """The ledger; None where nothing was applied yet."""
         return self._target().ledger()
 
-    def _at_target(self) -> tuple[Ledger | None, Mapping[str, Met]]:
-        return self._target().ledger(), self._target().conflicts()
+    def _at_target(self) -> ReplicationStatus:
+        """What the target says, or why it does not."""
+        found = ReplicationStatus(None, None, None, name=self._config.name)
+        if self._config.target is None:
+            return found
+        try:
+            ledger, conflicts = self._target().ledger(), self._target().conflicts()
+        except (CdcError, ApplyError) as error:
+            return replace(found, down={"target": error})
+        advice = way_out(self._config, ledger) if ledger is not None else ""
+        notes = (advice,) if advice else ()
+        return replace(found, target=ledger, conflicts=conflicts, notes=notes)
 
     def _target(self) -> Inspector:
         if self._inspector is None:
@@ -333,7 +366,7 @@ class Endpoints:
         return self._inspector
 
     def standing(self, *, compared_within: float = 0.0) -> ReplicationStatus:
-        """All three, asked at the same time; of a place that does not answer, why.
+        """All three, asked at the same time; of a place that does not answer, why.  Every target.
 
         `compared_within`: seconds for which it is said again what the source's catalog shows, of
         which each look costs as much as there are tables.
@@ -348,14 +381,11 @@ class Endpoints:
                 down["registry" if isinstance(error, RegistryError) else place] = error
                 return None
 
-        with ThreadPoolExecutor(3) as pool:
+        targets = [one._at_target for one in (self, *self._others)]  # noqa: SLF001
+        with ThreadPoolExecutor(2 + len(targets)) as pool:
             at_source = pool.submit(asked, "source", lambda: self.source().standing())
             in_kafka = pool.submit(asked, "kafka", partial(self.cuts, goes_on=True))
-            at_target = (
-                pool.submit(asked, "target", self._at_target)
-                if self._config.target is not None
-                else None
-            )
+            at_targets = [pool.submit(ask) for ask in targets]
             notes = [not_full] if not_full else []
             at_source.result()  # one connection, one question at a time
             cuts = in_kafka.result()
@@ -372,18 +402,16 @@ class Endpoints:
                     asking = pool.submit(asked, "source", looked)
                     self._compared = time.monotonic(), asking.result() or []
                 notes += self._compared[1]
-        found = at_target.result() if at_target is not None else None
-        ledger, conflicts = found or (None, {})
-        if ledger is not None and (advice := way_out(self._config, ledger)):
-            notes.append(advice)
-        return ReplicationStatus(
-            at_source.result(),
-            cuts,
-            ledger,
-            asked=tuple(requested),
-            notes=tuple(notes),
-            conflicts=conflicts,
+        first, *others = (
+            replace(at.result(), source=at_source.result(), cuts=cuts, asked=tuple(requested))
+            for at in at_targets
+        )
+        down.update(first.down)
+        return replace(
+            first,
+            notes=(*notes, *first.notes),
             down={place: down[place] for place in ENDPOINTS if place in down},
+            others=tuple(others),
         )
 
     # ------------------------------------------------------------ waiting

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -31,7 +32,7 @@ _WAY: Final = "sslmode=verify-full, and sslrootcert=FILE for a private authority
 def protections(config: Config, silent: Collection[str] = ()) -> Iterator[Finding]:
     """Yield a line for each connection; one that cannot be made is the others' to report.
 
-    `silent`: which of "source" and "target" are known not to answer.
+    `silent`: which are known not to answer, of "source" and each "target NAME".
     """
     options = wiring.producer_options(config)
     yield from _databases(config, options, silent)
@@ -51,9 +52,15 @@ def _databases(config: Config, options: Options, silent: Collection[str]) -> Ite
     if "source" not in silent:
         for name, login in SOURCES[options.kind].logins(options).items():
             yield from _looked_at(name, login)
-    log_in = None if config.target is None else target.login(config)
-    if log_in is not None and "target" not in silent:
-        yield from _looked_at("target", log_in)
+    for one in config.targets if config.target is not None else ():
+        if (log_in := target.login(one)) is not None and f"target {one.name}" not in silent:
+            for finding in _looked_at("target", log_in):
+                yield named(finding, one, config)
+
+
+def named(finding: Finding, one: Config, config: Config) -> Finding:
+    """Say which target of a configuration it is of, where there are several."""
+    return replace(finding, target=one.name) if len(config.targets) > 1 else finding
 
 
 def _looked_at(name: str, login: Callable[[], CatalogSession]) -> Iterator[Finding]:

@@ -63,6 +63,7 @@ class Actions:
         raise ActionRefused("not an action of this page")
 
     def _verify(self, tables: Sequence[str]) -> str:
+        self._config.single(None)  # which of several is compared, must be said
         if self._verified.get("is_running"):
             raise ActionRefused("a comparison runs: wait for its end")
         self._verified = {"is_running": True, "tables": list(tables)}

@@ -32,13 +32,13 @@ def facts(config: Config, answers: doctor.Answers) -> dict[str, Any]:
         "source": config.kafka.prefix,
         "kinds": {
             "source": config.source.kind,
-            "target": "" if config.target is None else config.target.kind,
+            "targets": {one.name: one.target.kind for one in config.targets if one.target},
         },
         "status": answers.standing.as_json(),
         "findings": [doctor.as_json(found) for found in doctor.findings(answers)],
         "programs": [_program(one) for one in answers.programs],
         "tables": tables(answers),
-        "config": masked(config.model_dump_json(indent=1, by_alias=True)),
+        "config": masked(config.shown()),
     }
 
 
@@ -55,16 +55,21 @@ def tables(answers: doctor.Answers) -> list[dict[str, Any]]:
             continue
         row = found.setdefault(table, {"state": ""})
         if name == _APPLIED:
-            row[sample.labels["way"]] = int(sample.value)
+            way = sample.labels["way"]
+            row[way] = row.get(way, 0) + int(sample.value)  # of each target's `apply`
         elif (column := _COLUMNS.get(name)) is not None:
             row[column] = int(sample.value)
     return [{"table": table, **found[table]} for table in sorted(found)]
 
 
 def _states(standing: ReplicationStatus) -> dict[str, dict[str, Any]]:
-    cuts, target = standing.cuts, standing.target
+    cuts = standing.cuts
     loads = {} if cuts is None else cuts.loads
-    inexact = {} if target is None else target.inexact
+    inexact: dict[str, str] = {}
+    for one in standing.each:
+        for table, why in one.target.inexact.items() if one.target is not None else ():
+            said = f"{one.name}: {why}" if standing.others else why
+            inexact[table] = "; ".join(filter(None, [inexact.get(table, ""), said]))
     out: dict[str, dict[str, Any]] = {}
     for table in {*loads, *inexact}:
         why = inexact.get(table, "")

@@ -94,12 +94,9 @@ def of_standing(
 ) -> Iterator[Metric]:
     """Source, Kafka, target, and what lies between them; `kept`: seconds of [kafka] retention."""
     yield from of_source(standing.source, wal, gauges)
-    if behind := standing.seconds_behind:
-        yield from gauges.one("retention_left_seconds", max(0.0, kept - behind))
-    yield from gauges.one("lag_commits", standing.commits_behind)
+    yield from of_target(standing, gauges, kept)
     yield from gauges.one("lag_bytes", standing.bytes_behind)
     yield from gauges.one("lag_csns", standing.csns_behind)
-    yield from gauges.one("lag_seconds", standing.seconds_behind)
     if (cuts := standing.cuts) is not None:
         yield from gauges.one("cuts_age_seconds", time.time() - cuts.written_at / 1e6)
         yield from gauges.one("epoch", cuts.epoch)
@@ -107,15 +104,23 @@ def of_standing(
         yield from gauges.one("foreign_cuts", cuts.alarms)
         newest = max(cuts.written_at, standing.target.committed_at if standing.target else 0)
         yield from gauges.one("clock_ahead_seconds", max(0.0, newest / 1e6 - time.time()))
+    loads = standing.cuts.under_way if standing.cuts is not None else ()
+    yield from gauges.of_tables("load_rows", {str(load.table): load.rows for load in loads})
+    left = {str(load.table): load.left_s for load in loads}
+    yield from gauges.of_tables("load_left_seconds", left)
+
+
+def of_target(standing: ReplicationStatus, gauges: Gauges, kept: float) -> Iterator[Metric]:
+    """One target, and how far it is behind."""
+    if behind := standing.seconds_behind:
+        yield from gauges.one("retention_left_seconds", max(0.0, kept - behind))
+    yield from gauges.one("lag_commits", standing.commits_behind)
+    yield from gauges.one("lag_seconds", standing.seconds_behind)
     if (target := standing.target) is not None:
         yield from gauges.one("target_seq", target.seq)
         yield from gauges.one("target_exact", float(target.state == "EXACT"))
         yield from gauges.one("inexact_tables", len(target.inexact))
-    loads = standing.cuts.under_way if standing.cuts is not None else ()
     met = standing.conflicts
-    yield from gauges.of_tables("load_rows", {str(load.table): load.rows for load in loads})
-    left = {str(load.table): load.left_s for load in loads}
-    yield from gauges.of_tables("load_left_seconds", left)
     yield from gauges.of_tables("overwritten_rows", {t: one.overwritten for t, one in met.items()})
     yield from gauges.of_tables("missing_rows", {t: one.missing for t, one in met.items()})
 

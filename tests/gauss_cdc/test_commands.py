@@ -138,6 +138,27 @@ def test_the_emulator_s_passwords_are_files_or_variables(say: Say) -> None:
     assert "the emulator cannot start" in with_both[1]  # nothing listens there
 
 
+@pytest.mark.parametrize(
+    "words", ["verify", "status --serve 0", "apply --replace", "apply --listen 127.0.0.1:1"]
+)
+def test_what_needs_one_of_several_targets_says_their_names(
+    say: Say, words: str, tmp_path: Path
+) -> None:
+    dsn = "postgresql://cdc@127.0.0.1:1"
+    (tmp_path / "gauss-cdc.toml").write_text(
+        f'[source]\ndsn = "{dsn}/bank"\n'
+        '[kafka]\nprefix = "bank"\n[kafka.client]\n"bootstrap.servers" = "127.0.0.1:1"\n'
+        '[registry]\nurl = "http://127.0.0.1:1"\n'
+        f'[[target]]\nname = "copy"\ndsn = "{dsn}/copy"\n'
+        f'[[target]]\nname = "other"\ndsn = "{dsn}/other"\n'
+    )
+    for more, why in (("", "name one by --target, of copy, other"), ("x", "x is no target")):
+        code, said = say(*words.split(), *(["--target", more] if more else []))
+
+        assert code == 2, said
+        assert why in said
+
+
 def test_a_duration_is_seconds_or_has_a_unit(say: Say) -> None:
     code, said = say("wait", "--timeout", "soon")
 

@@ -47,6 +47,19 @@ def test_a_service_logs_time_with_zone_level_area_and_context(
     )
 
 
+def test_one_of_several_targets_stands_in_each_line(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.set_up()
+    logs.of_service("lake")
+    logs.log(_log, logging.INFO, "applied", rows=3)
+    logs.set_up(format="json")
+    _log.error("ended")
+
+    text, said = capsys.readouterr().err.splitlines()
+    assert text.endswith("gauss_cdc.run: applied target=lake rows=3")
+    assert logs.newest()[-2].endswith("applied target=lake rows=3")
+    assert json.loads(said)["target"] == "lake"
+
+
 def test_json_is_one_object_a_line_with_numbers_as_numbers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -90,7 +90,7 @@ function box(title, pairs) {
 }
 
 function drawWay(facts) {
-  const { source, cuts, target, lag, down } = facts.status;
+  const { source, cuts, lag, down } = facts.status;
   const now = facts.at;
   const answer = (place) => (down[place] ? "does not answer" : "");
   const boxes = [
@@ -110,18 +110,26 @@ function drawWay(facts) {
       ["newest cut", cuts && `${ageOf(cuts.written_at, now)} ago`],
       ["by writer", cuts?.writer],
     ]),
-    box("Not at the target yet", [
-      ["commits", number(lag.commits)],
-      ["lag", seconds(lag.seconds)],
-    ]),
-    box(`Target (${facts.kinds.target || "none"})`, [
-      ["", answer("target")],
-      ["at commit", target && `${target.epoch}/${target.seq}`],
-      ["committed", target && `${ageOf(target.committed_at, now)} ago`],
-      ["state", target?.state],
-      ["not exact", target && Object.keys(target.inexact).length],
-    ]),
   ];
+  const { targets } = facts.status;
+  if (!targets.length) boxes.push(box("Target (none)", []));
+  for (const one of targets) {
+    const { target } = one;
+    const name = targets.length > 1 ? ` ${one.name}` : "";
+    boxes.push(
+      box(`Not at the target${name} yet`, [
+        ["commits", number(one.lag.commits)],
+        ["lag", seconds(one.lag.seconds)],
+      ]),
+      box(`Target${name} (${facts.kinds.targets[one.name]})`, [
+        ["", one.down.target ? "does not answer" : ""],
+        ["at commit", target && `${target.epoch}/${target.seq}`],
+        ["committed", target && `${ageOf(target.committed_at, now)} ago`],
+        ["state", target?.state],
+        ["not exact", target && Object.keys(target.inexact).length],
+      ]),
+    );
+  }
   for (const one of facts.programs) boxes.push(box(one.name, [["says", one.ready], ["", one.why]]));
   fill($("way"), boxes);
 }

@@ -1,6 +1,7 @@
 """Rows, rate and time left of tables that are being loaded."""
 
 import io
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -17,6 +18,7 @@ from producer.sources.requests import AskedAgain
 from schemas.control import Head, LoadPhase, TableLoad
 from schemas.tables import TableId
 from spark_consumers.cuts.ledger import state_of
+from spark_consumers.errors import TargetDown
 from spark_consumers.model import Ledger
 
 BIG, SMALL = TableId("public", "big"), TableId("public", "small")
@@ -70,6 +72,33 @@ def test_status_says_loading_only_while_a_load_waits_or_goes_on(
     console.print(standing_table(ReplicationStatus(None, None, ledger)))
 
     assert f" {state} at commit 1/7" in console.export_text()
+
+
+def test_status_shows_each_of_several_targets() -> None:
+    cuts = CutsStanding(1, 9, 9, 0x50, 1, "a", {}, 0)
+    lake = ReplicationStatus(
+        None,
+        cuts,
+        Ledger("bank", epoch=1, seq=7, state="EXACT"),
+        name="lake",
+        notes=("ask for it",),
+    )
+    standing = ReplicationStatus(
+        None, cuts, None, name="copy", down={"target": TargetDown("no answer")}, others=(lake,)
+    )
+    console = Console(width=120, file=io.StringIO(), record=True)
+
+    console.print(standing_table(standing))
+
+    text = console.export_text()
+    assert re.search(r"target copy +│ cannot be reached: no answer", text)
+    assert re.search(r"target lake +│ EXACT at commit 1/7", text)
+    assert re.search(r"ask for it[^│]+│\n[^\n]+lag +│ 2 commits", text)
+    one, other = standing.as_json()["targets"]
+    assert (one["name"], one["target"], one["down"]) == ("copy", None, {"target": "no answer"})
+    assert (other["name"], other["target"]["seq"], other["lag"]["commits"]) == ("lake", 7, 2)
+    assert other["down"] == {}
+    assert standing.as_json()["target"] is None
 
 
 def test_status_shows_it_to_people_to_programs_and_as_metrics() -> None:

@@ -1,5 +1,7 @@
 """Facts of the page: what is known of each table, from cuts, target and programs."""
 
+from dataclasses import replace
+
 from gauss_cdc.doctor import Answers, ProgramAnswer
 from gauss_cdc.inspect.places import CutsStanding, ReplicationStatus
 from gauss_cdc.page.facts import tables
@@ -31,3 +33,14 @@ def test_a_table_is_what_cuts_and_target_say_together() -> None:
         {"table": "public.c", "state": "not exact", "why": "why"},
         {"table": "public.d", "state": "gap", "why": ""},
     ]
+
+
+def test_of_several_targets_each_is_named() -> None:
+    copy = ReplicationStatus(None, None, Ledger("bank", inexact={"public.a": "why"}), name="copy")
+    lake = ReplicationStatus(None, None, Ledger("bank", inexact={"public.a": "loads"}), name="lake")
+    told = [ProgramAnswer(at, metrics=METRICS) for at in ("127.0.0.1:1", "127.0.0.1:2")]
+
+    found = tables(Answers(replace(copy, others=(lake,)), [], told))
+
+    assert found[1]["why"] == "copy: why; lake: loads"
+    assert (found[1]["driver"], found[1]["tasks"]) == (8, 6)
