@@ -1,6 +1,6 @@
 # make demo    the whole thing on this machine, end to end, watched; SOURCE=gaussdb or opengauss
-# make test    lint, types, unit, services, Spark, end to end; WORKERS=4 at once, each with services
-#              of its own (1.5 GB)
+# make test    lint, types, unit, services, Spark, end to end; WORKERS=4 at once, each with a
+#              PostgreSQL of its own; they share a broker and a registry
 # make scenes  what takes minutes each: kills, owners' statements, lakes, clusters, mutations of the
 #              simulation (tests/workers.py lists them); CI runs both
 # make check   before a push, two minutes: lint, types, unit tests (no services, no Spark)

@@ -1,9 +1,13 @@
 """Real services and one Spark session, started once a run, when first asked for.
 
+Workers of a run have a PostgreSQL each, and one broker and one registry together: a Java takes as
+long to warm up as the tests of a worker to ask it.
+
 Containers by testcontainers where a Docker engine answers, else processes from packages;
 GAUSS_CDC_SERVICES decides where it is set.  The head of the run says which.
 """
 
+import fcntl
 import gc
 import os
 import shutil
@@ -11,6 +15,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +52,7 @@ def open_directory() -> Path:
 
 _VARIABLE = "GAUSS_CDC_SERVICES"
 _WHY = "GAUSS_CDC_WHY_NO_CONTAINERS"  # of the run that started the workers
+_SHARED = "GAUSS_CDC_TESTS_FOLDER"  # of broker and registry of a run's workers
 _KINDS = {
     "embedded": "processes from packages",
     "docker": "containers by testcontainers",
@@ -54,11 +60,29 @@ _KINDS = {
 }
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Choose, for the workers of the run, too."""
     if _VARIABLE not in os.environ:
         os.environ[_WHY] = docker.why_not()
         os.environ[_VARIABLE] = "embedded" if os.environ[_WHY] else "docker"
+    has_workers = getattr(config.option, "numprocesses", None)
+    if has_workers and choice() == "embedded" and not hasattr(config, "workerinput"):
+        os.environ[_SHARED] = str(open_directory())
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop what the workers started together; they have ended."""
+    if not hasattr(config, "workerinput") and (folder := os.environ.pop(_SHARED, None)):
+        LocalServices(Path(folder), keep=True).remove()
+
+
+def _of_all_workers(folder: Path) -> Addresses:
+    """Broker and registry, which the first worker that asks for them starts."""
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        services = LocalServices(folder, keep=True)
+        services.start("kafka")
+        return services.start("registry")
 
 
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> None:
@@ -97,9 +121,20 @@ def _services() -> Iterator[tuple[LocalServices | None, Addresses]]:
     directory = open_directory()
     try:
         if choice() == "embedded":
-            with LocalServices(directory) as services:
-                yield services, services.addresses
+            services = LocalServices(directory)
+            try:
+                if (folder := os.environ.get(_SHARED)) is None:
+                    addresses = services.start()
+                else:
+                    there = _of_all_workers(Path(folder))
+                    addresses = replace(
+                        services.start("postgres"),
+                        kafka_bootstrap=there.kafka_bootstrap,
+                        registry_url=there.registry_url,
+                    )
+                yield services, addresses
                 _let_go()
+            finally:
                 services.remove()
         else:
             with running(directory) as addresses:
@@ -115,10 +150,11 @@ def services(
 ) -> Iterator[LocalServices]:
     """Services as processes that a test may stop, kill and start again (do start them).
 
-    Those of all tests, or processes beside containers: whoever asks takes the addresses from here.
+    Those of this worker, or beside containers: whoever asks takes the addresses from here.
     """
     if choice() == "embedded":
         local, _ = request.getfixturevalue("_services")
+        local.start()
         yield local
         return
     directory = open_directory()

@@ -18,7 +18,9 @@ from typing import Final
 import pyspark
 import pytest
 
-FLAGS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # every Java of a test runs shortly
+# Every Java of a test runs shortly: what is no test of ours, as the check of bytecode, is left out.
+_SHORT: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+FLAGS: Final = f"{_SHORT} -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 _VARIABLE: Final = "JDK_JAVA_OPTIONS"
 _MAKING: Final = pytest.StashKey["subprocess.Popen[bytes]"]()
 _LAST_WORDS_SECONDS: Final = 60
@@ -57,7 +59,7 @@ def make() -> None:
     with tempfile.TemporaryDirectory(dir=folder()) as scratch:
         new = Path(scratch) / "new.jsa"
         confs = {
-            "spark.driver.extraJavaOptions": f"{FLAGS} -XX:ArchiveClassesAtExit={new}",
+            "spark.driver.extraJavaOptions": f"{_SHORT} -XX:ArchiveClassesAtExit={new}",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",

@@ -19,6 +19,7 @@ assert _SPEC is not None
 assert _SPEC.loader is not None
 SETUP = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(SETUP)
+SHARED = SETUP.shared()
 
 
 def ranges(dependencies: list[str]) -> dict[str, str]:
@@ -41,7 +42,7 @@ def test_it_has_the_version_and_the_ranges_of_the_product() -> None:
     assert READER["requires-python"] == PRODUCT["requires-python"]
 
 
-@pytest.mark.parametrize("module", SETUP.shared())
+@pytest.mark.parametrize("module", SHARED)
 def test_what_is_taken_along_imports_nothing_that_is_not_there(module: str) -> None:
     text = SETUP.renamed(SETUP.file_of(module).read_text("utf-8"))
 
@@ -49,9 +50,9 @@ def test_what_is_taken_along_imports_nothing_that_is_not_there(module: str) -> N
     assert tops <= {"gauss_cdc_reader", "confluent_kafka", "fastavro"}
     below = {name.removeprefix(f"{SETUP.BELOW}.") for name in imports(text) if SETUP.BELOW in name}
     only_types = {name for name in below if name.endswith("._native")}
-    assert below - only_types <= {*SETUP.shared()}
+    assert below - only_types <= {*SHARED}
 
 
 def test_an_import_of_types_alone_takes_nothing_along() -> None:
-    assert "spark_consumers.kafka.registry" in SETUP.shared()
-    assert not [name for name in SETUP.shared() if "sinks" in name or "source" in name]
+    assert "spark_consumers.kafka.registry" in SHARED
+    assert not [name for name in SHARED if "sinks" in name or "source" in name]

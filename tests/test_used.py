@@ -102,8 +102,9 @@ def unused() -> list[str]:
     for module, tree in parsed.items():
         here = names(tree)
         for name, node in defined(tree):
-            is_ours = here[name] > names(node)[name] or (module, name) in imported
-            if not (is_ours or said[name] or is_registered(node) or name.startswith("__")):
+            if said[name] or (module, name) in imported or name.startswith("__"):
+                continue
+            if here[name] <= names(node)[name] and not is_registered(node):
                 found.append(f"{module}.{name}")
         found += [
             f"{module}: {name}"

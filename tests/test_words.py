@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import click
@@ -75,16 +76,20 @@ def settings(text: str) -> Iterator[tuple[str, str]]:
             yield match[1], match[2]
 
 
-def strings(path: Path) -> Iterator[str]:
+@cache
+def strings(path: Path) -> list[str]:
     """Every string of a module, those of an f-string joined, docstrings included."""
-    tree = ast.parse(path.read_text("utf-8"))
-    for node in ast.walk(tree):
+    found = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.JoinedStr):
-            yield "".join(
-                part.value if isinstance(part, ast.Constant) else "\x00" for part in node.values
+            found.append(
+                "".join(
+                    part.value if isinstance(part, ast.Constant) else "\x00" for part in node.values
+                )
             )
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
+            found.append(node.value)
+    return found
 
 
 def mentions(text: str) -> Iterator[list[str]]:

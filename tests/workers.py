@@ -1,8 +1,9 @@
 """Which worker of `make test` takes which file, and when.
 
 A file stays on one worker, whose services it shares.  The files that need the Spark session stay
-on one, too: a session takes as long as a hundred small tests.  The longest files come first, so
-that no worker is left with one at the end.  Files with services wait more than they compute:
+on one, too: a session takes as long as a hundred small tests.  Those of lakes in `make scenes` have
+two, for they take longer than all others together.  The longest files come first, so that no worker
+is left with one at the end.  Files with services wait more than they compute:
 between them stand some without, which compute; the others of these fill the end.
 """
 
@@ -19,9 +20,10 @@ from xdist.workermanage import WorkerController
 SERVED: Final = ("tests/e2e/", "tests/integration/")
 BETWEEN: Final = 0.5  # of the files without services, beside those with
 
-# Where the `spark` fixture is asked for; the file that takes longest is the first.
+# Where the `spark` fixture is asked for, by session; the file that takes longest is the first.
 SESSION: Final = (
     "tests/integration/test_lakes.py",
+    "tests/e2e/test_upsert.py",
     "tests/integration/test_typed_changes.py",
     "tests/integration/test_lanes.py",
     "tests/integration/test_api.py",
@@ -31,11 +33,12 @@ SESSION: Final = (
     "tests/integration/test_services.py",
     "tests/e2e/test_documented_examples.py",
     "tests/e2e/test_in_a_program.py",
+)
+SECOND_SESSION: Final = (
     "tests/e2e/test_spark_source.py",
-    "tests/e2e/test_late_target.py",
-    "tests/e2e/test_upsert.py",
-    "tests/e2e/test_verify_lakes.py",
     "tests/e2e/test_lake_kills.py",
+    "tests/e2e/test_verify_lakes.py",
+    "tests/e2e/test_late_target.py",
 )
 # Programs with a Java of their own, compilers, kills: half a minute of CPU and more each.
 LONG: Final = (
@@ -112,11 +115,11 @@ class ByFile(LoadScopeScheduling):
     def _reschedule(self, node: WorkerController) -> None:
         """Give more work to a worker that knows its tests; one that replaces another may not.
 
-        A worker runs a test once it knows the next one, or that there is none.
+        A worker runs a test once it knows the next one, or that there is none.  It gets no file
+        before: others may be idle by then.
         """
         if node not in self.registered_collections:
             return
-        super()._reschedule(node)
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
             super()._reschedule(node)
 
@@ -126,7 +129,9 @@ class ByFile(LoadScopeScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]
-        return "Spark" if file in SESSION else file
+        if file in SESSION:
+            return "Spark"
+        return "Spark again" if file in SECOND_SESSION else file
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -136,7 +141,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     asking = {file_of(one) for one in items if "spark" in getattr(one, "fixturenames", ())}
-    if others := asking - {*SESSION}:
+    if others := asking - {*SESSION, *SECOND_SESSION}:
         raise pytest.UsageError(f"tests/workers.py does not name {sorted(others)} of Spark")
     if hasattr(config, "workerinput"):
         places = {
@@ -151,7 +156,7 @@ def file_of(item: pytest.Item) -> str:
 
 def order(files: list[str]) -> list[str]:
     """Files in the order in which workers take them."""
-    first = [file for file in (*SESSION, *LONG) if file in files]
+    first = [file for file in (*SESSION, *SECOND_SESSION, *LONG) if file in files]
     served = [file for file in files if file.startswith(SERVED) and file not in first]
     pure = [file for file in files if not file.startswith(SERVED)]
     share = BETWEEN * len(pure) / max(len(served), 1)

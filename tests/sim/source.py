@@ -68,6 +68,10 @@ class Table:
     columns: list[Column]
     rows: list[Row] = field(default_factory=list)
 
+    def __deepcopy__(self, _: object) -> Table:
+        """Columns do not change: a history spends a tenth of its time on copies."""
+        return Table([*self.columns], [{**row} for row in self.rows])
+
     def schema(self, name: str) -> TableSchema:
         """Its shape as a catalog reading."""
         key = ("id",) if name in KEYED else ()

@@ -43,6 +43,9 @@ class TargetTable:
     columns: tuple[str, ...]
     rows: list[dict[str, str]] = field(default_factory=list)
 
+    def __deepcopy__(self, _: object) -> TargetTable:
+        return TargetTable(self.columns, [{**row} for row in self.rows])
+
     def content(self) -> list[tuple[tuple[str, str], ...]]:
         """The rows, comparable with the source's."""
         return sorted(tuple(sorted(row.items())) for row in self.rows)

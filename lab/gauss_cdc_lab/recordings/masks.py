@@ -13,6 +13,7 @@ import re
 import secrets
 import struct
 from enum import Enum
+from functools import cache
 from itertools import chain, count
 from typing import Final
 
@@ -128,6 +129,7 @@ def _class(raw: bytes) -> tuple[int, bool]:
     return len(raw), b"\\" in raw
 
 
+@cache
 def _alphabets(encoding: str) -> dict[tuple[int, bool], list[bytes]]:
     """Find characters that may stand for others of the same class."""
     found: dict[tuple[int, bool], list[bytes]] = {}

@@ -265,8 +265,10 @@ def test_a_worker_does_not_read_archives_again_before_its_next_task(
     monkeypatch.syspath_prepend(archive)
     import_module("one_in_zip")
 
+    was_frozen = gc.get_freeze_count() > 0
     spare_next_task()
-    gc.unfreeze()
+    if not was_frozen:
+        gc.unfreeze()
 
     assert not [path for path in sys.path_importer_cache if str(archive) in path]
     assert import_module("other_in_zip").found == "other_in_zip"
