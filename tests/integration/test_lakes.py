@@ -329,8 +329,11 @@ def test_a_second_applier_waits_and_replaces_one_that_is_silent(
     third.close()
 
 
-@pytest.mark.parametrize("mode", ["scd1", "scd2", "log"])
-@pytest.mark.parametrize("make_lake", ["iceberg", "delta"], indirect=True)
+@pytest.mark.parametrize(
+    ("make_lake", "mode"),
+    [("iceberg", "scd1"), ("delta", "scd2"), ("delta", "log")],
+    indirect=["make_lake"],
+)
 def test_one_that_waits_rehearses_a_step_in_a_lake_of_its_own(
     make_lake: Callable[[str], Lake],
     mode: str,
