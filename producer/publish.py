@@ -234,7 +234,7 @@ class Publisher:
 
     def _register(self, subject: str, schema: Mapping[str, object]) -> int:
         if self._options.incompatible == "new-version":
-            return self._registry.register_anyway(subject, schema)
+            return self._registry.register_anyway(subject, schema, prefix=self._options.prefix)
         return self._registry.register(subject, schema)
 
     def encode_change(self, change: SchemaChange) -> bytes:

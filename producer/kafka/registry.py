@@ -25,7 +25,6 @@ from producer.errors import RegistryDown, RegistryError, SchemaRefused
 from schemas.control import Commits, Cut, SchemaChange, change_from_avro, cut_from_avro, cut_to_avro
 from schemas.load import CUT, SCHEMA_CHANGE, avsc, canonical, check_bounded
 from schemas.registry_client import ITS_URL, NO_REGISTRY, UNREADABLE, http_of, is_avro, settings
-from schemas.topics import below
 
 _INCOMPATIBLE: Final = 409
 _MISSING: Final = 404
@@ -33,7 +32,7 @@ _SCHEMA_NOT_FOUND: Final = 40403  # with _MISSING: the id, not the address
 _INVALID: Final = 422
 _LATER: Final = {408, 429}  # a timeout, too many requests: treated as no answer
 _SERVER: Final = 500
-# Suffix of the subject that stores another subject's compatibility while that is NONE.
+# Behind a prefix: the subject that stores another one's compatibility while that is NONE.
 _BEFORE: Final = ".gauss-cdc-restore"
 _NO_LEVEL: Final = "GLOBAL"
 _FRAME: Final = 5  # bytes before a record: a zero, and its schema's id
@@ -70,18 +69,19 @@ class Registry:
         except _ERRORS as exc:
             raise self._ours(exc, subject) from exc
 
-    def register_anyway(self, subject: str, schema: Mapping[str, Any] | str) -> int:
+    def register_anyway(self, subject: str, schema: Mapping[str, Any] | str, *, prefix: str) -> int:
         """Register a schema that the subject's compatibility refuses, as its next version.
 
         The subject's compatibility is NONE for that one call, then restored; a crash in
-        between leaves a note in the registry, for `repair`.
+        between leaves a note in the registry, for `repair` of this prefix.
         """
         try:
             return self.register(subject, schema)
         except SchemaRefused:
             pass
         try:
-            self._note(subject, self._level(subject) or _NO_LEVEL)
+            level = self._level(subject) or _NO_LEVEL
+            self._note(prefix, subject, level)
             self._client.set_compatibility(subject, "NONE")
             try:
                 return self.register(subject, schema)
@@ -95,38 +95,52 @@ class Registry:
                     url=self._url,
                 ) from exc
             finally:
-                self._restore(subject)
+                self._restore(subject, level)
+                self._forget(prefix)
         except _ERRORS as exc:
             raise self._ours(exc, subject) from exc
 
     def repair(self, prefix: str) -> list[str]:
-        """Restore the compatibility of subjects that a killed `run` left at NONE; return them."""
+        """Restore the compatibility of subjects that a killed `run` left at NONE; return them.
+
+        They are found by one name: a list of subjects may end at the thousandth (Apicurio's does).
+        """
         try:
-            notes = [
-                name
-                for name in self._client.get_subjects()
-                if name.startswith(below(prefix)) and name.endswith(_BEFORE)
-            ]
-            subjects = [note.removesuffix(_BEFORE) for note in notes]
-            for subject in subjects:
-                self._restore(subject)
+            noted = [self._noted(prefix, version) for version in self._versions(prefix + _BEFORE)]
+            for subject, level in noted:
+                self._restore(subject, level)
+            if noted:
+                self._forget(prefix)
         except _ERRORS as exc:
-            raise self._ours(exc, f"{prefix}.*{_BEFORE}") from exc
-        return subjects
+            raise self._ours(exc, prefix + _BEFORE) from exc
+        return [subject for subject, _ in noted]
 
-    def _note(self, subject: str, level: str) -> None:
-        kept = {"type": "enum", "name": "before", "symbols": [level]}
-        self._client.register_schema(subject + _BEFORE, Schema(json.dumps(kept), "AVRO"))
+    def _note(self, prefix: str, subject: str, level: str) -> None:
+        # Its versions have one shape, so that each level takes all of them.
+        kept = {"type": "record", "name": "before", "fields": [], "doc": f"{subject} {level}"}
+        self._client.register_schema(prefix + _BEFORE, Schema(json.dumps(kept), "AVRO"))
 
-    def _restore(self, subject: str) -> None:
-        note = subject + _BEFORE
-        kept = self._client.get_latest_version(note).schema
-        (level,) = json.loads((kept and kept.schema_str) or "null")["symbols"]
+    def _noted(self, prefix: str, version: int) -> tuple[str, str]:
+        kept = self._client.get_version(prefix + _BEFORE, version).schema
+        subject, _, level = json.loads((kept and kept.schema_str) or "null")["doc"].rpartition(" ")
+        return subject, level
+
+    def _versions(self, subject: str) -> list[int]:
+        try:
+            return list(self._client.get_versions(subject))
+        except SchemaRegistryError as exc:
+            if exc.http_status_code == _MISSING:
+                return []
+            raise
+
+    def _restore(self, subject: str, level: str) -> None:
         if level != _NO_LEVEL:
             self._client.set_compatibility(subject, level)
         elif self._level(subject) is not None:
             self._client.delete_config(subject)
-        self._client.delete_subject(note)
+
+    def _forget(self, prefix: str) -> None:
+        self._client.delete_subject(prefix + _BEFORE)
         self._client.clear_caches()  # type: ignore[no-untyped-call]  # it would not register the same note again
 
     def would_refuse(self, subject: str, schema: Mapping[str, Any] | str) -> bool:

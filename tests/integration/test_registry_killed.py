@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urljoin
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -20,7 +21,10 @@ from producer.kafka.registry import Registry
 from tests.services_fixtures import open_directory
 
 TEXT, NUMBER = '"string"', '"int"'
-PROGRAM = "from producer.kafka.registry import Registry; Registry({!r}).register_anyway({!r}, {!r})"
+PROGRAM = """
+from producer.kafka.registry import Registry
+Registry({!r}).register_anyway({!r}, {!r}, prefix={!r})
+"""
 
 
 class Gate(ThreadingHTTPServer):
@@ -70,9 +74,35 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.fixture(scope="module")
+def own_registry() -> Iterator[str]:
+    """URL of a registry that nobody else uses, and that lists no more than its two oldest subjects.
+
+    Apicurio lists 1,000, unless told otherwise.
+    """
+    services = LocalServices(open_directory())
+    try:
+        url = services.start("registry").registry_url
+        registry = Registry(url)
+        for name in ("one", "two"):
+            registry.register(name, NUMBER)
+        place = "/apis/registry/v3/admin/config/properties/apicurio.ccompat.max-subjects"
+        told = urllib.request.Request(
+            urljoin(url, place),
+            b'{"value": "2"}',
+            {"Content-Type": "application/json"},
+            method="PUT",
+        )
+        with urllib.request.urlopen(told, timeout=60):
+            pass
+        yield url
+    finally:
+        services.remove()
+
+
 @pytest.fixture
-def gate(registry_url: str) -> Iterator[Gate]:
-    with Gate(registry_url) as running:
+def gate(own_registry: str) -> Iterator[Gate]:
+    with Gate(own_registry) as running:
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
         yield running
@@ -82,27 +112,31 @@ def gate(registry_url: str) -> Iterator[Gate]:
 
 @pytest.mark.parametrize("level", ["FULL_TRANSITIVE", "FORWARD"])
 def test_the_next_run_gives_a_subject_its_compatibility_back(
-    gate: Gate, registry_url: str, topic_prefix: str, level: str
+    gate: Gate, own_registry: str, topic_prefix: str, level: str
 ) -> None:
     subject = f"{topic_prefix}.public.t-value"
-    client = SchemaRegistryClient({"url": registry_url})
+    client = SchemaRegistryClient({"url": own_registry})
+    assert sorted(client.get_subjects()) == ["one", "two"]
     client.register_schema(subject, Schema(NUMBER, "AVRO"))
     client.set_compatibility(subject, level)
-    killed = subprocess.Popen([sys.executable, "-c", PROGRAM.format(gate.url, subject, TEXT)])
+    program = PROGRAM.format(gate.url, subject, TEXT, topic_prefix)
+    killed = subprocess.Popen([sys.executable, "-c", program])
     assert gate.reached.wait(120)
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
-    assert own_level(registry_url, subject) == "NONE"
+    assert own_level(own_registry, subject) == "NONE"
 
-    registry = Registry(registry_url)
+    registry = Registry(own_registry)
     assert registry.repair(topic_prefix) == [subject]
     assert registry.repair(topic_prefix) == []
 
-    assert own_level(registry_url, subject) == level
-    registry.register_anyway(subject, TEXT)
-    registry.register_anyway(subject, '"boolean"')  # a second note of the same subject
+    assert own_level(own_registry, subject) == level
+    registry.register_anyway(subject, TEXT, prefix=topic_prefix)
+    registry.register_anyway(
+        subject, '"boolean"', prefix=topic_prefix
+    )  # a second note of the same subject
     assert len(client.get_versions(subject)) == 3
-    assert own_level(registry_url, subject) == level
+    assert own_level(own_registry, subject) == level
     assert registry.repair(topic_prefix) == []
 
 
@@ -112,16 +146,6 @@ def own_level(url: str, subject: str) -> str | None:
         return str(SchemaRegistryClient({"url": url}).get_compatibility(subject))
     except SchemaRegistryError:
         return None
-
-
-@pytest.fixture
-def own_registry() -> Iterator[str]:
-    """URL of a registry that nobody else uses."""
-    services = LocalServices(open_directory())
-    try:
-        yield services.start("registry").registry_url
-    finally:
-        services.remove()
 
 
 def test_a_registry_whose_own_level_holds_for_all_is_reported(
@@ -134,7 +158,7 @@ def test_a_registry_whose_own_level_holds_for_all_is_reported(
     client.set_compatibility(level="BACKWARD")
 
     with pytest.raises(SchemaRefused, match="for this change, then start again"):
-        registry.register_anyway(subject, TEXT)
+        registry.register_anyway(subject, TEXT, prefix=topic_prefix)
 
     assert own_level(own_registry, subject) in {None, "NONE"}
     assert registry.repair(topic_prefix) == []
