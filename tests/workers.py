@@ -40,6 +40,9 @@ SECOND_SESSION: Final = (
     "tests/e2e/test_verify_lakes.py",
     "tests/e2e/test_late_target.py",
 )
+# Tests that compute for half a minute, and share nothing: each goes to whichever worker is free,
+# at the end.
+APART: Final = ("tests/sim/test_mutations.py",)
 # Programs with a Java of their own, compilers, kills: half a minute of CPU and more each.
 LONG: Final = (
     "tests/e2e/test_kills.py",
@@ -131,6 +134,8 @@ class ByFile(LoadScopeScheduling):
         file = nodeid.partition("::")[0]
         if file in SESSION:
             return "Spark"
+        if file in APART:
+            return nodeid
         return "Spark again" if file in SECOND_SESSION else file
 
 
@@ -158,11 +163,12 @@ def order(files: list[str]) -> list[str]:
     """Files in the order in which workers take them."""
     first = [file for file in (*SESSION, *SECOND_SESSION, *LONG) if file in files]
     served = [file for file in files if file.startswith(SERVED) and file not in first]
-    pure = [file for file in files if not file.startswith(SERVED)]
+    last = [file for file in APART if file in files]
+    pure = [file for file in files if not file.startswith(SERVED) and file not in last]
     share = BETWEEN * len(pure) / max(len(served), 1)
     cuts = [round(share * at) for at in range(len(served) + 1)]
     mixed = ((file, *pure[cuts[at] : cuts[at + 1]]) for at, file in enumerate(served))
-    return [*first, *chain.from_iterable(mixed), *pure[cuts[-1] :]]
+    return [*first, *chain.from_iterable(mixed), *pure[cuts[-1] :], *last]
 
 
 if __name__ == "__main__":
