@@ -352,13 +352,14 @@ def test_one_that_waits_rehearses_a_step_in_a_lake_of_its_own(
     monkeypatch.setattr(warm, "rehearse", partial(_counted, steps))
     assert first.start() is not None
     assert first._warm_up is not None
-    assert not first._warm_up.join(0), "it did not wait"
+    assert first._warm_up._thread is None, "it did not wait"
     before = lake.marks().newest()
 
     assert [second.start(), second.start()] == [None, None]
 
     assert second._warm_up is not None
-    assert second._warm_up.join()
+    assert second._warm_up._thread is not None
+    second._warm_up._thread.join()
     assert steps == [{"scd1": 1, "scd2": 2, "log": 3}[mode]], "rows of the table, once"
     assert lake.marks().newest() == before
     assert lake.tables.head(TableId("public", "rehearsal")) is None

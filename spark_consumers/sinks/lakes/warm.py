@@ -38,7 +38,8 @@ _TABLE: Final = TableSchema(
     ("id",),
     identity_columns=("id",),
 )
-# The columns of `frames.changes_frame` that a step looks at.
+
+# The columns of `frames.changes_frame` that a step looks at; `pairs.change_schema` is above sinks.
 _ROW: Final = "struct<id int, v string>"
 _CHANGES: Final = (
     f"seq bigint, ordinal bigint, op string, before {_ROW}, after {_ROW}, unsent array<string>,"
@@ -66,13 +67,6 @@ class WarmUp:
         self._thread = Thread(target=self._run, name="rehearsal", daemon=True)
         self._thread.start()
 
-    def join(self, seconds: float | None = None) -> bool:
-        """Wait for the end; False: it has not begun, or has not ended."""
-        if self._thread is None:
-            return False
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
     def _run(self) -> None:
         began = time.monotonic()
         try:
@@ -93,15 +87,17 @@ def rehearse(spark: SparkSession, tables: DeltaTables | IcebergTables) -> None:
             core.take_fence(marks, _SOURCE, marks.fence())
         head = tables.write(_TABLE.id, tables.head(_TABLE.id), Begin(_TABLE), Stamp((1, 1, 1)))
         for n, op in enumerate("cu", start=2):
-            work = Apply(_frame(spark, n, op), _TABLE.key, is_exact=True, count=1)
+            rows = _frame(spark, n, op).persist()  # as a step does
+            work = Apply(rows, _TABLE.key, is_exact=True, count=1)
             stamp = Stamp((1, n, n), base=head.id, note=op)
             head = tables.write(_TABLE.id, head, work, stamp)
+            rows.unpersist()
 
 
 def _frame(spark: SparkSession, n: int, op: str) -> DataFrame:
     row, before = {"id": 1, "v": str(n)}, None if op == "c" else {"id": 1, "v": "2"}
     change = (n, 0, op, before, row, None, None, None, None, None, 1)
-    return given(spark, [change], _CHANGES).mapInArrow(_same, _CHANGES).persist()
+    return given(spark, [change], _CHANGES).mapInArrow(_same, _CHANGES)
 
 
 def _same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
