@@ -178,8 +178,7 @@ def test_a_run_that_is_frozen_in_its_first_load_is_replaced(runs: Pair) -> None:
     until(lambda: first.step() == "load: CHUNK", "rows of a load", pause)
     runs.freeze(first)
     assert "streaming from" not in first.log.read_text()
-    second.start()
-    runs.says(second, "another run holds the lock")
+    second.start()  # the server may let go of the first before the second one asks
     runs.says(second, "streaming from")
 
     runs.thaw(first)

@@ -231,3 +231,13 @@ def test_why_a_table_is_not_read_so(url, options, columns, why) -> None:
         (shape,) = table_schemas(connection, [TABLE])
         assert why_not(connection, as_sent(shape), 0) == why
         assert why_not(connection, as_sent(shape), 1 << 20) == SMALL
+
+
+def test_a_table_that_is_dropped_behind_the_snapshot_is_not_there(url, options) -> None:
+    """The catalog shows it still, and its size is NULL."""
+    make(url, "CREATE TABLE t (id int PRIMARY KEY)")
+    with closing(connect(options.source)) as connection:
+        connection.set_session(isolation_level="REPEATABLE READ", autocommit=False)
+        (shape,) = table_schemas(connection, [TABLE])
+        execute(url, "DROP TABLE t")
+        assert why_not(connection, as_sent(shape), 0) == "it is not there"

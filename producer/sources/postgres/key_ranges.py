@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Final
+from typing import Any, Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
@@ -84,10 +84,20 @@ def why_not(connection: Connection, table: TableSchema, least_bytes: int) -> str
 
     `table`: as the stream describes it.
     """
+    return _why_not(_row_of(connection, table), table, least_bytes)
+
+
+def _row_of(connection: Connection, table: TableSchema) -> tuple[Any, ...] | None:
     with catalog.asking(connection) as cursor:
         cursor.execute(_TABLE, (list(table.key), *table.id))
-        if (row := cursor.fetchone()) is None:
-            return "it is not there"
+        row: tuple[Any, ...] | None = cursor.fetchone()
+    # The size is read as it is now: NULL where the table was dropped behind the snapshot.
+    return None if row is None or row[0] is None else row
+
+
+def _why_not(row: tuple[Any, ...] | None, table: TableSchema, least_bytes: int) -> str:
+    if row is None:
+        return "it is not there"
     size, _, is_plain, tells_apart, encoding = row
     if size < least_bytes:
         return SMALL
@@ -126,11 +136,10 @@ def open_ranges(
     if table not in captured(connection, options).tables:
         return None
     shape = as_sent(catalog.table_schemas(connection, [table])[0])
-    if why_not(connection, shape, options.tuning.beside_bytes):
+    row = _row_of(connection, shape)
+    if row is None or _why_not(row, shape, options.tuning.beside_bytes):
         return None
-    with catalog.asking(connection) as cursor:
-        cursor.execute(_TABLE, (list(shape.key), *table))
-        size, rows, *_ = cursor.fetchone()
+    size, rows, *_ = row
     return shape, PostgresRanges(options, shape, server, rows=rows, size=size)
 
 
