@@ -17,7 +17,7 @@ from typing import Final, Self
 from gauss_cdc.logs import log
 from producer.core.loop import Progress as Streamed
 from schemas.control import LoadPhase, TableLoad
-from schemas.positions import Lsn
+from schemas.positions import lsn_text
 from schemas.tables import TableId
 from schemas.topics import unescape
 from spark_consumers.errors import ApplyError, KafkaDown, RegistryDown, TargetDown
@@ -143,7 +143,7 @@ class RunReport:
             rows_per_s=round(rows / seconds, 1),
             lag_s=self.lag,
             **self.behind(),
-            position=Lsn(now.resume),
+            position=lsn_text(now.resume),
             retries=now.retries,
             **({"waits_for": now.waits_for} if now.waits_for else {}),
         )

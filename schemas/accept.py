@@ -46,6 +46,7 @@ from schemas.control import (
     identities_of,
     note_load,
 )
+from schemas.positions import NOWHERE, Lsn, lsn_text
 
 
 class CutGap(ValueError):
@@ -94,7 +95,7 @@ class CutReplay:
     n: int = 0
     epoch: int = 0
     seq: int = 0
-    resume: int = 0
+    resume: Lsn = NOWHERE
     writer: int = 0
     instance: str | None = None  # None: none yet
     state: State | None = None  # newest accepted START or STATE
@@ -118,7 +119,7 @@ class CutReplay:
 
     @classmethod
     def resumed(
-        cls, *, n: int, epoch: int, seq: int, writer: int, instance: str, resume: int = 0
+        cls, *, n: int, epoch: int, seq: int, writer: int, instance: str, resume: Lsn = NOWHERE
     ) -> Self:
         """Go on where a ledger stands."""
         return cls(n=n, epoch=epoch, seq=seq, writer=writer, instance=instance, resume=resume)
@@ -233,8 +234,8 @@ class CutReplay:
             self.known, self.ends, self.csn = {}, {}, 0
         elif head.last_seq != self.seq or (self.resume and head.resume != self.resume):
             raise CutGap(
-                f"offset {offset}: START knows seq {head.last_seq} resume {head.resume}, "
-                f"accepted are seq {self.seq} resume {self.resume}"
+                f"offset {offset}: START knows seq {head.last_seq} resume {lsn_text(head.resume)}, "
+                f"accepted are seq {self.seq} resume {lsn_text(self.resume)}"
             )
         return self._begin(cut)
 

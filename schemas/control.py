@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
+from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
 
 FORMAT_VERSION: Final = 3  # the newest that is read
@@ -87,8 +88,8 @@ class CommitEntry:
     seq: int
     xid: int
     csn: int
-    commit_start: int
-    end_lsn: int | None
+    commit_start: Lsn
+    end_lsn: Lsn | None
     committed_at: int  # µs since 1970-01-01 UTC
     rows: int  # ordinals 0..rows-1: rows and DDL
     counts: Mapping[int, int]  # index into ranges -> records of this commit in it
@@ -152,7 +153,7 @@ class Head:
     writer: int
     instance: str
     last_seq: int
-    resume: int
+    resume: Lsn
     state_from: int
     written_at: int = 0  # µs since 1970-01-01 UTC
     source_end: int | None = None  # where the source's log ended, as it said last; in resume's unit
@@ -303,7 +304,7 @@ class SchemaChange:
     ordinal: int
     xid: int
     csn: int
-    lsn: int
+    lsn: Lsn
     origin: Origin
     tag: str
     before: TableSchema | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from schemas.positions import CommitKey, Lsn
+from schemas.positions import CommitKey, Lsn, lsn_text
 
 XID: Final = "xid"
 CSN: Final = "csn"
@@ -21,6 +21,6 @@ def transaction_headers(xid: int, csn: int, user: str | None = None) -> Headers:
     return out if user is None else [*out, (USER, user.encode())]
 
 
-def row_headers(constant: Headers, lsn: int, position: CommitKey) -> Headers:
+def row_headers(constant: Headers, lsn: Lsn, position: CommitKey) -> Headers:
     """The headers of one row; `lsn` is the row's own position in the log."""
-    return [*constant, (LSN, repr(Lsn(lsn)).encode()), (POSITION, str(position).encode())]
+    return [*constant, (LSN, lsn_text(lsn).encode()), (POSITION, str(position).encode())]

@@ -23,6 +23,7 @@ from schemas.control import (
     State,
     TableLoad,
 )
+from schemas.positions import NOWHERE, Lsn
 from schemas.tables import Missing, TableId
 
 Cell: TypeAlias = str | Missing | None  # the source's text form, NULL, or unsent TOAST
@@ -49,10 +50,10 @@ class Columns(Protocol):
 
     def __len__(self) -> int: ...
 
-    def identity(self, at: int, /) -> tuple[int, int]:
+    def identity(self, at: int, /) -> tuple[Lsn, int]:
         """(commit_start, xid)."""
 
-    def place(self, at: int, /) -> tuple[int, int, int]:
+    def place(self, at: int, /) -> tuple[int, Lsn, int]:
         """(csn, commit_start, committed_at)."""
 
     def greatest_csn(self) -> int:
@@ -83,11 +84,11 @@ class ListedEntries:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def identity(self, at: int, /) -> tuple[int, int]:
+    def identity(self, at: int, /) -> tuple[Lsn, int]:
         entry = self._entries[at]
         return entry.commit_start, entry.xid
 
-    def place(self, at: int, /) -> tuple[int, int, int]:
+    def place(self, at: int, /) -> tuple[int, Lsn, int]:
         entry = self._entries[at]
         return entry.csn, entry.commit_start, entry.committed_at
 
@@ -219,9 +220,9 @@ class Ledger:
     state: str = "LOADING"  # LOADING | EXACT
     inexact: Mapping[str, str] = field(default_factory=dict)  # schema.table -> why
     topics: Mapping[str, str] = field(default_factory=dict)  # name -> topic id, from START / STATE
-    resume: int = 0
+    resume: Lsn = NOWHERE
     csn: int = 0
-    commit_lsn: int = 0
+    commit_lsn: Lsn = NOWHERE
     committed_at: int = 0  # µs since 1970-01-01 UTC, of the newest applied commit
 
 

@@ -17,7 +17,7 @@ from gauss_cdc.config_serve import address
 from producer.secret_words import holds_secret
 from producer.settings import duration
 from schemas.errors import LOAD_AGAIN, Explained
-from schemas.positions import Lsn
+from schemas.positions import Lsn, parse_lsn
 
 FAULT: Final = 1
 USAGE: Final = 2
@@ -48,7 +48,7 @@ class PositionType(click.ParamType[Lsn]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Lsn:
         """Parse it, or report its format."""
         try:
-            return value if isinstance(value, Lsn) else Lsn.parse(value)
+            return Lsn(value) if isinstance(value, int) else parse_lsn(value)
         except ValueError:
             self.fail(f"{value!r} is not a position: write it as 16/B374D848", param, ctx)
 

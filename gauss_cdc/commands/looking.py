@@ -29,7 +29,7 @@ from gauss_cdc.inspect.watching import watch_standing
 from gauss_cdc.serve.server import serve
 from gauss_cdc.serve.standing import StandingMetrics
 from gauss_cdc.watch import StopSignal, console, say
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text
 
 _HANGS = 2.0  # seconds after Ctrl-C for a look at a place that is silent
 
@@ -121,11 +121,11 @@ def wait(
     for config in targets:
         target = f"target {config.name}" if len(targets) > 1 else "target"
         with Endpoints(config) as places:
-            goal = Lsn(places.source().goal()) if goal is None else goal
-            standing = places.wait(int(goal), pause, lambda _: None, say)
+            goal = places.source().goal() if goal is None else goal
+            standing = places.wait(goal, pause, lambda _: None, say)
         if standing is None:
             fail(
-                f"the {target} does not hold {goal} yet; do `run` and `apply` go on? "
+                f"the {target} does not hold {lsn_text(goal)} yet; do `run` and `apply` go on? "
                 "`gauss-cdc status` shows where they stand",
                 INTERRUPTED if stop.asked() else 4,
             )

@@ -18,7 +18,7 @@ from producer.core.ports import RunObserver
 from producer.errors import SlotMissing, Unsupported
 from producer.pipeline import create_slot
 from producer.sources.gauss import slots as gauss_slots
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn, lsn_text
 
 # The server must end the session that creates a slot before the partial slot can be dropped.
 _LEAVE_SECONDS: Final = 60.0
@@ -90,17 +90,18 @@ def slot_advance(config_path: Path, *, lsn: Lsn | None, yes: bool) -> None:
                 "a slot in the order of CSNs is moved by its reader only", slot=slot.name
             )
         cuts = places.cuts()
-        safe = cuts.resume if cuts is not None else 0
-        goal = safe if lsn is None else int(lsn)
+        safe = cuts.resume if cuts is not None else NOWHERE
+        goal = safe if lsn is None else lsn
         if goal > safe and not yes:
             raise click.UsageError(
-                f"the newest cut is at {Lsn(safe)}: later changes would be lost; confirm with --yes"
+                f"the newest cut is at {lsn_text(safe)}: later changes would be lost; "
+                "confirm with --yes"
             )
         if slot.confirmed is not None and slot.confirmed >= goal:
             reached = slot.confirmed
         else:
             reached = gauss_slots.advance(session, config.source.slot, Lsn(goal))
-    click.echo(str(reached))
+    click.echo(lsn_text(reached))
 
 
 @slot_group.command("drop", cls=ExampleCommand, example="gauss-cdc slot drop --yes")

@@ -15,6 +15,7 @@ from producer.options import Options
 from producer.sources.base import Rehearsed
 from schemas.control import SchemaChange
 from schemas.envelope import EnvelopeOptions, envelope_schema, key_schema
+from schemas.positions import NOWHERE
 from schemas.tables import TableId, TableSchema
 from schemas.topics import key_subject, value_subject
 from spark_consumers.dialects import DIALECTS, EXTRAS
@@ -61,7 +62,7 @@ def _record(rehearsed: Rehearsed, change: ShapeChange, settings: Mapping[str, st
         ordinal=0,
         xid=0,
         csn=0,
-        lsn=0,
+        lsn=NOWHERE,
         origin=rehearsed.origin,
         tag=change.tag,
         before=change.before,

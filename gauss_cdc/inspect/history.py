@@ -13,14 +13,14 @@ from producer.options import Options
 from producer.sources.base import ServerNow
 from producer.sources.kinds import SOURCES
 from schemas.control import Identity
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text
 
 
 def doubt(
     options: Options,
     was: Identity,
     now: ServerNow,
-    resume: int,
+    resume: Lsn,
     has_left: Callable[[int, int], bool],
 ) -> str:
     """Say for what to wait until the source is that of the cuts, which reach to `resume`.
@@ -44,8 +44,8 @@ def doubt(
         return "the standby has not replayed what the target holds"
     raise SourceSwitched(
         "the source's log ends before what the target holds: it was restored",
-        log_end=Lsn(now.end),
-        delivered=Lsn(resume),
+        log_end=lsn_text(now.end),
+        delivered=lsn_text(resume),
         hint=_hint(options),
     )
 

@@ -28,7 +28,7 @@ from schemas.accept import Foreign, Record
 from schemas.control import Commits, Start, State, TableLoad, cut_to_avro, kind_of
 from schemas.findings import Finding, Level
 from schemas.headers import CSN, LSN, POSITION, USER, XID
-from schemas.positions import CommitKey, Lsn
+from schemas.positions import CommitKey, Lsn, lsn_text, parse_lsn
 from schemas.tables import Missing, TableId
 from schemas.topics import Topics
 from spark_consumers.cuts.ledger import is_unloaded
@@ -80,14 +80,16 @@ def standing_table(standing: ReplicationStatus) -> Table:
             table.add_row("source", "no slot: `gauss-cdc run` makes it")
     else:
         active = "active" if source.active else "inactive"
-        table.add_row("source", f"log ends at {Lsn(source.wal_end)}; {active}")
+        table.add_row("source", f"log ends at {lsn_text(source.wal_end)}; {active}")
         table.add_row("", f"keeps {source.retained_bytes / 1e6:.1f} MB of WAL for us")
     if cuts is None:
         if not {"kafka", "registry"} & down.keys():
             table.add_row("Kafka", "no cuts yet")
     else:
         age = time.time() - cuts.written_at / 1e6
-        table.add_row("Kafka", f"commit {cuts.epoch}/{cuts.seq}, source read to {Lsn(cuts.resume)}")
+        table.add_row(
+            "Kafka", f"commit {cuts.epoch}/{cuts.seq}, source read to {lsn_text(cuts.resume)}"
+        )
         table.add_row("", f"newest record {age:.1f} s ago; writer {cuts.writer}")
         for load in cuts.under_way:
             table.add_row("", escape(printable(f"loading {load}")))
@@ -149,8 +151,8 @@ def slot_fields(slot: SlotReading) -> dict[str, object]:
         "plugin": slot.plugin or None,
         "database": slot.database or None,
         "active": slot.is_active,
-        "restart": None if slot.restart is None else str(slot.restart),
-        "confirmed": None if slot.confirmed is None else str(slot.confirmed),
+        "restart": None if slot.restart is None else lsn_text(slot.restart),
+        "confirmed": None if slot.confirmed is None else lsn_text(slot.confirmed),
         "ordered_by": slot.ordered_by if slot.is_logical else None,
         "confirmed_csn": slot.confirmed_csn,
         "state": "invalid" if slot.is_invalid else "orphaned" if slot.is_orphaned else "fit",
@@ -170,7 +172,7 @@ def cut_line(offset: int, cut: Record, *, as_json: bool) -> str:
     if as_json:
         return json.dumps(_with_lsns({"offset": offset, **cut_to_avro(cut)}))
     head = cut.head
-    words = [f"{offset:>8}", f"{kind_of(cut):<9}", f"n={head.n}", f"resume={Lsn(head.resume)}"]
+    words = [f"{offset:>8}", f"{kind_of(cut):<9}", f"n={head.n}", f"resume={lsn_text(head.resume)}"]
     match cut:
         case Start():
             words += [f"epoch={head.epoch}", f"writer={head.writer}", cut.reason or "takeover"]
@@ -197,7 +199,7 @@ def _with_lsns(value: Any) -> Any:
     match value:
         case dict():
             return {
-                name: str(Lsn(one))
+                name: lsn_text(Lsn(one))
                 if name in _POSITIONS and isinstance(one, int)
                 else _with_lsns(one)
                 for name, one in value.items()
@@ -389,7 +391,7 @@ def _facts(headers: Mapping[str, bytes], raw: Mapping[str, Any]) -> dict[str, ob
         if name in headers:
             out[name] = int(headers[name])
     if LSN in headers:
-        out[LSN] = str(Lsn.parse(headers[LSN].decode()))
+        out[LSN] = lsn_text(parse_lsn(headers[LSN].decode()))
     if USER in headers:
         out[USER] = headers[USER].decode()
     return out

@@ -29,7 +29,7 @@ from producer.sources.requests import AskedAgain
 from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
 from schemas.control import Head, Identity, Looked, TableLoad, are_loading
 from schemas.errors import Verdict
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text
 from schemas.tables import TableId, TableSchema
 from schemas.topics import Topics
 from spark_consumers.errors import ApplyError
@@ -47,7 +47,7 @@ class CutsStanding:
     epoch: int
     n: int
     seq: int
-    resume: int
+    resume: Lsn
     writer: int
     instance: str
     loads: dict[str, str]  # schema.table -> phase, of the tables that this epoch loads
@@ -155,14 +155,14 @@ class ReplicationStatus:
             ("cuts", "source_end"),
         ):
             if out[section] and out[section][name] is not None:
-                out[section][name] = str(Lsn(out[section][name]))
+                out[section][name] = lsn_text(Lsn(out[section][name]))
         return out
 
     def of_target(self) -> dict[str, Any]:
         """Plain values of this target alone."""
         at: dict[str, Any] = asdict(self.target) if self.target is not None else {}
         for name in ("resume", "commit_lsn") if at else ():
-            at[name] = str(Lsn(at[name]))
+            at[name] = lsn_text(Lsn(at[name]))
         return {
             "target": at or None,
             "lag": {
@@ -417,7 +417,7 @@ class Endpoints:
     # ------------------------------------------------------------ waiting
     def wait(
         self,
-        lsn: int,
+        lsn: Lsn,
         pause: Callable[[float], bool],
         on_look: Callable[[ReplicationStatus], None],
         on_note: Callable[[str], None] = lambda _: None,
@@ -519,7 +519,7 @@ class Endpoints:
 class Goal:
     """A position that a target is to hold, and the record of cuts that proves it."""
 
-    lsn: int
+    lsn: Lsn
     _proof: tuple[int, int] | None = None  # epoch and n of a record; n counts loads, too
 
     def is_reached(self, standing: ReplicationStatus) -> bool:

@@ -31,6 +31,7 @@ from gauss_cdc.verify.window import Window, changes_between
 from producer.errors import SourceError, TableChanging
 from producer.sources.base import SnapshotPoint
 from schemas.errors import Verdict
+from schemas.positions import NOWHERE, Lsn
 from schemas.tables import TableSchema
 from spark_consumers.cuts.ledger import is_unloaded
 from spark_consumers.errors import LedgerError, TargetError
@@ -77,7 +78,7 @@ def _round(
     stack: ExitStack,
 ) -> list[TableReport] | None:
     places = stack.enter_context(Endpoints(config))
-    earlier = places.wait(0, observer.pause, lambda _: None, observer.note, compares=False)
+    earlier = places.wait(NOWHERE, observer.pause, lambda _: None, observer.note, compares=False)
     if earlier is None:
         return None
     is_over = partial(observer.pause, _LOOK)
@@ -122,7 +123,7 @@ def _opened(
 class EarlierLedger:
     """The newest ledger seen, none of whose commits is missing in the source's snapshot."""
 
-    def __init__(self, first: Ledger | None, position: int) -> None:
+    def __init__(self, first: Ledger | None, position: Lsn) -> None:
         self.ledger, self._position = first, position
 
     def look(self, standing: ReplicationStatus) -> None:

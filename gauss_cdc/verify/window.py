@@ -13,6 +13,7 @@ from typing import Final
 from gauss_cdc import target
 from gauss_cdc.config import Config
 from schemas.control import Commits, Cut, SchemaChange
+from schemas.positions import Lsn
 from schemas.tables import TableId
 from spark_consumers.cuts.segments import segments
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
@@ -30,7 +31,7 @@ class Window:
     moved: dict[TableId, str] = field(default_factory=dict)  # cannot be compared here, and why
 
 
-def changes_between(config: Config, after: Ledger, position: int, upto: Ledger) -> Window:
+def changes_between(config: Config, after: Ledger, position: Lsn, upto: Ledger) -> Window:
     """Read what the commits up to `upto` changed that begin at `position` or later.
 
     `after` is an earlier ledger of the same epoch, none of whose commits is one of these.

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from schemas.control import Cut, Hole, Topic
 from schemas.headers import Headers
+from schemas.positions import Lsn
 
 # topic, partition, key, value, headers; no key: a TRUNCATE among Avro keys; no value: a tombstone
 Record: TypeAlias = tuple[str, int, bytes | None, bytes | None, Headers]
@@ -45,8 +46,8 @@ class TransactionEnded:
     seq: int
     xid: int
     csn: int
-    commit_start: int
-    end_lsn: int
+    commit_start: Lsn
+    end_lsn: Lsn
     committed_at: int  # µs since 1970-01-01 UTC
     rows: int  # ordinals 0..rows-1
     ddl_ordinals: tuple[int, ...] = ()
@@ -92,7 +93,7 @@ class Walked:
     records: Batch
     commits: int  # transactions that end in it
     rows: int  # of these transactions
-    end_lsn: int  # of the last one; 0: none ends
+    end_lsn: Lsn  # of the last one; 0: none ends
     committed_at: int  # of the last one, µs since 1970-01-01 UTC
 
     @property
@@ -118,7 +119,7 @@ class PositionReached:
     From a keepalive, or from the end of a transaction without rows of ours.
     """
 
-    position: int
+    position: Lsn
     is_urgent: bool = False  # the source waits for our confirmation: it may be shutting down
 
 
@@ -220,7 +221,7 @@ class WriteCuts:
 class Confirm:
     """Allow the source to forget everything before `lsn`."""
 
-    lsn: int
+    lsn: Lsn
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias, cast
 
 from producer.core.catalog.look import Before
 from producer.core.changes import Cells
+from schemas.positions import Lsn
 from schemas.tables import TableSchema
 
 Key: TypeAlias = tuple[bytes, ...]  # cells of the key's columns, in the key's order
@@ -85,7 +86,7 @@ class RangeRead:
 
     shape: TableSchema | None  # None: it is not captured any more
     shown: Visible
-    high: int  # where the log ended behind the snapshot: it shows nothing that is written later
+    high: Lsn  # where the log ended behind the snapshot: it shows nothing that is written later
     looked: Before | None = None  # the table in the catalog
     rows: Sequence[Cells] = ()
     last: Key | None = None  # the greatest key of the range; None: it is open upwards

@@ -60,7 +60,7 @@ from producer.errors import BrokerDown, CdcError, DecodeError
 from producer.wire.replication import Received
 from schemas.control import GAP, PENDING, Cut
 from schemas.errors import LOAD_AGAIN
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn, lsn_text
 from schemas.tables import TableId
 
 BEAT: Final = 0.5  # seconds: well below any wal_sender_timeout that a server is run with
@@ -79,8 +79,8 @@ class Progress:
     rows: int = 0
     commits: int = 0
     seq: int = 0
-    resume: int = 0
-    received: int = 0  # greatest position mentioned by the source
+    resume: Lsn = NOWHERE
+    received: Lsn = NOWHERE  # greatest position mentioned by the source
     told_end: int = 0  # of its log, or of its CSNs; 0: it does not tell
     committed_at: int = 0  # µs since 1970 of the newest delivered commit
     retries: int = 0
@@ -134,7 +134,7 @@ class Loop:
         self._loads_seen: tuple[object, object] = (None, None)  # the loads that `rereads` knows
         self._look_due = 0.0
         self._at = engine.resume  # everything committed before was fed to the assembler
-        self._pending: Iterator[tuple[int, Message]] | None = None  # None: all of a read was taken
+        self._pending: Iterator[tuple[Lsn, Message]] | None = None  # None: all of a read was taken
         self._lost_between: Lost | None = None  # outside a transaction: a gap of the next one
         self._received = Received()
         self._confirmed = 0
@@ -149,7 +149,7 @@ class Loop:
 
     def run(self) -> None:
         """Run until asked to stop; leave no open transaction at the source or in Kafka."""
-        self._observer.on_note(f"streaming from {Lsn(self._engine.resume)}")
+        self._observer.on_note(f"streaming from {lsn_text(self._engine.resume)}")
         self._progress.has_streamed = True
         self._give_up_left()
         self._tick()
@@ -198,7 +198,7 @@ class Loop:
             self._tell_source(force=True)
         self._read_at = self._clock.now()
 
-    def _slice(self) -> Iterator[tuple[int, Message]]:
+    def _slice(self) -> Iterator[tuple[Lsn, Message]]:
         """Yield messages of a read, for as long as Kafka and the source may wait.
 
         A statement costs a thousand times as much as a row: its schema is registered.
@@ -222,7 +222,7 @@ class Loop:
 
     def _end_read(self, received: Received) -> None:
         """Look at what came with the messages of a read: the source's own position."""
-        end = int(received.keepalive_end)
+        end = received.keepalive_end
         is_between = not self._assembler.is_open and self._lost_between is None
         if end and is_between and self._source.keepalives_move:
             self._assembler.reached(end)
@@ -233,7 +233,7 @@ class Loop:
         if not received.messages or not self._source.wire.has_input():
             self._step(InputDrained())
 
-    def _take(self, messages: Iterator[tuple[int, Message]]) -> None:
+    def _take(self, messages: Iterator[tuple[Lsn, Message]]) -> None:
         self._step_all(self._assembler.feed(self._checked(messages)))
 
     def _step_all(self, assembled: list[Happened]) -> None:
@@ -242,7 +242,7 @@ class Loop:
         for happened in assembled:
             self._step(happened)
 
-    def _checked(self, messages: Iterator[tuple[int, Message]]) -> Iterator[tuple[int, Message]]:
+    def _checked(self, messages: Iterator[tuple[Lsn, Message]]) -> Iterator[tuple[Lsn, Message]]:
         """Keep what could not be decoded; then stop before it, or continue with a gap."""
         options = self._options
         for lsn, message in messages:
@@ -260,7 +260,7 @@ class Loop:
             if options.unknown_message == "stop":
                 raise DecodeError(
                     "the source sent a message that this plugin does not have",
-                    lsn=Lsn(lsn),
+                    lsn=lsn_text(lsn),
                     why=message.why,
                     topic=topic,
                     hint="send it to us (gauss-cdc record); to continue without it: "

@@ -143,7 +143,7 @@ class Point(Protocol):
     """A place between two commits, and the source as it was there."""
 
     @property
-    def at(self) -> int:
+    def at(self) -> Lsn:
         """Its position: the snapshot shows all commits that begin before it, and no other."""
 
     @property
@@ -207,7 +207,7 @@ class Source(takeover.Source, Protocol):
         """Say whether a table that appears has no rows older than its first change."""
 
     @property
-    def told_end(self) -> int:
+    def told_end(self) -> Lsn:
         """Where the log ends, as the stream said last; 0: it does not.
 
         For what lags only: what is before it may still be to come.
@@ -269,7 +269,7 @@ class Source(takeover.Source, Protocol):
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False
-    ) -> Iterator[tuple[int, Message]]:
+    ) -> Iterator[tuple[Lsn, Message]]:
         """Decode; (position of the row, message) in the order of commits.
 
         `one_by_one`: without stretches, so that the caller may stop before any transaction.
@@ -283,7 +283,7 @@ class Source(takeover.Source, Protocol):
         self,
         known: dict[TableId, TableSchema],
         *,
-        resume: int,
+        resume: Lsn,
         csn: int,
         hidden: set[TableId] | None = None,
         loads: bool = True,
@@ -458,7 +458,7 @@ class Publisher(Protocol):
 class Quarantine(Protocol):
     """What could not be decoded or delivered, kept."""
 
-    def put(self, payload: bytes, *, lsn: int, why: str, table: str = "", **more: object) -> None:
+    def put(self, payload: bytes, *, lsn: Lsn, why: str, table: str = "", **more: object) -> None:
         """Write one record, durable."""
 
 

@@ -48,7 +48,7 @@ from producer.core.takeover.takeover import (
     take_slot,
 )
 from schemas.control import Head, LoadPhase, Looked, SchemaChange, Start
-from schemas.positions import of_reread
+from schemas.positions import Lsn, of_reread
 from schemas.tables import TableId, TableSchema
 
 PAUSE: Final = 0.1  # seconds between two tries of a step that waits
@@ -205,11 +205,11 @@ class Turn:
             chunk.put(0, table_key(table.id), self.publisher.encode_change(change), ordinal)
         return chunk.finish()
 
-    def _csn(self, at: int) -> int:
+    def _csn(self, at: Lsn) -> int:
         """Return the CSN of a place between two commits; 0: nothing tells it."""
         return at if self.source.positions_are_csns else 0
 
-    def _loader(self, writer_state: WriterState, at: int) -> Loader:
+    def _loader(self, writer_state: WriterState, at: Lsn) -> Loader:
         return Loader(
             self.options,
             writer_state,
@@ -233,7 +233,7 @@ class Turn:
         return self._loader(state, point.at).again(point.reading, table, looked, load)
 
     def beside(
-        self, state: WriterState, at: int, table: TableSchema, load: Beside, piece: Piece
+        self, state: WriterState, at: Lsn, table: TableSchema, load: Beside, piece: Piece
     ) -> tuple[WriterState, Upto]:
         """Write the next piece of a load, at a place between two commits."""
         loader = self._loader(state, at)

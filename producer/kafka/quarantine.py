@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from producer.errors import BrokerDown
 from producer.kafka.client import QUIET, of_error, ours
 from producer.kafka.topics import TopicAdmin
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text
 
 _PATIENCE: Final = 30.0  # seconds
 _MOST: Final = 900_000  # bytes of a record: what every broker accepts
@@ -27,7 +27,7 @@ class Quarantine:
         self._client, self._admin, self._topic = client, admin, topic
         self._producer: Producer | None = None
 
-    def put(self, payload: bytes, *, lsn: int, why: str, table: str = "", **more: object) -> None:
+    def put(self, payload: bytes, *, lsn: Lsn, why: str, table: str = "", **more: object) -> None:
         """Write one durable record; a payload that is too large is truncated.
 
         `more` become headers.  Raises BrokerDown, or what the broker refuses.
@@ -36,7 +36,7 @@ class Quarantine:
             self._admin.ensure([self._topic])
             self._producer = Producer({**QUIET, **self._client, "acks": "all"})
         failed: list[KafkaError | None] = []
-        said = {"lsn": repr(Lsn(lsn)), "reason": why, **more}
+        said = {"lsn": lsn_text(lsn), "reason": why, **more}
         if len(payload) > _MOST:
             said["bytes"] = said.get("bytes", len(payload))
         try:

@@ -23,6 +23,7 @@ from producer.sources.gauss.held import Held
 from producer.wire import replication
 from producer.wire.replication import Split
 from schemas.native import Outdated, check_built, load_from_zip
+from schemas.positions import Lsn
 
 MODULE: ModuleType | None = None  # the extension module, where it was built
 _MISSING = "at install there was no C compiler, or no Python.h"
@@ -51,7 +52,7 @@ class NativeParts:
 
     places: _native.Places  # numbers of (topic, partition), shared by the parts of a turn
 
-    def walker(self, *, epoch: int, resume: int, max_row_bytes: int) -> Walker:
+    def walker(self, *, epoch: int, resume: Lsn, max_row_bytes: int) -> Walker:
         """Make a walker; transactions that begin before `resume` were delivered."""
         return _native.Walker(self.places, epoch=epoch, resume=resume, max_row_bytes=max_row_bytes)
 

@@ -24,6 +24,7 @@ from producer.sources.session import Asks
 from schemas.control import Cut, Identity, Looked, Origin
 from schemas.errors import LOAD_AGAIN
 from schemas.findings import Finding
+from schemas.positions import NOWHERE, Lsn
 from schemas.tables import TableId, TableSchema
 from schemas.types import BY_OID
 
@@ -72,8 +73,8 @@ class PlainSource:
     tells_switches = True  # there are none
 
     @property
-    def told_end(self) -> int:
-        return 0  # what comes is as old as the reading of the log
+    def told_end(self) -> Lsn:
+        return NOWHERE  # what comes is as old as the reading of the log
 
     def prepare(self, note: Callable[[str], None]) -> list[TableId]:
         del note
@@ -97,11 +98,11 @@ class PlainSource:
     def try_take(self) -> bool:
         return True
 
-    def switch_point(self, timeline: int) -> int | None:
+    def switch_point(self, timeline: int) -> Lsn | None:
         del timeline
         return None
 
-    def lacks(self, resume: int, xid: int) -> str:
+    def lacks(self, resume: Lsn, xid: int) -> str:
         del resume, xid
         return ""
 
@@ -113,7 +114,7 @@ class PlainSource:
         self,
         known: dict[TableId, TableSchema],
         *,
-        resume: int,
+        resume: Lsn,
         csn: int,
         hidden: set[TableId] | None = None,
         loads: bool = True,
@@ -196,11 +197,11 @@ OrderedBy: TypeAlias = Literal["lsn", "csn"]
 class SourceStanding:
     """The source's own view."""
 
-    wal_end: int
+    wal_end: Lsn
     slot: str
     active: bool
-    confirmed: int | None
-    restart: int | None
+    confirmed: Lsn | None
+    restart: Lsn | None
     retained_bytes: int
     wal_status: str
     safe_bytes: int | None = None  # may be written until the slot is given up; None: no limit
@@ -213,14 +214,14 @@ class ServerNow:
 
     system_id: str
     timeline: int
-    end: int  # of its log; at a standby, of what it has replayed
+    end: Lsn  # of its log; at a standby, of what it has replayed
     is_standby: bool
 
 
 class SnapshotPoint(NamedTuple):
     """Exactly the commits that begin before `position` are in the snapshot of `rows`."""
 
-    position: int
+    position: Lsn
     rows: ports.Reading
     encoding: str = "utf-8"  # of its cells
     # Of a source that answers SQL: the session of `rows`, in a transaction; and one in none.
@@ -256,11 +257,11 @@ class SourceInspector:
         return ()
 
     # ---- status and wait
-    def log_end(self) -> int:
+    def log_end(self) -> Lsn:
         """Where the source's log ends now: everything committed before is below."""
         raise NotImplementedError
 
-    def goal(self) -> int:
+    def goal(self) -> Lsn:
         """The end of the log, where a stream shows that all before it was read."""
         return self.log_end()
 

@@ -19,9 +19,9 @@ from producer.sources.streaming import Streaming
 from producer.wire import commands, protocol
 from producer.wire.auth import Login
 from producer.wire.commands import SystemIdentity
-from producer.wire.replication import NOWHERE, Received
+from producer.wire.replication import Received
 from producer.wire.sqlstate import Asked
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn
 
 _log = logging.getLogger(__name__)
 

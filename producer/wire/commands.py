@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from producer.errors import DecodeError
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text, parse_lsn
 from schemas.quoting import identifier, literal
 
 Rows: TypeAlias = Sequence[Sequence[str | None]]
@@ -120,7 +120,8 @@ def start(slot: str, options: Mapping[str, str | None], at: Lsn) -> str:
         identifier(name) if value is None else f"{identifier(name)} {literal(value)}"
         for name, value in options.items()
     )
-    return f"START_REPLICATION SLOT {_slot(slot)} LOGICAL {at}{f' ({listed})' if listed else ''}"
+    begun = f"START_REPLICATION SLOT {_slot(slot)} LOGICAL {lsn_text(at)}"
+    return f"{begun} ({listed})" if listed else begun
 
 
 def timeline_history(timeline: int) -> str:
@@ -193,6 +194,6 @@ def _number(value: str | None) -> int:
 
 def _lsn(value: str | None) -> Lsn:
     try:
-        return Lsn.parse(_some(value))
+        return parse_lsn(_some(value))
     except ValueError:
         raise DecodeError("answer does not contain an LSN") from None

@@ -17,12 +17,11 @@ from typing import Final, TypeAlias
 
 from producer.errors import DecodeError
 from producer.wire.protocol import MAX_FRAME_BYTES, Frame, check_length
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn
 
 # (wal_start, wal_end, payload): plain ints, because there is one per row.
-WalMessage: TypeAlias = tuple[int, int, bytes]
+WalMessage: TypeAlias = tuple[Lsn, Lsn, bytes]
 
-NOWHERE: Final = Lsn(0)
 EPOCH_2000_US: Final = 946_684_800_000_000  # 2000-01-01 UTC in µs since 1970
 
 
@@ -166,7 +165,7 @@ class Stream:
         received.reply_requested |= bool(reply)
         self._saw(end)
 
-    def _saw(self, end: int) -> None:
+    def _saw(self, end: Lsn) -> None:
         if end > self.received_end:
             self.received_end = Lsn(end)
 

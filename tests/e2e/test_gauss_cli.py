@@ -22,7 +22,7 @@ from gauss_cdc_lab.emulator.upstream import Address
 from producer.core.ports import RunObserver
 from producer.pipeline import create_slot
 from producer.sources.dial import parse_dsn
-from schemas.positions import Lsn
+from schemas.positions import parse_lsn
 from tests.e2e.commands import command, configured
 from tests.e2e.path import Path, ask, until
 from tests.gauss_cdc_lab.emulator.running import Running
@@ -114,10 +114,10 @@ def test_a_slot_is_listed_moved_and_dropped(place: Place) -> None:
     assert status["notes"] == []
 
     place.path.stop()
-    safe = Lsn.parse(json.loads(place.command("status", "--json").stdout)["cuts"]["resume"])
-    reached = Lsn.parse(place.command("slot", "advance").stdout.strip())
+    safe = parse_lsn(json.loads(place.command("status", "--json").stdout)["cuts"]["resume"])
+    reached = parse_lsn(place.command("slot", "advance").stdout.strip())
     assert reached >= safe
-    assert Lsn.parse(place.command("slot", "advance").stdout.strip()) == reached  # repeatable
+    assert parse_lsn(place.command("slot", "advance").stdout.strip()) == reached  # repeatable
     beyond = place.command("slot", "advance", "--lsn", "FF/0")
     assert "would be lost; confirm with --yes" in str(beyond.exception)
     nowhere = place.command("slot", "advance", "--lsn", "zz")

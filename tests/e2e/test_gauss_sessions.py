@@ -10,12 +10,12 @@ import pytest
 
 from gauss_cdc_lab.emulator import recording
 from gauss_cdc_lab.emulator.facade import Facade
-from gauss_cdc_lab.emulator.frames import read_lsn
 from gauss_cdc_lab.emulator.product import Backend, EmulatedProduct, System
 from gauss_cdc_lab.emulator.replay import SYSTEM, Replay
 from gauss_cdc_lab.emulator.scratch import Scratch
 from gauss_cdc_lab.emulator.server import Emulator
 from gauss_cdc_lab.emulator.upstream import Address
+from schemas.positions import Lsn, parse_lsn
 from tests.gauss_cdc_lab.emulator import transcript
 from tests.gauss_cdc_lab.emulator.running import Running
 from tests.gauss_cdc_lab.emulator.transcript import (
@@ -69,12 +69,12 @@ def test_a_session_is_answered_as_recorded(name: str, postgres_url: str) -> None
     assert player.compared > 60
 
 
-def position_told(events: list[dict[str, Any]]) -> int:
+def position_told(events: list[dict[str, Any]]) -> Lsn:
     """Where the recorded server's log ended when it was asked: injected."""
     rows = [bytes.fromhex(event.get("hex", "")) for event in events]
     reported = next(re.search(rb"0/[0-9A-F]+", raw) for raw in rows if SYSTEM.encode() in raw)
     assert reported is not None
-    return read_lsn(reported[0].decode())
+    return parse_lsn(reported[0].decode())
 
 
 def restart_lsn(raw: bytes) -> bytes:

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from gauss_cdc import logs
 from gauss_cdc.cli import cli
 from producer.kafka.client import LOGGED
-from schemas.positions import Lsn
+from schemas.positions import CommitKey
 from schemas.tables import TableId
 
 _log = logging.getLogger("gauss_cdc.run")
@@ -37,13 +37,15 @@ def test_a_service_logs_time_with_zone_level_area_and_context(
 ) -> None:
     logs.set_up()
     logs.of_service()
-    logs.log(_log, logging.INFO, "streamed", rows=3, position=Lsn(0x1A2B3C), why="two words")
+    logs.log(
+        _log, logging.INFO, "streamed", rows=3, position=CommitKey(1, 5001, 0), why="two words"
+    )
     _log.debug("not asked for")
 
     said = capsys.readouterr().err
     assert LINE.match(said)
     assert said.endswith(
-        'INFO    gauss_cdc.run: streamed rows=3 position=0/1A2B3C why="two words"\n'
+        'INFO    gauss_cdc.run: streamed rows=3 position=1/5001/0 why="two words"\n'
     )
 
 
@@ -65,13 +67,21 @@ def test_json_is_one_object_a_line_with_numbers_as_numbers(
 ) -> None:
     logs.set_up(format="json")
     logs.of_service()
-    logs.log(_log, logging.INFO, "a\nb", rows=3, table=TableId("s", "t"), at=Lsn(16), level="x")
+    logs.log(
+        _log,
+        logging.INFO,
+        "a\nb",
+        rows=3,
+        table=TableId("s", "t"),
+        at=CommitKey(1, 2, 3),
+        level="x",
+    )
     _log.error("two\nlines", exc_info=ValueError("why"))
 
     first, second = map(json.loads, capsys.readouterr().err.splitlines())
     assert first["message"] == "a\nb"
     assert (first["level"], first["level_"], first["logger"]) == ("info", "x", "gauss_cdc.run")
-    assert (first["rows"], first["table"], first["at"]) == (3, "s.t", "0/10")
+    assert (first["rows"], first["table"], first["at"]) == (3, "s.t", "1/2/3")
     assert "ValueError: why" in second["traceback"]
 
 

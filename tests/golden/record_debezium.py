@@ -34,7 +34,7 @@ from gauss_cdc_lab.services import LocalServices
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog, publications, snapshot
 from producer.sources.postgres.connection import ReplicationConnection
-from schemas.positions import Lsn
+from schemas.positions import Lsn, parse_lsn
 from schemas.tables import TableId
 from tests.connect import Connect
 from tests.golden import debezium_tables as tables
@@ -187,7 +187,7 @@ class _Source:
         """Everything that was committed until now."""
         with db.cursor() as cursor:
             cursor.execute("SELECT pg_current_wal_insert_lsn()")
-            end = Lsn.parse(cursor.fetchone()[0])
+            end = parse_lsn(cursor.fetchone()[0])
         options = {"proto_version": "1", "publication_names": "rec_ours", "messages": "true"}
         self._wire.start("rec_ours", options)
         messages = []

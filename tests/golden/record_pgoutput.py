@@ -11,6 +11,7 @@ meanings come from the decoder under test, so it is a person who says they are r
 from __future__ import annotations
 
 import json
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -24,10 +25,11 @@ from producer.sources.postgres.connection import (
     parse_dsn,
 )
 from producer.sources.postgres.pgoutput import decode
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text, parse_lsn
 
 FOLDER = Path(__file__).parent / "pgoutput"
 NAME = "golden"
+_LSN = re.compile(r"\b((?:\w+_)?lsn)=(\d+)")
 
 
 class Scenario(NamedTuple):
@@ -124,6 +126,11 @@ SCENARIOS = {
 }
 
 
+def meaning(payload: bytes) -> str:
+    """What a message says, its positions as the server writes them."""
+    return _LSN.sub(lambda lsn: f"{lsn[1]}={lsn_text(Lsn(int(lsn[2])))}", repr(decode(payload)))
+
+
 def record(arguments: ConnectionArguments, scenario: Scenario) -> list[bytes]:
     """Run one scenario; the payloads it made."""
     db = catalog.connect(arguments)
@@ -141,7 +148,7 @@ def record(arguments: ConnectionArguments, scenario: Scenario) -> list[bytes]:
         for statement in scenario.changes.split("; "):
             cursor.execute(statement)
         cursor.execute("SELECT pg_current_wal_insert_lsn()")
-        end = Lsn.parse(cursor.fetchone()[0])
+        end = parse_lsn(cursor.fetchone()[0])
         stream.start(NAME, {"proto_version": "1", "publication_names": NAME, **scenario.options})
         payloads = []
         while stream.received_end < end:
@@ -165,7 +172,7 @@ def main(dsn: str) -> None:
             "before": scenario.before,
             "changes": scenario.changes,
             "messages": [
-                {"hex": payload.hex(), "means": repr(decode(payload))}
+                {"hex": payload.hex(), "means": meaning(payload)}
                 for payload in record(arguments, scenario)
             ],
         }

@@ -17,7 +17,7 @@ from producer.sources.gauss.functions import FunctionStream
 from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
 from producer.sources.session_settings import POSTGRES as SESSION_SETTINGS
 from producer.wire.replication import WalMessage
-from schemas.positions import Lsn
+from schemas.positions import Lsn, parse_lsn
 from tests.services_fixtures import drop_database
 
 
@@ -151,7 +151,7 @@ def test_a_call_that_began_behind_a_flush_tells_that_everything_before_it_was_gi
     stream = open_stream(rows_a_call=10_000)
     first = stream.receive(60)
     insert(postgres_url, 30)
-    end = Lsn.parse(rows_of(postgres_url, "SELECT pg_current_wal_flush_lsn()::text"))
+    end = parse_lsn(rows_of(postgres_url, "SELECT pg_current_wal_flush_lsn()::text"))
 
     stream.flushed(end)
 

@@ -9,7 +9,7 @@ from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.slots import Making, OpenTransaction
 from producer.sources.postgres.connection import ReplicationConnection
 from producer.wire.commands import SlotCreated
-from schemas.positions import Lsn
+from schemas.positions import Lsn, parse_lsn
 from tests.integration.private_postgres import DATABASE, PrivateServer, private_server
 
 
@@ -71,11 +71,11 @@ def test_a_slot_made_by_sql_is_seen_moved_and_dropped(
     assert found is not None
     assert (found.plugin, found.database, found.is_active) == ("test_decoding", DATABASE, False)
     assert (found.is_invalid, found.is_orphaned, found.ordered_by) == (False, False, "lsn")
-    assert found.confirmed == Lsn.parse(begins)
+    assert found.confirmed == parse_lsn(begins)
     gauss_slots.check_usable(found, name=slot, plugin="test_decoding", database=DATABASE)
 
     end = asker.query("SELECT pg_current_wal_lsn()")[0][0] or ""
-    assert gauss_slots.advance(asker, slot, Lsn.parse(end)) >= Lsn.parse(begins)
+    assert gauss_slots.advance(asker, slot, parse_lsn(end)) >= parse_lsn(begins)
     gauss_slots.drop(asker, slot)
     assert gauss_slots.find(asker, slot) is None
 

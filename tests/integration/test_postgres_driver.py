@@ -33,7 +33,7 @@ from producer.sources.postgres.connection import ConnectionArguments, Replicatio
 from producer.sources.postgres.pgoutput import decode
 from producer.sources.postgres.source import PostgresSource
 from producer.wire.commands import Snapshot
-from schemas.positions import Lsn
+from schemas.positions import Lsn, parse_lsn
 from tests.integration.private_postgres import PASSWORD, PrivateServer, private_server
 from tests.services_fixtures import execute
 
@@ -522,7 +522,7 @@ def test_a_status_may_ask_for_a_keepalive(
     connection.create_slot(name, "pgoutput")
     connection.start(name, options(name))
     (row,) = server.execute("SELECT pg_logical_emit_message(false, 'x', 'x')")
-    end = Lsn.parse(str(row[0]))
+    end = parse_lsn(str(row[0]))
 
     seen = NOTHING
     while seen < end:

@@ -24,7 +24,7 @@ from producer.options import Options
 from producer.sources import session_settings
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.postgres.connection import ConnectionArguments, parse_dsn
-from schemas.positions import Lsn
+from schemas.positions import Lsn, parse_lsn
 from tests.gauss_cdc_lab.emulator.running import Running
 from tests.integration.private_postgres import DATABASE, PrivateServer, private_server
 from tests.producer.sources.gauss.decoders.ledgers import GOLDEN, capture
@@ -209,8 +209,8 @@ def test_a_range_is_asked_for_with_quoted_arguments(postgres_url: str) -> None:
         messages = list(
             area_changes(
                 connection,
-                Lsn.parse("A/1"),
-                Lsn.parse("A/2"),
+                parse_lsn("A/1"),
+                parse_lsn("A/2"),
                 plugin="it's",
                 options={"include-xids": "\\"},
                 most=9,
@@ -219,5 +219,5 @@ def test_a_range_is_asked_for_with_quoted_arguments(postgres_url: str) -> None:
         again = connection.query("SELECT 1")  # the session goes on
 
     assert caught.value.where["sqlstate"] == "42883"  # there is none, and that is what is said
-    assert messages == [(Lsn.parse("A/1"),) * 2 + (b"A/2|9|it's|none|include-xids,\\",)] * 5000
+    assert messages == [(parse_lsn("A/1"),) * 2 + (b"A/2|9|it's|none|include-xids,\\",)] * 5000
     assert again == [["1"]]

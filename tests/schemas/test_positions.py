@@ -2,22 +2,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.positions import CommitKey, Lsn
+from schemas.positions import CommitKey, Lsn, lsn_text, parse_lsn
 
 NUMBERS = st.integers(0, 2**64 - 1)
 
 
 @given(NUMBERS)
 def test_an_lsn_survives_its_text(number: int) -> None:
-    assert Lsn.parse(str(Lsn(number))) == number
+    assert parse_lsn(lsn_text(Lsn(number))) == number
 
 
 @pytest.mark.parametrize(
-    "text", ["", "0", "0/", "/0", "0/123456789", "g/0", "0/0 ", " 0/0", "-1/0"]
+    ("text", "lsn"), [("0/0", 0), ("1/CFE5E68", 0x1_0CFE_5E68), ("F/A", 15 << 32 | 10)]
+)
+def test_positions_are_upper_case_without_zeros(text: str, lsn: int) -> None:
+    assert (lsn_text(Lsn(lsn)), parse_lsn(text)) == (text, lsn)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "/", "0/", "/0", "0/123456789", "g/0", "0/0 ", " 0/0", "-1/0", "+1/0"]
 )
 def test_what_is_not_an_lsn(text: str) -> None:
     with pytest.raises(ValueError, match="not an LSN"):
-        Lsn.parse(text)
+        parse_lsn(text)
 
 
 @given(NUMBERS, NUMBERS, NUMBERS)

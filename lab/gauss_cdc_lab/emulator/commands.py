@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from gauss_cdc_lab.emulator.frames import ErrorResponse, read_lsn
+from gauss_cdc_lab.emulator.frames import ErrorResponse
+from schemas.positions import Lsn, parse_lsn
 
 LONGEST_NAME: Final = 63
 _DEEPEST: Final = 100
@@ -51,7 +52,7 @@ class StartCommand:
     """START_REPLICATION SLOT … LOGICAL; a valueless option has None."""
 
     slot: str
-    lsn: int
+    lsn: Lsn
     options: tuple[tuple[str, str | None], ...] = ()
 
 
@@ -61,7 +62,7 @@ class Advance:
 
     slot: str
     restart: int
-    confirmed: int
+    confirmed: Lsn
 
 
 Command: TypeAlias = SqlCommand | Identify | CreateSlot | DropSlot | StartCommand | Advance
@@ -212,11 +213,11 @@ class _Grammar:
         if self._word() != word:
             raise _fail()
 
-    def _lsn(self) -> int:
+    def _lsn(self) -> Lsn:
         kind, value = self._next()
         if kind != "lsn":
             raise _fail()
-        return read_lsn(value)
+        return parse_lsn(value)
 
     def _has(self, kind: str, value: str) -> bool:
         found, text = self._peek()

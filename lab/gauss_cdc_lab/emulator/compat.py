@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Final, NamedTuple
 
-from gauss_cdc_lab.emulator.frames import ErrorResponse, read_lsn
+from gauss_cdc_lab.emulator.frames import ErrorResponse
 from gauss_cdc_lab.emulator.quoting import literal
+from schemas.positions import NOWHERE, Lsn, parse_lsn
 
 SCHEMA: Final = "gauss_compat"
 PUBLICATION: Final = "gauss_compat"
@@ -98,14 +99,14 @@ class SlotCall(NamedTuple):
     """A call that drops a slot, or moves it; `upto` 0 is as far as there is."""
 
     slot: str
-    upto: int | None = None  # None: drop it
+    upto: Lsn | None = None  # None: drop it
 
 
 class ChangesCall(NamedTuple):
     """A call of peek or get."""
 
     slot: str
-    upto_lsn: int | None
+    upto_lsn: Lsn | None
     upto_changes: int | None
     options: tuple[tuple[str, str | None], ...]
     is_binary: bool
@@ -162,7 +163,7 @@ def slot_change(text: str) -> SlotCall | None:
         return None
     if call["drop"]:
         return SlotCall(call["slot"])
-    return SlotCall(call["slot"], read_lsn(call["upto"]) if call["upto"] else 0)
+    return SlotCall(call["slot"], parse_lsn(call["upto"]) if call["upto"] else NOWHERE)
 
 
 def changes_asked(text: str) -> ChangesCall | None:
@@ -200,7 +201,7 @@ def changes_asked(text: str) -> ChangesCall | None:
         raise ErrorResponse("array must not contain nulls", "22004")
     return ChangesCall(
         slot=slot,
-        upto_lsn=read_lsn(upto) if upto is not None else None,
+        upto_lsn=parse_lsn(upto) if upto is not None else None,
         upto_changes=int(count) if count is not None else None,
         options=tuple((str(name), value) for name, value in zip(names, rest[1::2], strict=True)),
         is_binary=call["binary"] is not None,

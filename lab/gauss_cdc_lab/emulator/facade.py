@@ -20,7 +20,7 @@ from typing import Final
 from gauss_cdc_lab.emulator import compat, pgoutput
 from gauss_cdc_lab.emulator.compat import PUBLICATION
 from gauss_cdc_lab.emulator.formats import encoder
-from gauss_cdc_lab.emulator.frames import ErrorResponse, lsn_text, message, read_lsn
+from gauss_cdc_lab.emulator.frames import ErrorResponse, message
 from gauss_cdc_lab.emulator.live import Live, LiveShape, WalReader, behind_csn, csn_of, zone_of
 from gauss_cdc_lab.emulator.model import DdlOutput, Transaction
 from gauss_cdc_lab.emulator.options import StreamOptions, read_of_function
@@ -38,6 +38,7 @@ from gauss_cdc_lab.emulator.slots import exists, missing
 from gauss_cdc_lab.emulator.sql_session import OwnSlots, SqlSession, python_codec
 from gauss_cdc_lab.emulator.upstream import Address, Failed, Upstream, fields
 from gauss_cdc_lab.emulator.upstream import cancel as cancel_at
+from schemas.positions import NOWHERE, Lsn, lsn_text, parse_lsn
 
 _PASSED_OVER: Final = {
     *("user", "database", "replication", "backend_version", "connection_info"),
@@ -105,7 +106,7 @@ class Facade:
             "SELECT s.system_identifier, c.timeline_id, pg_current_wal_flush_lsn()"
             " FROM pg_control_system() s, pg_control_checkpoint() c",
         )
-        return System(str(identifier), int(timeline or 1), read_lsn(str(position)))
+        return System(str(identifier), int(timeline or 1), parse_lsn(str(position)))
 
     async def cancel(self, key: bytes) -> None:
         """Hand the request on."""
@@ -133,11 +134,11 @@ class Facade:
             f" WHERE slot_name = {literal(name)}",
         )
         plugin, order = found[0] if found else ("mppdb_decoding", "0")
-        position = read_lsn(str(confirmed))
+        position = parse_lsn(str(confirmed))
         csn = csn_of(position) if order == "1" else 0
         shown = {real: name for name, real in self._databases.items()}
         return EmulatedSlot(
-            name, str(plugin), shown.get(str(database), str(database)), csn or position, csn
+            name, str(plugin), shown.get(str(database), str(database)), Lsn(csn) or position, csn
         )
 
     async def slot_to_read(self, name: str) -> EmulatedSlot | None:
@@ -153,7 +154,7 @@ class Facade:
         found = [await self.slot(str(name)) for (name,) in names]
         return [slot for slot in found if slot is not None]
 
-    async def create(self, peer: Peer, name: str, plugin: str) -> tuple[int, str, Closing]:
+    async def create(self, peer: Peer, name: str, plugin: str) -> tuple[Lsn, str, Closing]:
         """A slot with PostgreSQL's own exported snapshot, which lives with the connection."""
         database = self.real(peer.database)
         upstream = await Upstream.open(self._address, database, {"replication": "database"})
@@ -173,7 +174,7 @@ class Facade:
         except BaseException:
             await upstream.close()
             raise
-        return read_lsn(str(point)), str(snapshot), upstream
+        return parse_lsn(str(point)), str(snapshot), upstream
 
     async def drop(self, name: str) -> None:
         """Drop it; PostgreSQL's own sender may need a moment to let go of it."""
@@ -183,7 +184,7 @@ class Facade:
         text = f"SELECT gauss_compat.pg_drop_replication_slot({literal(name)})"
         await self._patiently(self.real(slot.database), text)
 
-    async def advance(self, name: str, confirmed: int) -> None:
+    async def advance(self, name: str, confirmed: Lsn) -> None:
         """Move it forward."""
         slot = await self.slot(name)
         if slot is None:
@@ -194,7 +195,7 @@ class Facade:
 
     # ------------------------------------------------------------ changes
     async def stream(
-        self, slot: EmulatedSlot, start: int, asked: StreamOptions, sql: OrdinarySql
+        self, slot: EmulatedSlot, start: Lsn, asked: StreamOptions, sql: OrdinarySql
     ) -> Live:
         """PostgreSQL's changes from `start` on, in the format that was asked for."""
         settings = dict(await sql.settings())
@@ -253,7 +254,7 @@ class Facade:
                 rows = await _peeked(session, asked, limit)
                 output = encoder(wanted.mode, product.profile, codec)
                 found: list[tuple[str, str, bytes]] = []
-                end = 0
+                end = NOWHERE
                 async for transaction in _read(rows, self._reader(session, settings)):
                     for position, payload in output.feed(transaction):
                         found.append((lsn_text(position), str(transaction.xid), payload))
@@ -286,7 +287,7 @@ class Facade:
     async def _started(
         self,
         name: str,
-        start: int,
+        start: Lsn,
         asked: StreamOptions,
         settings: Mapping[str, str],
         database: str,
@@ -363,7 +364,7 @@ async def _peeked(
         f" 'publication_names', '{PUBLICATION}', 'messages', 'true')"
     )
     return [
-        (read_lsn(lsn.decode()), bytes.fromhex(data[2:].decode()))
+        (parse_lsn(lsn.decode()), bytes.fromhex(data[2:].decode()))
         for lsn, data in rows
         if lsn is not None and data is not None
     ]

@@ -8,11 +8,12 @@ the tests let them meet.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from schemas.positions import Lsn
 
 NORMAL: Final = 1
 EPOCH_2000: Final = 946_684_800  # seconds between 1970 and 2000
@@ -20,7 +21,6 @@ EPOCH_2000: Final = 946_684_800  # seconds between 1970 and 2000
 TEXT: Final = 25
 INT4: Final = 23
 
-_LSN: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 _LENGTH: Final = struct.Struct("!i")
 _DATA: Final = struct.Struct("!cqqq")
 _KEEPALIVE: Final = struct.Struct("<cQiiqBBBB4s")
@@ -72,7 +72,7 @@ class Status:
 
     received: int
     written: int
-    flushed: int
+    flushed: Lsn
     applied: int
     reply_requested: bool
 
@@ -148,16 +148,3 @@ def read_status(body: bytes) -> Status:
         raise ErrorResponse("insufficient data left in message", "08P01", number=9499)
     received, written, flushed, applied, _, _, _, _, reply, _ = _STATUS.unpack_from(body)
     return Status(received, written, flushed, applied, bool(reply))
-
-
-def lsn_text(lsn: int) -> str:
-    """`X/X`, upper case, no leading zeros."""
-    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
-
-
-def read_lsn(text: str) -> int:
-    """The position of `X/X`; ValueError where it is none."""
-    found = _LSN.fullmatch(text)
-    if found is None:
-        raise ValueError(f"no position: {text!r}")
-    return int(found[1], 16) << 32 | int(found[2], 16)

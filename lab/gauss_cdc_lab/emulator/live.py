@@ -65,9 +65,9 @@ def id_at_node(xid: int, shards: int) -> int:
     return (1 << 20) + xid // shards if shards else xid
 
 
-def behind_csn(csn: int) -> int:
+def behind_csn(csn: int) -> Lsn:
     """A position that excludes the commit of that number and none after it."""
-    return (csn << 3) + 1
+    return Lsn((csn << 3) + 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ _PLUGIN_STYLES: Final[Mapping[str, str]] = {
 class Sent(NamedTuple):
     """One XLogData: its dataStart, which walEnd repeats, and the payload."""
 
-    start: int  # an Lsn; a CSN with output-order 1; 0 before a delayed BEGIN
+    start: Lsn  # a CSN with output-order 1; 0 before a delayed BEGIN
     payload: bytes
 
 

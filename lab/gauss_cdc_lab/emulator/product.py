@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from gauss_cdc_lab.emulator.model import PROFILES, Profile, Sent
 from gauss_cdc_lab.emulator.options import StreamOptions
+from schemas.positions import Lsn
 
 NORMAL_MODE: Final = 1  # ServerMode of a single node
 
@@ -65,7 +66,7 @@ class System:
 
     identifier: str
     timeline: int
-    position: int
+    position: Lsn
 
 
 @dataclass(slots=True)
@@ -75,7 +76,7 @@ class EmulatedSlot:
     name: str
     plugin: str
     database: str
-    confirmed: int
+    confirmed: Lsn
     confirmed_csn: int = 0  # of a slot in CSN order; such slots exist on GaussDB only
 
 
@@ -143,15 +144,15 @@ class Backend(Protocol):
 
     async def slots(self) -> list[EmulatedSlot]: ...
 
-    async def create(self, peer: Peer, name: str, plugin: str) -> tuple[int, str, Closing]:
+    async def create(self, peer: Peer, name: str, plugin: str) -> tuple[Lsn, str, Closing]:
         """Make a slot: consistent point, snapshot's name, and what ends that snapshot."""
 
     async def drop(self, name: str) -> None: ...
 
-    async def advance(self, name: str, confirmed: int) -> None: ...
+    async def advance(self, name: str, confirmed: Lsn) -> None: ...
 
     async def stream(
-        self, slot: EmulatedSlot, start: int, asked: StreamOptions, sql: OrdinarySql
+        self, slot: EmulatedSlot, start: Lsn, asked: StreamOptions, sql: OrdinarySql
     ) -> SlotStream: ...
 
     async def cancel(self, key: bytes) -> None:

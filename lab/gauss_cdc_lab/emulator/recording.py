@@ -24,10 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gauss_cdc_lab.emulator.frames import read_lsn
 from gauss_cdc_lab.emulator.model import PROFILES, Mode, Op, Profile, Row, Sent, Transaction
 from gauss_cdc_lab.emulator.options import StreamOptions, parallel_decode_num, read
-from schemas.positions import Lsn
+from schemas.positions import Lsn, parse_lsn
 
 # A commit record without subtransactions and invalidations, as openGauss 7 writes it.
 _COMMIT_BYTES: Final = 0x60
@@ -88,16 +87,16 @@ class Recording:
         return str(self.header["plugin"])
 
     @property
-    def consistent_point(self) -> int:
+    def consistent_point(self) -> Lsn:
         """Where the slot was made, or where the first transaction begins."""
         if (found := self.header.get("slot_consistent_point")) is not None:
-            return read_lsn(found)
-        return min((int(t.first_lsn or t.commit_lsn) for t in self.transactions), default=1)
+            return parse_lsn(found)
+        return min((t.first_lsn or t.commit_lsn for t in self.transactions), default=Lsn(1))
 
     @property
-    def end(self) -> int:
+    def end(self) -> Lsn:
         """Behind the last commit."""
-        return max((int(t.end_lsn) for t in self.transactions), default=self.consistent_point)
+        return max((t.end_lsn for t in self.transactions), default=self.consistent_point)
 
     @property
     def profile(self) -> Profile:
@@ -208,7 +207,7 @@ def _transcript(lines: Iterable[Mapping[str, Any]]) -> Iterator[_RecordedStream]
 def _sent(body: bytes) -> Sent:
     if len(body) < _WRAP:
         raise DamagedRecording("recorded data without its header")
-    return Sent(int.from_bytes(body[1:9], "big"), body[_WRAP:])
+    return Sent(Lsn(int.from_bytes(body[1:9], "big")), body[_WRAP:])
 
 
 def profile_of(header: Mapping[str, Any]) -> Profile:
@@ -255,7 +254,7 @@ class _Cutter:
                 self._begin, self._rows, self._serial = record.raw, [], [sent]
                 self._first = self._first_lsn(record) or (0 if self._mode.parallel else sent.start)
             elif self._begin is None:
-                self._stray(Sent(record.lsn, self._alone(record)))
+                self._stray(Sent(Lsn(record.lsn), self._alone(record)))
             elif self._is_commit(record):
                 self._end(record, sent)
             else:
@@ -287,10 +286,10 @@ class _Cutter:
             end = start + 1  # not sent; one byte after the start excludes it as well
         elif mode.parallel:
             end = record.lsn
-            start = sent.start if not mode.sending_batch else end - _COMMIT_BYTES
+            start = sent.start if not mode.sending_batch else Lsn(end - _COMMIT_BYTES)
         else:
             end = sent.start
-            start = end - _COMMIT_BYTES
+            start = Lsn(end - _COMMIT_BYTES)
         begin, self._begin = self._begin, None
         if begin is None or end <= self._sent_before:
             return
@@ -339,4 +338,4 @@ class _Cutter:
         if self._mode.style == "b":
             return int.from_bytes(record.text[9:17], "big")
         found = _BEGIN.match(record.text)
-        return read_lsn(found[2].decode()) if found is not None else 0
+        return parse_lsn(found[2].decode()) if found is not None else 0

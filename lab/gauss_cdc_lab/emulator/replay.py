@@ -19,7 +19,7 @@ from gauss_cdc_lab.emulator.formats.binary import BinaryRecords
 from gauss_cdc_lab.emulator.formats.names import Names
 from gauss_cdc_lab.emulator.formats.parallel import Parallel, TextRecords
 from gauss_cdc_lab.emulator.formats.rows import TextRowWriter
-from gauss_cdc_lab.emulator.frames import ErrorResponse, lsn_text, message
+from gauss_cdc_lab.emulator.frames import ErrorResponse, message
 from gauss_cdc_lab.emulator.model import Mode, Row, Sent, Transaction
 from gauss_cdc_lab.emulator.options import StreamOptions
 from gauss_cdc_lab.emulator.product import (
@@ -33,6 +33,7 @@ from gauss_cdc_lab.emulator.product import (
 from gauss_cdc_lab.emulator.recording import Recording
 from gauss_cdc_lab.emulator.slots import Activity, missing
 from gauss_cdc_lab.emulator.sql_session import OwnSlots
+from schemas.positions import NOWHERE, Lsn, lsn_text
 
 SYSTEM: Final = "215046882207031935"  # of the server that was recorded
 
@@ -87,7 +88,7 @@ class Replay:
         """All that were made."""
         return list(self._slots.values())
 
-    async def create(self, peer: Peer, name: str, plugin: str) -> tuple[int, str, Closing]:
+    async def create(self, peer: Peer, name: str, plugin: str) -> tuple[Lsn, str, Closing]:
         """At the recorded slot's consistent point; the snapshot is a name only."""
         point = self._recording.consistent_point
         self._slots[name] = EmulatedSlot(name, plugin, peer.database, point)
@@ -107,7 +108,7 @@ class Replay:
         self._activity.check_free(name)
         del self._slots[name]
 
-    async def advance(self, name: str, confirmed: int) -> None:
+    async def advance(self, name: str, confirmed: Lsn) -> None:
         """Move a slot forward, at most to the recording's end; 0: there."""
         if (slot := self._slots.get(name)) is None:
             raise missing(name)
@@ -120,7 +121,7 @@ class Replay:
         slot.confirmed = min(confirmed or self._recording.end, self._recording.end)
 
     async def stream(
-        self, slot: EmulatedSlot, start: int, asked: StreamOptions, sql: OrdinarySql
+        self, slot: EmulatedSlot, start: Lsn, asked: StreamOptions, sql: OrdinarySql
     ) -> Pages:
         """The recording from `start` on; Refused if it was made with other options."""
         del sql
@@ -220,7 +221,7 @@ class Pages:
     def __init__(
         self,
         recording: Recording,
-        start: int,
+        start: Lsn,
         mode: Mode,
         *,
         paced: bool,
@@ -267,7 +268,7 @@ class Pages:
             self._read_to = max(self._read_to, self._recording.end)
         else:
             # Not beyond what IDENTIFY_SYSTEM says: an open transaction's rows may be.
-            newest = max((sent.start for sent in messages), default=0)
+            newest = max((sent.start for sent in messages), default=NOWHERE)
             self._read_to = max(self._read_to, min(newest, self._recording.end))
         return messages
 
@@ -342,7 +343,7 @@ class Pages:
 def _serial(messages: Iterable[Sent], *, is_lazy: bool) -> list[Sent]:
     first, *rest = messages
     # A BEGIN that waited for its first row has no position.
-    return [Sent(0, first.payload) if is_lazy else first, *rest]
+    return [Sent(NOWHERE, first.payload) if is_lazy else first, *rest]
 
 
 class _Binary(BinaryRecords):

@@ -29,7 +29,6 @@ from gauss_cdc_lab.emulator.frames import (
     complete,
     copy_both,
     described,
-    lsn_text,
     message,
     ready,
     row,
@@ -40,6 +39,7 @@ from gauss_cdc_lab.emulator.options import read as read_options
 from gauss_cdc_lab.emulator.product import Backend, Closing, EmulatedProduct, EmulatedSlot, Peer
 from gauss_cdc_lab.emulator.product import OrdinarySql as SqlSession
 from gauss_cdc_lab.emulator.walsender import ClientGone, Walsender
+from schemas.positions import lsn_text
 
 _SSL_REQUEST: Final = 80_877_103
 _CANCEL: Final = 80_877_102

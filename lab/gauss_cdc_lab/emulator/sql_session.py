@@ -21,10 +21,11 @@ from gauss_cdc_lab.emulator.compat import (
     rewrite,
     slot_change,
 )
-from gauss_cdc_lab.emulator.frames import ErrorResponse, lsn_text, message
+from gauss_cdc_lab.emulator.frames import ErrorResponse, message
 from gauss_cdc_lab.emulator.product import Client, EmulatedSlot, System
 from gauss_cdc_lab.emulator.quoting import literal
 from gauss_cdc_lab.emulator.upstream import Upstream, fields
+from schemas.positions import Lsn, lsn_text
 
 
 class OwnSlots(Protocol):
@@ -39,7 +40,7 @@ class OwnSlots(Protocol):
     async def drop(self, name: str) -> None:
         """Forget one."""
 
-    async def advance(self, name: str, confirmed: int) -> None:
+    async def advance(self, name: str, confirmed: Lsn) -> None:
         """Move one forward; 0: to the end."""
 
     async def system(self) -> System:

@@ -25,6 +25,7 @@ from gauss_cdc_lab.recordings.transactions import (
 from producer.core.changes import Cell, Logical
 from producer.errors import DecodeError, Unsupported
 from producer.sources.gauss.decoders.messages import Ddl, NamedTruncate
+from schemas.positions import lsn_text
 from schemas.tables import Missing
 
 
@@ -96,7 +97,7 @@ def as_json(decoded: Decoded) -> str:
     document = {
         "xid": txn.xid,
         "csn": txn.csn,
-        "commit_lsn": None if txn.position is None else str(txn.position),
+        "commit_lsn": None if txn.position is None else lsn_text(txn.position),
         "committed_at": txn.committed_at,
         "changes": [shown for change in txn.changes for shown in _change(change, encoding)],
     }

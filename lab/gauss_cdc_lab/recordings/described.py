@@ -34,6 +34,7 @@ from producer.sources.gauss.decoders.messages import (
     TxBegin,
     TxCommit,
 )
+from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, ReplicaIdentity
 
 _2000: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -64,10 +65,10 @@ class DescribedRows:
         self._descriptions: list[_Description] = []
         self._newest: dict[int, int] = {}  # oid -> number of its description
 
-    def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
+    def split(self, start: Lsn, payload: bytes) -> list[tuple[Lsn, bytes]]:
         return list(self.walk(start, payload))
 
-    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+    def walk(self, start: Lsn, payload: bytes) -> Iterator[tuple[Lsn, bytes]]:
         """Yield the message, if it is about a transaction or a row."""
         tag = payload[:1]
         if tag in b"RYO" and isinstance(message := self._decode(payload), Relation):

@@ -21,6 +21,7 @@ from producer.errors import DecodeError, Unsupported
 from producer.sources.decoders import Format
 from producer.sources.gauss.decoders.formats import PLUGIN_STYLES
 from producer.sources.gauss.decoders.names import SQL_ASCII, codec
+from schemas.positions import Lsn
 
 _START: Final = re.compile(
     r'\s*START_REPLICATION\s+SLOT\s+"?([^"\s]+)"?\s+LOGICAL\s+\S+\s*(?:\((.*)\))?\s*',
@@ -58,7 +59,7 @@ class SentMessage:
 
     stream: int
     line: int
-    start: int
+    start: Lsn
     payload: bytes
 
 
@@ -311,7 +312,7 @@ def _copied(path: Path, stream: int, number: int, body: bytes, how: Format) -> S
         case b"w":
             if len(body) < _WRAP:
                 raise DecodeError("data without its header", file=path, line=number, size=len(body))
-            return SentMessage(stream, number, int.from_bytes(body[1:9], "big"), body[_WRAP:])
+            return SentMessage(stream, number, Lsn(int.from_bytes(body[1:9], "big")), body[_WRAP:])
         case b"k":
             if len(body) not in _keepalives(how.plugin):
                 raise DecodeError(

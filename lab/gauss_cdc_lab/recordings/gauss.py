@@ -21,7 +21,7 @@ from producer.sources.gauss.options import effective
 from producer.sources.gauss.point import open_replication
 from producer.sources.gauss.source import open_session
 from producer.wire.replication import WalMessage
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text, parse_lsn
 from schemas.quoting import constant
 
 _MOST: Final = 32_768  # rows of a call end with the transaction behind this number
@@ -81,7 +81,7 @@ def area_changes(
     undone are in, too (`ABORT`).  An open iteration holds a transaction.
     """
     words = [constant(word) for pair in options.items() for word in pair]
-    bounds = constant(str(start)), constant(str(upto)), f"{most:d}"
+    bounds = constant(lsn_text(start)), constant(lsn_text(upto)), f"{most:d}"
     arguments = ", ".join([*bounds, constant(plugin), "NULL", *words])
     call = (
         # There is no function that returns bytea; in the database's own encoding nothing changes.
@@ -92,7 +92,7 @@ def area_changes(
     session.query(f"DECLARE {_CURSOR} NO SCROLL CURSOR FOR {call}")
     while rows := session.query_bytes(f"FETCH FORWARD {_FETCH_ROWS} FROM {_CURSOR}"):
         for location, payload in rows:
-            place = Lsn.parse((location or b"").decode())
+            place = parse_lsn((location or b"").decode())
             yield place, place, bytes.fromhex((payload or b"").decode().removeprefix("\\x"))
     session.query("COMMIT")
 

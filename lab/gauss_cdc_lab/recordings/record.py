@@ -29,8 +29,7 @@ from producer.sources.decoders import NAMING, Format
 from producer.sources.gauss.decoders.messages import TxBegin, TxCommit
 from producer.wire import commands
 from producer.wire.protocol import Frame, Frames, frame
-from producer.wire.replication import NOWHERE
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn, lsn_text
 from schemas.version import VERSION
 
 _WRAP: Final = 25  # bytes of XLogData before its payload
@@ -194,7 +193,7 @@ class _File:
     def _frame(self, got: Frame) -> None:
         body = got.body
         if got.tag == "d" and body[:1] == b"w" and len(body) >= _WRAP:
-            start, payload = int.from_bytes(body[1:9], "big"), body[_WRAP:]
+            start, payload = Lsn(int.from_bytes(body[1:9], "big")), body[_WRAP:]
             self._count(start, payload)
             if self._redaction is not None:
                 before = self._redaction.blanked
@@ -210,7 +209,7 @@ class _File:
             self.recorded.blanked += 1
         self._message(got.tag, body)
 
-    def _count(self, start: int, payload: bytes) -> None:
+    def _count(self, start: Lsn, payload: bytes) -> None:
         """Count the ends of transactions; an undecodable message is recorded as well."""
         if self._written.plugin == "pgoutput":
             self.is_open = payload[:1] == b"B" or (self.is_open and payload[:1] != b"C")
@@ -260,7 +259,7 @@ def _header(
         command, start = commands.start(options.slot, sent, NOWHERE), _FROM_SLOT
     else:
         low, high = plan.between
-        command, start = "pg_logical_get_area_changes", f"{low} to {high}"
+        command, start = "pg_logical_get_area_changes", f"{lsn_text(low)} to {lsn_text(high)}"
     return {
         "kind": "header",
         "format": 1,
@@ -271,7 +270,7 @@ def _header(
         "options": [[name, value or ""] for name, value in sent.items()],
         "command": command,
         "slot": options.slot,
-        **({} if heard.confirmed is None else {"slot_consistent_point": str(heard.confirmed)}),
+        **({} if heard.confirmed is None else {"slot_consistent_point": lsn_text(heard.confirmed)}),
         "start": start,
         "database": database,
         "database_encoding": heard.settings.get("server_encoding", "UTF8"),

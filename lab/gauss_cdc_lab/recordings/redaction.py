@@ -22,6 +22,7 @@ from producer.sources.gauss.decoders.names import NAME, QUALIFIED
 from producer.sources.gauss.decoders.sql_rows import DELETE, INSERT, PREDICATE, VALUE, SqlRows
 from producer.sources.gauss.decoders.tuples import COLUMN, DOTTED, SPACED
 from producer.sources.postgres import pgoutput
+from schemas.positions import Lsn
 
 Span: TypeAlias = tuple[int, int, bytes]
 
@@ -58,7 +59,7 @@ class Redaction:
         self._oids: dict[int, tuple[int, ...]] = {}  # of pgoutput's relations
         self.blanked = 0  # messages that could not be parsed
 
-    def payload(self, start: int, payload: bytes) -> bytes:
+    def payload(self, start: Lsn, payload: bytes) -> bytes:
         """Return the message with other values, of the same length."""
         try:
             redact = self._pgoutput if self._is_pgoutput else self._named
@@ -69,7 +70,7 @@ class Redaction:
         assert len(redacted) == len(payload)
         return redacted
 
-    def _named(self, start: int, payload: bytes) -> bytes:
+    def _named(self, start: Lsn, payload: bytes) -> bytes:
         if self._decoder is None:
             raise DecodeError("an unknown output plugin")
         for position, record in self._decoder.split(start, payload):
@@ -291,7 +292,7 @@ class Redaction:
 
     # ---- pgoutput
 
-    def _pgoutput(self, _start: int, payload: bytes) -> bytes:
+    def _pgoutput(self, _start: Lsn, payload: bytes) -> bytes:
         message = pgoutput.decode(payload)
         if isinstance(message, Relation):
             self._oids[message.relation] = tuple(c.type_oid for c in message.columns)

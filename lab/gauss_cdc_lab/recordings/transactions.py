@@ -34,7 +34,7 @@ from producer.sources.gauss.decoders.messages import (
 )
 from producer.sources.gauss.decoders.tuples import readings
 from producer.sources.gauss.spill import SpillFile
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn, lsn_text
 from schemas.tables import TableId
 
 # Types whose literals stand bare, so that a text in such a column shows a wrong guess.
@@ -113,7 +113,7 @@ class _Checked:
 
     decoder: Naming
 
-    def split(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+    def split(self, start: Lsn, payload: bytes) -> Iterator[tuple[Lsn, bytes]]:
         for position, record in self.decoder.walk(start, payload):
             message = self.decoder.decode(position, record)
             if not isinstance(message, Logical) or message.transactional:
@@ -124,7 +124,7 @@ class _Checked:
     def is_row(self, record: bytes) -> bool:
         return self.decoder.is_row(record)
 
-    def decode(self, position: int, record: bytes) -> DecodedMessage:
+    def decode(self, position: Lsn, record: bytes) -> DecodedMessage:
         return self.decoder.decode(position, record)
 
 
@@ -143,12 +143,12 @@ class RecordedStream:
         """Say whether a transaction has begun and not ended."""
         return self._buffer.is_open
 
-    def feed(self, start: int, payload: bytes) -> Iterator[RecordedTransaction]:
+    def feed(self, start: Lsn, payload: bytes) -> Iterator[RecordedTransaction]:
         """Take one XLogData message; a batch may hold many transactions.  Raises DecodeError."""
         for found in self._buffer.feed([(start, start, payload)]):
             if not isinstance(found, BufferedTransaction):
                 position, undecoded = found
-                raise DecodeError(undecoded.why, position=Lsn(position))
+                raise DecodeError(undecoded.why, position=lsn_text(position))
             yield self._ended(found)
 
     def _ended(self, transaction: BufferedTransaction) -> RecordedTransaction:
@@ -156,18 +156,24 @@ class RecordedStream:
         position = ended.commit_lsn if ended.end_lsn is None else ended.end_lsn
         # A BEGIN with xid has a COMMIT with it; the CSN may stand at one of the ends alone.
         if begun.xid is not None and ended.xid is None and not self._is_described:
-            raise DecodeError("a COMMIT of another transaction than its BEGIN", position=position)
+            raise DecodeError(
+                "a COMMIT of another transaction than its BEGIN",
+                position=lsn_text(position or NOWHERE),
+            )
         xid, csn, committed_at = together(begun, ended)
         parts = ended.xid is None, ended.csn is None, ended.committed_at is None
         if self._parts not in (None, parts):
-            raise DecodeError("a COMMIT with other parts than those before it", position=position)
+            raise DecodeError(
+                "a COMMIT with other parts than those before it",
+                position=lsn_text(position or NOWHERE),
+            )
         self._parts = parts
         changes = [self._item(*record) for record in transaction.records]
         if csn is not None:
             changes = [_without_guess(change) for change in changes]
         return RecordedTransaction(xid, csn, position, committed_at, tuple(changes))
 
-    def _item(self, position: int, record: bytes) -> _Item:
+    def _item(self, position: Lsn, record: bytes) -> _Item:
         match message := self._decoder.decode(position, record):
             case NamedChange():
                 return self._change(message)

@@ -26,6 +26,7 @@ from producer.core.catalog.catalog_differences import (
 )
 from producer.core.catalog.look import Before, Look, Seen, Told, Unchanged
 from schemas.control import Looked
+from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 
 _EMPTIED: Final = "has other storage files: TRUNCATE, or what is done to partitions, is not sent"
@@ -164,7 +165,7 @@ class CatalogWatch:
 
     def judge(
         self,
-        position: int,
+        position: Lsn,
         known: Known,
         *,
         reports_ddl: bool,

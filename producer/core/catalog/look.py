@@ -29,6 +29,7 @@ from typing import Final, NamedTuple, Self
 
 from producer.core.shape_change import ShapeChange, StatementChanges
 from schemas.control import Looked
+from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 
 _FILES: Final = "files:"  # begins the version of what is no publication
@@ -116,7 +117,7 @@ class Seen:
 class Look:
     """The catalog at a position of the log: it shows all that was committed before."""
 
-    lsn: int
+    lsn: Lsn
     tables: Mapping[int, Seen]  # by oid
     missing: tuple[TableId, ...] = ()  # they match [tables] and are not published
     signature: str = ""  # of all that was read; the same one: nothing changed since

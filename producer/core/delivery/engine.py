@@ -64,6 +64,7 @@ from schemas.control import (
     State,
     Topic,
 )
+from schemas.positions import Lsn
 
 _HURRY_SECONDS: Final = 0.2  # between two answers to a source that shuts down
 
@@ -160,7 +161,7 @@ class Engine:
         return self._seq
 
     @property
-    def resume(self) -> int:
+    def resume(self) -> Lsn:
         """The position of the newest durable record."""
         return self._resume
 
@@ -483,7 +484,7 @@ class Engine:
             or self._now - self._state_at >= limits.state_seconds
         )
 
-    def _state(self, n: int, seq: int, resume: int) -> State:
+    def _state(self, n: int, seq: int, resume: Lsn) -> State:
         self._state_due = False
         writer_state = self._writer_state
         return State(
@@ -498,7 +499,7 @@ class Engine:
             targeted=self._targeted,
         )
 
-    def _head(self, n: int, seq: int, resume: int) -> Head:
+    def _head(self, n: int, seq: int, resume: Lsn) -> Head:
         head = self._writer_state.head
         return Head(
             *(n, head.epoch, head.writer, head.instance, seq, resume),

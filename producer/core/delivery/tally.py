@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 from producer.core.events import Acknowledgement, Batch, Place, Records, TransactionEnded
 from producer.errors import GroupUnusable
 from schemas.control import CommitEntry, DdlPlace, Range
+from schemas.positions import Lsn
 
 
 class Entries(NamedTuple):
@@ -22,7 +23,7 @@ class Entries(NamedTuple):
     commits: Sequence[CommitEntry]
     ranges: tuple[Range, ...]
     seq: int  # of the last one
-    end_lsn: int  # of the last one
+    end_lsn: Lsn  # of the last one
 
 
 class Tally(Protocol):

@@ -43,6 +43,7 @@ from producer.core.loads.copy_lines import CopyLines
 from producer.core.ports import KeyRanges
 from producer.core.shape_change import StatementChanges
 from producer.errors import CdcError, TableChanging
+from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, TableSchema
 
 _AHEAD: Final = 3  # ranges that are read and not written, at most
@@ -70,7 +71,7 @@ _NOTHING: Final = Upto()
 class Piece:
     """What is to be written next: BEGIN, where there is a `shape`; else a range."""
 
-    high: int
+    high: Lsn
     shape: TableSchema | None = None
     looked: Before | None = None
     rows: Sequence[Cells] = ()
@@ -245,7 +246,7 @@ class Beside:
         return not self._running and seen == delivered
 
     # ------------------------------------------------------------ writing
-    def stands_at(self, position: int) -> bool:
+    def stands_at(self, position: Lsn) -> bool:
         """Say whether the first range may be written between two commits at a position."""
         first = self._flying[0] if self._flying else None
         if first is None or first.read is None or self._now() < self._due:

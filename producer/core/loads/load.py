@@ -43,13 +43,13 @@ from schemas.control import (
     TableLoad,
     note_load,
 )
-from schemas.positions import CommitKey, of_reread
+from schemas.positions import CommitKey, Lsn, of_reread
 from schemas.tables import TableId, TableSchema
 from schemas.types import unseen_renames
 
 
 def as_it_is(
-    head: Head, at: int, ordinal: int, table: TableSchema, topic: str, *, csn: int
+    head: Head, at: Lsn, ordinal: int, table: TableSchema, topic: str, *, csn: int
 ) -> SchemaChange:
     """Say a table's shape as of a place of the log that is in no transaction."""
     return SchemaChange(
@@ -100,7 +100,7 @@ class Loader:
         publisher: Publisher,
         observer: RunObserver,
         clock: Clock,
-        at: int,
+        at: Lsn,
         csn: int,
         quarantine: Quarantine,
         behind: Behind,

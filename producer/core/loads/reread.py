@@ -30,7 +30,7 @@ from producer.core.loads.queue import FOR_ALL, LoadQueue
 from producer.core.loads.window import UNSEEN, QuietWindow
 from producer.core.ports import Blocking, Clock, Point, Source
 from producer.errors import CdcError, SourceBusy, TableChanging
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text
 from schemas.tables import UNCHANGED, TableId, TableSchema
 
 _RETRY_SECONDS: Final = 30.0  # until a table that could not be read is tried again
@@ -53,7 +53,7 @@ class Writing(Protocol):
         """Read a table at a point, and write it; `load` says for whom."""
 
     def beside(
-        self, state: WriterState, at: int, table: TableSchema, load: Beside, piece: Piece
+        self, state: WriterState, at: Lsn, table: TableSchema, load: Beside, piece: Piece
     ) -> tuple[WriterState, Upto]:
         """Write the next piece of a load, at a place between two commits."""
 
@@ -119,7 +119,7 @@ class Rereads:
         if point is None or self._is_standing:
             return ""
         mark = point.awaited if isinstance(point, QuietWindow) else ""
-        place = mark or f"the position {Lsn(point.at)}"
+        place = mark or f"the position {lsn_text(point.at)}"
         return f"{self._table}: {place}, for {self._waited():.0f} s"
 
     def _waited(self) -> float:
@@ -316,7 +316,7 @@ class Rereads:
         return self._is_standing
 
     def _stops_beside(self, beside: Beside, begin: Begin) -> bool:
-        if self._is_standing or beside.stands_at(int(begin.commit_lsn)):
+        if self._is_standing or beside.stands_at(begin.commit_lsn):
             self._is_standing = True
         else:
             beside.pass_by(begin)
@@ -355,7 +355,7 @@ class Rereads:
         return None
 
     def reach(
-        self, position: int, known: Mapping[TableId, TableSchema], *, is_between: bool
+        self, position: Lsn, known: Mapping[TableId, TableSchema], *, is_between: bool
     ) -> None:
         """All that was committed before `position` was taken; `is_between`: nothing is open."""
         if self._point is not None and position >= self._point.at:
@@ -442,7 +442,7 @@ class Rereads:
         return Placed(writer_state, None if load.target else shape, point.looked)
 
     def place(
-        self, writer_state: WriterState, position: int, known: Mapping[TableId, TableSchema]
+        self, writer_state: WriterState, position: Lsn, known: Mapping[TableId, TableSchema]
     ) -> Placed | None:
         """Write the next piece of a load at a place between two commits; None: it begins again."""
         beside, self._is_standing = self._beside, False

@@ -35,9 +35,10 @@ from producer.core.changes import (
 )
 from producer.core.ports import Reading
 from producer.core.shape_change import StatementChanges
+from schemas.positions import NOWHERE, Lsn
 from schemas.tables import Column, TableId, TableSchema
 
-UNKNOWN: Final = 1 << 63  # behind every position
+UNKNOWN: Final = Lsn(1 << 63)  # behind every position
 
 
 # What an operator can do where the marks never come.
@@ -82,14 +83,14 @@ class QuietWindow:
     table: TableId
     reading: Reading
     let_go: Callable[[], object]  # of the snapshot
-    low: int = UNKNOWN
-    at: int = UNKNOWN  # high
+    low: Lsn = UNKNOWN
+    at: Lsn = UNKNOWN  # high
     marks: MarkTokens | None = None  # the positions are those of these transactions
     is_quiet: bool = True
     passed: int = 0  # transactions that the stream showed since
     left_out: str = ""  # a mark that the stream has passed and did not show: this is no point
     looked: None = None  # the catalog is not compared
-    _position: int = 0  # of the open transaction
+    _position: Lsn = NOWHERE  # of the open transaction
     _is_within: bool = False
 
     def close(self) -> None:
@@ -107,7 +108,7 @@ class QuietWindow:
     def pass_by(self, begin: Begin) -> None:
         """Take the beginning of the next transaction of the stream."""
         self.passed += 1
-        self._position = int(begin.commit_lsn)
+        self._position = begin.commit_lsn
         self._is_within = self.low <= self._position < self.at
 
     def watch(self, message: Message, look_up: Callable[[int], Relation]) -> None:
@@ -122,7 +123,7 @@ class QuietWindow:
             elif message.token == self.marks.high:
                 if self.low == UNKNOWN:
                     self.left_out = self.awaited
-                self.at = self._position + 1
+                self.at = Lsn(self._position + 1)
         elif self._is_within and self.is_quiet:
             self.is_quiet = not self._is_touched(message, look_up)
 

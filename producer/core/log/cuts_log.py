@@ -19,6 +19,7 @@ from producer.errors import CutsBroken, RegistryError, TakenOver
 from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
 from schemas.control import Cut, Head, Start, Topic
 from schemas.errors import LOAD_AGAIN
+from schemas.positions import Lsn
 from schemas.tables import TableId
 from schemas.topics import Topics
 
@@ -90,7 +91,7 @@ class CutsLog:
         assert self._delivery is not None
         self._blocking(self._delivery.init_transactions, 30.0)
 
-    def tail_behind(self, position: int, replay: CutReplay) -> Tail:
+    def tail_behind(self, position: Lsn, replay: CutReplay) -> Tail:
         """Look through what was delivered behind a position; `replay` is of all of it."""
         if self._reader is None:
             return Tail()
@@ -105,7 +106,7 @@ class CutsLog:
     def delivered(
         self,
         start: WriterState,
-        confirmed: int,
+        confirmed: Lsn,
         topics: Mapping[TableId, str],
         *,
         has_triggers: bool,

@@ -27,10 +27,11 @@ from schemas.control import (
     is_for_one,
 )
 from schemas.errors import LOAD_AGAIN
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text
 from schemas.tables import TableId
 
 _WINDOW: Final = 64  # offsets of cuts that are read at once: up to 64,000 commits
+_ENDLESS: Final = Lsn(1 << 64)
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class _Range:
     is_whole: bool = False  # it begins before the position
     changed: set[str] = field(default_factory=set)  # tables whose load changed its phase
     gaps: set[str] = field(default_factory=set)  # tables that had one
-    ends: dict[int, int] = field(default_factory=dict)  # epoch -> where another one goes on
+    ends: dict[int, Lsn] = field(default_factory=dict)  # epoch -> where another one goes on
 
 
 def delivered(
@@ -52,7 +53,7 @@ def delivered(
     *,
     head: Head,
     loads: Mapping[str, str],
-    confirmed: int,
+    confirmed: Lsn,
     topics: Mapping[TableId, str],
     note: Callable[[str], None],
     has_triggers: bool = False,
@@ -70,7 +71,7 @@ def delivered(
     if not found.is_whole:
         note(
             "retention removed records of cuts: of what the source sends again, only what begins at"
-            f" {Lsn(first.resume)} or later is compared with what was delivered"
+            f" {lsn_text(first.resume)} or later is compared with what was delivered"
         )
     exact = _ExactTables(found, loads, topics, has_triggers=has_triggers)
     records = _behind(first, read, start, range(found.offset + 1, end), upto=head.n)
@@ -84,7 +85,7 @@ def _look_back(
     *,
     head: Head,
     loads: Mapping[str, str],
-    confirmed: int,
+    confirmed: Lsn,
 ) -> _Range:
     """Find the newest record with a `resume` of at most `confirmed`; what is behind it is new.
 
@@ -108,7 +109,7 @@ def _look_back(
         if isinstance(cut, Start):
             opened = cut.head.resume
             if cut.reason is not None and not cut.continues:
-                raise differs("the slot is older than its load", confirmed, load=Lsn(opened))
+                raise differs("the slot is older than its load", confirmed, load=lsn_text(opened))
     return found
 
 
@@ -120,13 +121,13 @@ def _note(found: _Range, loads: Mapping[str, str], at_the_end: Mapping[str, str]
 def _parts(
     records: Iterable[tuple[int, Cut]],
     first: Head,
-    ends: Mapping[int, int],
+    ends: Mapping[int, Lsn],
     exact: _ExactTables,
 ) -> Iterator[DeliveredPart]:
     """Go forward through the records behind the first one."""
     yield DeliveredPart(min(first.resume, ends.get(first.epoch, first.resume)), (), ())
     for seq, cut in records:
-        upto = ends.get(cut.head.epoch, 1 << 64)
+        upto = ends.get(cut.head.epoch, _ENDLESS)
         commits = exact.commits(cut, seq, upto) if isinstance(cut, Commits) else ()
         yield DeliveredPart(min(cut.head.resume, upto), commits, exact.topics)
         exact.follow(cut)
@@ -182,7 +183,7 @@ class _ExactTables:
         self.topics = {t for name, t in calm.items() if loads.get(name) == LoadPhase.END}
         self._has_triggers = has_triggers
 
-    def commits(self, cut: Commits, seq: int, upto: int) -> list[Delivered]:
+    def commits(self, cut: Commits, seq: int, upto: Lsn) -> list[Delivered]:
         """Return the commits behind `seq` that end at `upto` or before."""
         counts = [r.topic in self._sent for r in cut.ranges]
         return [

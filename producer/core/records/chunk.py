@@ -14,7 +14,7 @@ from producer.core.events import Record, Records
 from producer.core.records.reference import TransactionConstants
 from producer.core.records.row_plan import RowPlan
 from schemas.headers import row_headers, transaction_headers
-from schemas.positions import CommitKey
+from schemas.positions import CommitKey, Lsn
 
 
 class Chunk(Protocol):
@@ -58,7 +58,7 @@ class Chunks(Protocol):
 class PlainChunk:
     """`Chunk` in Python."""
 
-    def __init__(self, topic: str, epoch: int, seq: int, point: int, csn: int) -> None:
+    def __init__(self, topic: str, epoch: int, seq: int, point: Lsn, csn: int) -> None:
         """`seq`: the newest commit before; `point`: the consistent point, the rows' position."""
         self._topic, self._epoch, self._seq, self._point = topic, epoch, seq, point
         self._constant = transaction_headers(0, csn)

@@ -37,6 +37,7 @@ from producer.core.records.row_plan import (
 from producer.errors import Unsupported
 from schemas.encodings import of_cells
 from schemas.envelope import EnvelopeOptions
+from schemas.positions import Lsn
 from schemas.tables import Column, TableSchema
 from schemas.types import NotRepresentable, type_of
 
@@ -129,7 +130,7 @@ def _in_utf8(encode: Encode, slow: Encode, encoding: str) -> Encode:
         before: Cells | None,
         after: Cells | None,
         tx: TransactionConstants,
-        lsn: int,
+        lsn: Lsn,
         ordinal: int,
     ) -> bytes:
         try:

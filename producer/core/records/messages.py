@@ -17,6 +17,7 @@ from producer.core.records.encode import TransactionConstants
 from producer.core.records.framing import framed
 from producer.core.records.reference import numbered
 from schemas.envelope import EnvelopeOptions, message_key_schema, message_schema
+from schemas.positions import Lsn
 
 COLLECTION: Final = "message"  # the name under which an END counts them
 
@@ -36,7 +37,7 @@ class MessageWriter:
     options: EnvelopeOptions
 
     def write(
-        self, message: Logical, tx: TransactionConstants, lsn: int, *, in_transaction: bool
+        self, message: Logical, tx: TransactionConstants, lsn: Lsn, *, in_transaction: bool
     ) -> tuple[bytes, bytes]:
         """Return key and value; a message outside of a transaction has no transaction id."""
         committed = tx.committed_at_us

@@ -23,6 +23,7 @@ from producer.core.records.transaction_topic import Counted
 from producer.errors import CdcError, DecodeError, Unsupported
 from schemas.encodings import of_cells
 from schemas.envelope import UNAVAILABLE, EnvelopeOptions, envelope_schema, field_name
+from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, TableSchema
 from schemas.types import SqlType, UnknownType, type_of
 from schemas.types.binary import ENCODED
@@ -47,7 +48,7 @@ class TransactionConstants:
     seq: int
     committed_at_us: int  # µs since 1970-01-01 UTC
     now_us: int  # µs since 1970-01-01 UTC, when we read it
-    commit_lsn: int
+    commit_lsn: Lsn
     snapshot: str = "false"  # of a load: "true", or which row of it: first, last … as Debezium says
     counted: Counted | None = None  # where events are numbered in their transaction
 
@@ -71,7 +72,7 @@ class TransactionConstants:
 
 
 Encode: TypeAlias = Callable[
-    [str, str, Cells | None, Cells | None, TransactionConstants, int, int], bytes
+    [str, str, Cells | None, Cells | None, TransactionConstants, Lsn, int], bytes
 ]
 # Native code for the rows of a plan, and what encodes those that it leaves.
 CompileNative: TypeAlias = Callable[[RowPlan, Encode], Encode]
@@ -128,7 +129,7 @@ def reference(
         before: Cells | None,
         after: Cells | None,
         tx: TransactionConstants,
-        lsn: int,
+        lsn: Lsn,
         ordinal: int,
     ) -> bytes:
         if any(cells is not None and len(cells) != len(plans) for cells in (before, after)):

@@ -46,7 +46,7 @@ from producer.core.stream.unfit import Unfit
 from producer.core.stream.walk import MAX_ROWS, Walker
 from producer.errors import DecodeError
 from schemas.control import Hole, SchemaChange
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text
 from schemas.tables import TableId, TableSchema
 
 
@@ -129,11 +129,11 @@ class Assembler:
         """Say whether all that the source sent again is what was delivered."""
         return self._transactions.redelivery.is_over
 
-    def reached(self, position: int) -> None:
+    def reached(self, position: Lsn) -> None:
         """Take note that the source has sent everything committed before a position."""
         self._transactions.redelivery.reached(position)
 
-    def feed(self, messages: Iterable[tuple[int, Message]]) -> list[Happened]:
+    def feed(self, messages: Iterable[tuple[Lsn, Message]]) -> list[Happened]:
         """Take (WAL position, message) pairs; return what happened, rows in batches."""
         write = self._rows.write
         for lsn, message in messages:
@@ -167,7 +167,7 @@ class Assembler:
                 case Stretch():
                     self._walk(message)
                 case Undecoded():
-                    raise DecodeError("undecodable message", why=message.why, lsn=Lsn(lsn))
+                    raise DecodeError("undecodable message", why=message.why, lsn=lsn_text(lsn))
                 case _:
                     assert_never(message)
         return self._transactions.take()
@@ -177,7 +177,7 @@ class Assembler:
         self._relations.adopt(table)
         self._bindings.resolve_again()
 
-    def explain(self, findings: Iterable[Finding], position: int) -> list[Happened]:
+    def explain(self, findings: Iterable[Finding], position: Lsn) -> list[Happened]:
         """Put changes that only the catalog showed into a transaction of their own.
 
         `position`: everything committed before it was fed, nothing after it.
@@ -200,7 +200,7 @@ class Assembler:
         transactions.close_own(position)
         return transactions.take()
 
-    def _truncate(self, relations: tuple[int, ...], lsn: int) -> None:
+    def _truncate(self, relations: tuple[int, ...], lsn: Lsn) -> None:
         self._rows.truncate(relations, lsn)
         begin = self._transactions.begin
         if begin is not None and not self._transactions.is_skipped:

@@ -18,7 +18,7 @@ from producer.core.stream.transactions import Transactions, csn_of
 from producer.core.stream.walk import Walker
 from producer.errors import DecodeError, SchemaRefused
 from schemas.control import Hole, Origin, SchemaChange
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text
 from schemas.tables import Column, TableId, TableSchema
 from schemas.types import unseen_renames
 
@@ -74,7 +74,7 @@ class Bindings:
         self._relations.describe(relation)
         self._unbind(relation.relation)
 
-    def bind(self, relation_id: int, lsn: int, *, is_shown: bool = False) -> Binding | None:
+    def bind(self, relation_id: int, lsn: Lsn, *, is_shown: bool = False) -> Binding | None:
         """Resolve a relation's shape; a new shape is sent as DDL before the row.
 
         `is_shown`: the catalog shows it, behind all that statements described.
@@ -112,13 +112,13 @@ class Bindings:
         self._transactions.use_schema(binding.topic, binding.schema_id)
         return binding
 
-    def apply(self, statement: StatementChanges, lsn: int) -> None:
+    def apply(self, statement: StatementChanges, lsn: Lsn) -> None:
         """Write one record for each table that a statement changed, before the rows that follow."""
         transactions = self._transactions
         if transactions.is_skipped:
             return
         if transactions.begin is None:
-            raise DecodeError("DDL outside a transaction", lsn=Lsn(lsn))
+            raise DecodeError("DDL outside a transaction", lsn=lsn_text(lsn))
         self._relations.apply(statement)
         ordinal: int | None = None
         for change in statement.changes:
@@ -130,7 +130,7 @@ class Bindings:
             self._record(change, binding, lsn, statement, ordinal)
             self._forget(change)
 
-    def follow(self, change: ShapeChange, lsn: int) -> None:
+    def follow(self, change: ShapeChange, lsn: Lsn) -> None:
         """Take a change that only the catalog shows."""
         binding = self._publish(change.after) if change.after is not None else None
         self._record(change, binding, lsn)
@@ -192,7 +192,7 @@ class Bindings:
         self,
         change: ShapeChange,
         binding: Binding | None,
-        lsn: int,
+        lsn: Lsn,
         said: StatementChanges = _INFERRED,
         statement: int | None = None,
     ) -> None:

@@ -11,7 +11,7 @@ from producer.core.changes import Logical
 from producer.core.records.messages import MessageWriter
 from producer.core.stream.transactions import Transactions
 from producer.errors import DecodeError
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text
 
 
 class LogicalMessages:
@@ -37,21 +37,23 @@ class LogicalMessages:
         if len(message.content) + len(message.prefix) > self._max_row_bytes:
             self._leave_out(message)
             return
-        lsn, transactions = int(message.lsn), self._transactions
+        lsn, transactions = message.lsn, self._transactions
         if not message.transactional:
             if transactions.begin is not None:
-                raise DecodeError("a non-transactional message inside a transaction", lsn=Lsn(lsn))
+                raise DecodeError(
+                    "a non-transactional message inside a transaction", lsn=lsn_text(lsn)
+                )
             transactions.redelivery.reached(lsn)
-            transactions.open_own(lsn - 1)
+            transactions.open_own(Lsn(lsn - 1))
         if not transactions.is_skipped:
             self._put(message, lsn)
         if not message.transactional:
             transactions.close_own(lsn)
 
-    def _put(self, message: Logical, lsn: int) -> None:
+    def _put(self, message: Logical, lsn: Lsn) -> None:
         transactions, writer = self._transactions, self._writer
         if transactions.begin is None:
-            raise DecodeError("a message outside its transaction", lsn=Lsn(lsn))
+            raise DecodeError("a message outside its transaction", lsn=lsn_text(lsn))
         constants = transactions.constants or transactions.number()
         key, value = writer.write(message, constants, lsn, in_transaction=message.transactional)
         if len(key) + len(value) > self._max_row_bytes:

@@ -23,14 +23,14 @@ from producer.core.changes import Begin
 from producer.errors import HistoryDiffers
 from producer.wire.replication import EPOCH_2000_US
 from schemas.errors import LOAD_AGAIN
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn, lsn_text
 from schemas.tables import TableId
 
 
 class Delivered(NamedTuple):
     """A transaction that stands in cuts."""
 
-    commit_start: int
+    commit_start: Lsn
     xid: int
     committed_at: int  # µs since 1970
     is_compared: bool  # it has rows that the source must send again
@@ -39,12 +39,12 @@ class Delivered(NamedTuple):
 class DeliveredPart(NamedTuple):
     """What one record of cuts says of the commits before its `resume`."""
 
-    resume: int
+    resume: Lsn
     commits: Sequence[Delivered]
     exact: Collection[str]  # topics of tables of which no row is missing there
 
 
-_NOTHING: Final = DeliveredPart(1 << 64, (), ())
+_NOTHING: Final = DeliveredPart(Lsn(1 << 64), (), ())
 
 
 class Redelivery:
@@ -52,9 +52,9 @@ class Redelivery:
 
     def __init__(
         self,
-        resume: int,
+        resume: Lsn,
         *,
-        confirmed: int = 0,
+        confirmed: Lsn = NOWHERE,
         parts: Iterable[DeliveredPart] = (),
         topics: Mapping[TableId, str] | None = None,
         note: Callable[[str], None] = lambda _: None,
@@ -97,7 +97,7 @@ class Redelivery:
                     table=table,
                 )
 
-    def reached(self, position: int) -> None:
+    def reached(self, position: Lsn) -> None:
         """Take note that everything committed before a position was sent."""
         if position >= self.resume:
             self.end()
@@ -109,11 +109,11 @@ class Redelivery:
         self._pass(self.resume)
         self.is_over = True
         if self._compared:
-            again = f"{self._compared:,} transactions from {Lsn(self._confirmed)} on"
+            again = f"{self._compared:,} transactions from {lsn_text(self._confirmed)} on"
             self._note(f"the source sent {again} again: they are the ones that were delivered")
 
     def _is_known(self, begin: Begin) -> bool:
-        at = int(begin.commit_lsn)
+        at = begin.commit_lsn
         self._pass(at)
         here: list[Delivered] = []
         while self._left and self._left[0].commit_start == at:
@@ -131,7 +131,7 @@ class Redelivery:
                 )
         return False
 
-    def _pass(self, position: int) -> None:
+    def _pass(self, position: Lsn) -> None:
         """Move on to a position: what was delivered before it must have been sent."""
         while True:
             while self._left and self._left[0].commit_start < position:
@@ -161,11 +161,11 @@ def _is_same(known: Delivered, begin: Begin) -> bool:
     )
 
 
-def differs(what: str, position: int, **where: object) -> HistoryDiffers:
+def differs(what: str, position: Lsn, **where: object) -> HistoryDiffers:
     """Make the error of a source whose history is not the one that was delivered."""
     return HistoryDiffers(
         what,
-        lsn=Lsn(position),
+        lsn=lsn_text(position),
         **where,
         hint="the source was restored from an older copy, or replaced: targets have commits that it"
         f" does not have; {LOAD_AGAIN}; openGauss and GaussDB, where a switch-over was forced: `run"

@@ -15,6 +15,7 @@ from producer.core.stream.transactions import Transactions
 from producer.core.stream.unfit import HINT, UNFIT, WHY, Unfit, of_row, put_aside
 from producer.errors import DecodeError, RowTooLarge
 from schemas.control import Hole
+from schemas.positions import Lsn
 
 
 class RowWriter:
@@ -39,7 +40,7 @@ class RowWriter:
         old_kind: str,
         old: Cells | None,
         new: Cells | None,
-        lsn: int,
+        lsn: Lsn,
     ) -> None:
         """Write a row of the open transaction."""
         transactions = self._transactions
@@ -73,7 +74,7 @@ class RowWriter:
             )
             transactions.add_gap(Hole(str(table.id), "seen", WHY), tables=())
 
-    def truncate(self, relations: tuple[int, ...], lsn: int) -> None:
+    def truncate(self, relations: tuple[int, ...], lsn: Lsn) -> None:
         """Write one `t` per table and partition; those of one statement are adjacent."""
         transactions = self._transactions
         if transactions.is_skipped:
@@ -101,7 +102,7 @@ class RowWriter:
         old: Cells | None,
         new: Cells | None,
         value: bytes,
-        lsn: int,
+        lsn: Lsn,
     ) -> None:
         topic, put = binding.topic, self._transactions.put
         if new is None:
@@ -129,7 +130,7 @@ class RowWriter:
         old_kind: str,
         old: Cells | None,
         new: Cells | None,
-        lsn: int,
+        lsn: Lsn,
     ) -> bytes:
         width, transactions = len(binding.table.columns), self._transactions
         for cells in (old, new):

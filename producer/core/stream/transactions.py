@@ -29,7 +29,7 @@ from producer.errors import DecodeError
 from producer.wire.replication import EPOCH_2000_US
 from schemas.control import Hole
 from schemas.headers import POSITION, Headers, transaction_headers
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text
 from schemas.tables import TableId
 
 _BATCH_BYTES: Final = 1 << 20
@@ -92,7 +92,7 @@ class Transactions:
         self.constants = None
         self._is_framed = self._frames is not None and not is_ours
 
-    def open_own(self, position: int) -> None:
+    def open_own(self, position: Lsn) -> None:
         """Open a transaction of our own at a place between two of the source's."""
         at = self._now_us() - EPOCH_2000_US
         csn = None if self._positions_are_csns else 0
@@ -111,10 +111,10 @@ class Transactions:
             seq=self._seq,
             committed_at_us=begin.committed_at + EPOCH_2000_US,
             now_us=self._now_us() if now_us is None else now_us,
-            commit_lsn=int(begin.commit_lsn),
+            commit_lsn=begin.commit_lsn,
         )
         if self._is_framed:
-            self.constants.counted = Counted(f"{begin.xid}:{int(begin.commit_lsn)}")
+            self.constants.counted = Counted(f"{begin.xid}:{begin.commit_lsn}")
             self._begins = True
         self._headers = transaction_headers(begin.xid, csn, begin.user)
         self._position = f"{self._epoch}/{self._seq}/".encode()
@@ -124,13 +124,13 @@ class Transactions:
         """Take a COMMIT."""
         begin, self.begin = self.begin, None
         if begin is None:
-            raise DecodeError("COMMIT outside a transaction", lsn=Lsn(commit.commit_lsn))
+            raise DecodeError("COMMIT outside a transaction", lsn=lsn_text(commit.commit_lsn))
         if self.is_skipped:
             self.is_skipped = False
-            self.redelivery.reached(int(commit.end_lsn))
+            self.redelivery.reached(commit.end_lsn)
             return
         if self.constants is None:
-            self._happened.append(PositionReached(int(commit.end_lsn)))
+            self._happened.append(PositionReached(commit.end_lsn))
             return
         self._frame_end(self.constants)
         self.hand_over()
@@ -139,8 +139,8 @@ class Transactions:
                 seq=self._seq,
                 xid=begin.xid,
                 csn=csn_of(begin),
-                commit_start=int(begin.commit_lsn),
-                end_lsn=int(commit.end_lsn),
+                commit_start=begin.commit_lsn,
+                end_lsn=commit.end_lsn,
                 committed_at=begin.committed_at + EPOCH_2000_US,
                 user=begin.user,
                 rows=self.ordinal,
@@ -150,7 +150,7 @@ class Transactions:
             )
         )
 
-    def close_own(self, end: int) -> None:
+    def close_own(self, end: Lsn) -> None:
         """Close a transaction of our own; one without a record leaves no trace."""
         begin = self.begin
         assert begin is not None
@@ -175,7 +175,7 @@ class Transactions:
             self._seq,
             self.ordinal,
             0 if self.constants is None else self.constants.now_us,
-            int(begin.commit_lsn),
+            begin.commit_lsn,
             begin.committed_at,
             begin.xid,
             is_plain=not (self._ddl or self._gaps),
@@ -194,7 +194,7 @@ class Transactions:
         was, now = self.begin, walk.open
         if now.stage is Stage.NONE:
             self.begin, self.is_skipped = None, False
-        elif was is None or (was.xid, int(was.commit_lsn)) != (now.xid, now.commit_lsn):
+        elif was is None or (was.xid, was.commit_lsn) != (now.xid, now.commit_lsn):
             self.begin = None
             self.open(Begin(Lsn(now.commit_lsn), now.committed_at, now.xid, now.csn))
         if now.stage is Stage.NUMBERED and self.constants is None:
@@ -205,7 +205,7 @@ class Transactions:
 
     # ------------------------------------------------------------ records
     def put(
-        self, topic: str, partition: int, key: bytes | None, value: bytes | None, lsn: int
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None, lsn: Lsn
     ) -> None:
         """Add a record with the next ordinal; a tombstone has that of its delete."""
         if self._begins and topic != self._ddl_topic:
@@ -225,16 +225,16 @@ class Transactions:
         if self._size >= _BATCH_BYTES:
             self.hand_over()
 
-    def put_change(self, key: bytes, value: bytes, lsn: int) -> None:
+    def put_change(self, key: bytes, value: bytes, lsn: Lsn) -> None:
         """Add a record of the DDL topic."""
         self._ddl.append(self.ordinal)
         self.put(self._ddl_topic, 0, key, value, lsn)
 
-    def put_unnumbered(self, topic: str, key: bytes, value: bytes, lsn: int) -> None:
+    def put_unnumbered(self, topic: str, key: bytes, value: bytes, lsn: Lsn) -> None:
         """Add a record that has no ordinal: readers of cuts do not need it."""
         if self._begins:
             self._frame_begin()
-        headers = [*self._headers, ("lsn", repr(Lsn(lsn)).encode())]
+        headers = [*self._headers, ("lsn", lsn_text(lsn).encode())]
         self._batch.append((topic, 0, key, value, headers))
         self._size += len(key) + len(value)
 
@@ -297,4 +297,4 @@ class Transactions:
 
 def csn_of(begin: Begin) -> int:
     """PostgreSQL has no CSN: the commit LSN takes its place."""
-    return int(begin.commit_lsn) if begin.csn is None else begin.csn
+    return begin.commit_lsn if begin.csn is None else begin.csn

@@ -15,6 +15,7 @@ from producer.core.changes import Cells
 from producer.core.records.reference import NullInRequired
 from producer.core.records.row_plan import NO_FORM
 from producer.errors import CdcError, RowTooLarge, Unsupported
+from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, TableSchema
 
 # What writing one row raises because of its values.
@@ -33,7 +34,7 @@ class Unfit:
 
     table: str  # schema.table
     op: str
-    lsn: int
+    lsn: Lsn
     position: str  # epoch/seq/, of the ordinal that it would have had
     why: str  # holds no value
     size: int  # bytes of its cells
@@ -47,7 +48,7 @@ def put_aside(
     op: str,
     before: Cells | None,
     after: Cells | None,
-    lsn: int,
+    lsn: Lsn,
     position: str,
 ) -> Unfit:
     """Describe a row that raised one of UNFIT."""

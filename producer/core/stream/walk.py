@@ -18,6 +18,7 @@ from producer.core.events import Walked
 from producer.core.records.chunk import Chunks
 from producer.core.records.row_plan import KeyPlan, RowPlan
 from producer.wire.replication import WalMessage
+from schemas.positions import NOWHERE, Lsn
 
 # Of one call: some milliseconds; and as many commits, which a group that is almost full takes.
 MAX_ROWS: Final = 2_500
@@ -39,7 +40,7 @@ class Lent(NamedTuple):
     seq: int  # of the newest transaction that has a number
     ordinal: int  # of the next record
     now_us: int  # µs since 1970: when it was read
-    commit_lsn: int = 0
+    commit_lsn: Lsn = NOWHERE
     committed_at: int = 0  # µs since 2000-01-01 UTC
     xid: int = 0
     is_plain: bool = True  # no DDL, no gap: its COMMIT may be taken
@@ -52,9 +53,11 @@ class Walk(NamedTuple):
     at: int  # the next message: an unusual one, or the walker had enough
     walked: list[Walked]
     open: Lent
-    position: int  # greatest end of a transaction without records; 0 = none
+    position: Lsn  # greatest end of a transaction without records; 0 = none
     begun: list[int]  # xids
-    passed: int = 0  # end of the transaction whose COMMIT came, and which was delivered before
+    passed: Lsn = (
+        NOWHERE  # end of the transaction whose COMMIT came, and which was delivered before
+    )
 
 
 class Walker(Protocol):
@@ -97,7 +100,7 @@ class Walker(Protocol):
 class Native(Chunks, Protocol):
     """Makes the native parts of one turn: they share numbers of topics and partitions."""
 
-    def walker(self, *, epoch: int, resume: int, max_row_bytes: int) -> Walker:
+    def walker(self, *, epoch: int, resume: Lsn, max_row_bytes: int) -> Walker:
         """Make a walker; transactions that begin before `resume` were delivered."""
 
     def tally(self, *, ddl_topic: str, untracked_topics: frozenset[str]) -> Tally:

@@ -26,7 +26,7 @@ from producer.errors import (
 from schemas.accept import CutReplay
 from schemas.control import Identity, Start, Topic
 from schemas.errors import LOAD_AGAIN
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Slot:
 
     plugin: str
     database: str
-    confirmed: int
+    confirmed: Lsn
     invalid: str = ""  # the server's reason
 
 
@@ -49,10 +49,10 @@ class Looking(Protocol):
     def tells_switches(self) -> bool:
         """Say whether a server's history tells where it left older timelines."""
 
-    def switch_point(self, timeline: int) -> int | None:
+    def switch_point(self, timeline: int) -> Lsn | None:
         """Where the server's history left an older timeline; None: it was never on it."""
 
-    def lacks(self, resume: int, xid: int) -> str:
+    def lacks(self, resume: Lsn, xid: int) -> str:
         """Say what shows that a server lacks what was delivered, up to `resume` and with `xid`.
 
         "": nothing does, or the server tells its switches.  `xid`: 0 where none is known.
@@ -77,7 +77,7 @@ class Log(Protocol):
     def init_transactions(self) -> None:
         """Fence older selves; their open transactions are decided."""
 
-    def tail_behind(self, position: int, replay: CutReplay) -> Tail:
+    def tail_behind(self, position: Lsn, replay: CutReplay) -> Tail:
         """Return what of an epoch was delivered of commits that end behind a position."""
 
     def write_start(self, start: Start, shapes: Records = ()) -> int:
@@ -150,7 +150,7 @@ def difference(
     log: Log,
     request: TakeoverRequest,
     replay: CutReplay | None,
-    confirmed: int,
+    confirmed: Lsn,
 ) -> CdcError | None:
     """Return what makes going on from `replay` wrong, or None."""
     if replay is None or replay.state is None:
@@ -294,24 +294,24 @@ def _other_history(
     return SourceSwitched(
         "the promoted server lacks commits that were delivered",
         hint=f"its standby had not received them: {SWITCH}",
-        switch_point=Lsn(at),
-        delivered=Lsn(replay.resume),
+        switch_point=lsn_text(at),
+        delivered=lsn_text(replay.resume),
         tables=", ".join(sorted(lost.tables)) if lost.is_known else "any",
         **where,
     )
 
 
-def slot_ahead(slot: Slot | None, resume: int) -> SlotAhead:
+def slot_ahead(slot: Slot | None, resume: Lsn) -> SlotAhead:
     """Make the error of a slot that is beyond the last cut, or gone."""
     return SlotAhead(
         "the slot was confirmed beyond our last cut: rows between are gone",
-        slot_at=Lsn(slot.confirmed) if slot else "missing",
-        ours=Lsn(resume),
+        slot_at=lsn_text(slot.confirmed) if slot else "missing",
+        ours=lsn_text(resume),
         hint=f"another program advanced it (pg_replication_slot_advance?); {LOAD_AGAIN}",
     )
 
 
-def place_of(source: Looking, request: TakeoverRequest, replay: CutReplay) -> int:
+def place_of(source: Looking, request: TakeoverRequest, replay: CutReplay) -> Lsn:
     """Where reading the source goes on: behind a promotion, not behind what the server has.
 
     An idle source moves `resume` to the end of its log, which a standby may not have had whole.

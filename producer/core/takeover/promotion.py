@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from schemas.accept import CutReplay, Records, backwards
 from schemas.control import Commits, Cut, TableLoad
+from schemas.positions import Lsn
 from schemas.topics import Topics
 
 
@@ -37,7 +38,7 @@ def tail_behind(
     start: int,
     end: int,
     *,
-    position: int,
+    position: Lsn,
     replay: CutReplay,
     names: Topics,
 ) -> Tail:
@@ -60,7 +61,7 @@ def tail_behind(
     return Tail(frozenset(tables), is_known=False)
 
 
-def _of(cut: Cut, position: int, names: Topics) -> Tail:
+def _of(cut: Cut, position: Lsn, names: Topics) -> Tail:
     match cut:
         case TableLoad(as_of=at, table=table) if at > position:
             return Tail(frozenset({str(table)}))

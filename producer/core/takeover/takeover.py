@@ -51,7 +51,7 @@ from producer.errors import (
 from schemas.accept import CutReplay
 from schemas.control import GAP, PENDING, Head, LoadPhase, Looked, Prev, Start
 from schemas.errors import LOAD_AGAIN, Verdict
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn, lsn_text
 from schemas.topics import Topics
 
 __all__ = [
@@ -106,7 +106,7 @@ _FENCING: Final = (
 class MadeSlot:
     """A slot made just now; the snapshot lives as long as its session is left alone."""
 
-    consistent_point: int
+    consistent_point: Lsn
     snapshot: str
 
 
@@ -141,7 +141,7 @@ class TakeoverResult:
     """The takeover's result."""
 
     writer_state: WriterState
-    confirmed: int  # the source sends every transaction that begins here or later
+    confirmed: Lsn  # the source sends every transaction that begins here or later
     csn: int = 0  # the newest of the commits in the last cuts
     made: MadeSlot | None = None  # an epoch begins: load under this snapshot, then take_slot
     continues: bool = False  # an epoch begins, and goes on with what the one before it delivered
@@ -199,7 +199,7 @@ def foresee(
     return None
 
 
-def take_slot(source: Source, resume: int) -> Generator[Step, None, None]:
+def take_slot(source: Source, resume: Lsn) -> Generator[Step, None, None]:
     """Take the slot and compare it with `resume`: after a first load."""
     yield Step("take slot")
     while not source.try_take():
@@ -245,7 +245,7 @@ def _go_on(
 
 
 def _fence(
-    source: Looking, log: Log, request: TakeoverRequest, confirmed: int, patience: int
+    source: Looking, log: Log, request: TakeoverRequest, confirmed: Lsn, patience: int
 ) -> Generator[Step, None, CutReplay]:
     """Fence older selves; return the cuts as they stand then, and raise what does not fit."""
     yield from _compare(source, log, request, confirmed, patience)
@@ -291,7 +291,7 @@ def _start(source: Source, log: Log, request: TakeoverRequest, replay: CutReplay
         return start
     lost = log.tail_behind(at, replay)
     tables = lost.tables if lost.is_known else lost.tables | _delivered(request, replay)
-    reason = f"the source was promoted: timeline {was} ends at {Lsn(at)}"
+    reason = f"the source was promoted: timeline {was} ends at {lsn_text(at)}"
     return _continued(start, replay, tables, reason)
 
 
@@ -340,7 +340,7 @@ def _go_on_anew(
     source: Source, log: Log, request: TakeoverRequest, *, patience: int, restate: Restate
 ) -> Generator[Step, None, TakeoverResult]:
     """Go on by a new slot: commits before it may be missing, so every table is read again."""
-    replay = yield from _fence(source, log, request, 0, patience)
+    replay = yield from _fence(source, log, request, NOWHERE, patience)
     yield Step("make slot")
     while (made := source.make_slot()) is None:
         yield Step("make slot", _MAKING)
@@ -370,7 +370,7 @@ def _fit_slot(source: Looking, log: Log, request: TakeoverRequest, seen: CutRepl
 
 
 def _compare(
-    source: Looking, log: Log, request: TakeoverRequest, confirmed: int, patience: int
+    source: Looking, log: Log, request: TakeoverRequest, confirmed: Lsn, patience: int
 ) -> Generator[Step, None, None]:
     """Raise what makes going on wrong, once all that could explain it is decided."""
     _, high = log.bounds()

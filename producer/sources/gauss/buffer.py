@@ -18,21 +18,21 @@ from producer.sources.gauss.boundaries import Boundaries, Place
 from producer.sources.gauss.decoders.messages import ServerHeartbeat, TxBegin, TxCommit
 from producer.wire.replication import WalMessage
 from schemas.errors import LOAD_AGAIN
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn, lsn_text
 
 HOLD_BYTES: Final = 64 << 20
 _ROW_COST: Final = 60  # bytes of memory for a buffered record, in addition to its own
 
-Aside: TypeAlias = tuple[int, Undecoded]  # what could not be read, and its position
+Aside: TypeAlias = tuple[Lsn, Undecoded]  # what could not be read, and its position
 
 
 class Spill(Protocol):
     """Records on disk, in order."""
 
-    def add(self, position: int, record: bytes) -> None:
+    def add(self, position: Lsn, record: bytes) -> None:
         """Append a record."""
 
-    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+    def __iter__(self) -> Iterator[tuple[Lsn, bytes]]:
         """Read them back from the first."""
 
     def close(self) -> None:
@@ -45,7 +45,7 @@ class BufferedTransaction:
 
     begun: TxBegin
     ended: TxCommit
-    records: Sequence[tuple[int, bytes]] | Spill  # undecoded
+    records: Sequence[tuple[Lsn, bytes]] | Spill  # undecoded
     undecoded: Sequence[Aside] = ()
     is_plain: bool = False  # there are rows only
 
@@ -58,16 +58,16 @@ class TransactionBuffer:
     ) -> None:
         self._decoder, self._make_spill, self._hold_bytes = decoder, spill, hold_bytes
         self._boundaries = Boundaries()
-        self._records: list[tuple[int, bytes]] = []
+        self._records: list[tuple[Lsn, bytes]] = []
         self._size = 0
         self._spill: Spill | None = None
         self._released: Spill | None = None  # of the transaction that is being read
         self._undecoded: list[Aside] = []  # of the open transaction
         self._undecoded_size = 0
-        self._begun: tuple[int, bytes] | None = None  # the record of the open transaction's BEGIN
+        self._begun: tuple[Lsn, bytes] | None = None  # the record of the open transaction's BEGIN
         self._is_plain = True  # the open transaction has rows only
         self._stays = False  # it is not given up any more
-        self.told_end = 0  # of the source's log, by the newest heartbeat; 0: none came
+        self.told_end = NOWHERE  # of the source's log, by the newest heartbeat; 0: none came
 
     @property
     def is_open(self) -> bool:
@@ -94,7 +94,7 @@ class TransactionBuffer:
                     yield from self._rare(position, record)
 
     def adopt(
-        self, records: Iterable[tuple[int, bytes]], *, on_disk: bool = False, stays: bool = False
+        self, records: Iterable[tuple[Lsn, bytes]], *, on_disk: bool = False, stays: bool = False
     ) -> None:
         """Hold an open transaction that another one held: its BEGIN, and rows.
 
@@ -110,7 +110,7 @@ class TransactionBuffer:
                     pass  # of a BEGIN nothing is reported
         self._stays = stays
 
-    def give_up(self) -> list[tuple[int, bytes]]:
+    def give_up(self) -> list[tuple[Lsn, bytes]]:
         """Return BEGIN and rows of the open transaction, to be held by another one.
 
         Nothing where none is open, or where there is more in it, or it is on disk, or stays here.
@@ -124,7 +124,7 @@ class TransactionBuffer:
         self._boundaries = Boundaries()
         return records
 
-    def _rare(self, position: int, record: bytes) -> Iterator[BufferedTransaction | Aside]:
+    def _rare(self, position: Lsn, record: bytes) -> Iterator[BufferedTransaction | Aside]:
         try:
             decoded = self._decoder.decode(position, record)
         except DecodeError as error:
@@ -144,7 +144,7 @@ class TransactionBuffer:
             case Place.STRAY | Place.OUTSIDE:
                 yield position, Undecoded(record, self._boundaries.stray(decoded))
 
-    def _put_aside(self, position: int, found: Undecoded) -> Iterator[Aside]:
+    def _put_aside(self, position: Lsn, found: Undecoded) -> Iterator[Aside]:
         """Report it now, or with its transaction."""
         if not self._boundaries.is_open:
             yield position, found
@@ -156,12 +156,12 @@ class TransactionBuffer:
             raise DecodeError(
                 "a transaction has more undecodable bytes than are kept in memory",
                 messages=len(self._undecoded),
-                position=Lsn(position),
+                position=lsn_text(position),
                 hint="the source is damaged, or writes an unknown format: "
                 f"`gauss-cdc record --redact` keeps it for a report; {LOAD_AGAIN}",
             )
 
-    def _hold(self, position: int, record: bytes) -> None:
+    def _hold(self, position: Lsn, record: bytes) -> None:
         if self._spill is not None:
             self._spill.add(position, record)
             return
@@ -175,7 +175,7 @@ class TransactionBuffer:
 
     def _release(self, begun: TxBegin, ended: TxCommit) -> Iterator[BufferedTransaction]:
         spill, undecoded = self._spill, self._undecoded
-        records: Sequence[tuple[int, bytes]] | Spill = spill or self._records
+        records: Sequence[tuple[Lsn, bytes]] | Spill = spill or self._records
         self._records, self._size, self._spill = [], 0, None
         self._undecoded, self._undecoded_size = [], 0
         is_plain, self._is_plain, self._begun = self._is_plain, True, None

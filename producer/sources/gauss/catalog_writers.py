@@ -33,6 +33,7 @@ from producer.errors import SourceError
 from producer.sources.gauss.evidence import is_gone, rows_of
 from producer.sources.session import Asks
 from schemas.control import Commits, Cut, identities_of
+from schemas.positions import Lsn
 from schemas.tables import TableId
 from schemas.topics import Topics
 
@@ -60,7 +61,7 @@ _MOST_JUDGED: Final = 1_000  # behind the oldest that runs, in a record of cuts
 class _Waiting(NamedTuple):
     """A transaction that the stream may not have passed yet."""
 
-    position: int  # of the log, behind its commit; 0: not comparable
+    position: Lsn  # of the log, behind its commit; 0: not comparable
     look: int
 
 
@@ -132,7 +133,7 @@ class CatalogWriters:
             self._judged.pop(next(iter(self._judged)))
 
     def suspected(
-        self, session: Asks, captured: Callable[[], Iterable[TableId]], *, position: int
+        self, session: Asks, captured: Callable[[], Iterable[TableId]], *, position: Lsn
     ) -> tuple[TableId, ...]:
         """Look for new ones; return the tables that may lack rows of those that were passed.
 

@@ -49,11 +49,11 @@ from producer.wire import commands, protocol
 from producer.wire.auth import Login
 from producer.wire.commands import SlotCreated, TimelineSwitch
 from producer.wire.protocol import Answer, Copying, ServerError
-from producer.wire.replication import NOWHERE, OPENGAUSS, POSTGRES, Split, split
+from producer.wire.replication import OPENGAUSS, POSTGRES, Split, split
 from producer.wire.sqlstate import Asked
 from schemas.encodings import WITHOUT
 from schemas.errors import LOAD_AGAIN
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn, lsn_text
 
 __all__ = ["ConnectionArguments", "GaussConnection", "Role", "Unexplained"]
 
@@ -214,7 +214,9 @@ class GaussConnection(ServerConnection):
         sql = commands.create_gauss_slot(name, plugin)
         rows = self._ask(sql, Asked.CREATE_SLOT, slot=name)
         created = commands.parse_slot_created(rows)
-        _log.info("slot created slot=%s consistent_point=%s", name, created.consistent_point)
+        _log.info(
+            "slot created slot=%s consistent_point=%s", name, lsn_text(created.consistent_point)
+        )
         return created
 
     def wait_released(self, slot: str, timeout: float) -> bool:
@@ -281,7 +283,7 @@ class GaussConnection(ServerConnection):
             split=split,
             early=early + session.frames.rest(),
         )
-        _log.info("took slot=%s from=%s", slot, at or "where it was confirmed")
+        _log.info("took slot=%s from=%s", slot, lsn_text(at) if at else "where it was confirmed")
 
     # ---- login
 

@@ -15,9 +15,9 @@ from typing import Protocol
 from producer.core.changes import Begin
 from producer.core.ports import Wire
 from producer.errors import CsnOrderBroken
-from producer.wire.replication import NOWHERE, Received
+from producer.wire.replication import Received
 from schemas.errors import LOAD_AGAIN
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn
 
 
 class Passed(Protocol):

@@ -33,8 +33,8 @@ from producer.errors import DecodeError, HistoryDiffers
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.slots import SlotReading
 from producer.sources.session import Asks
-from producer.wire.replication import NOWHERE, Received, WalMessage
-from schemas.positions import Lsn
+from producer.wire.replication import Received, WalMessage
+from schemas.positions import NOWHERE, Lsn, parse_lsn
 from schemas.quoting import constant
 
 _log = logging.getLogger(__name__)
@@ -258,7 +258,7 @@ def _row(cells: Sequence[bytes | None], *, binary: bool) -> _Row:
     if location is None or payload is None or (binary and payload[:2] != b"\\x"):
         raise strange
     try:
-        place = Lsn.parse(location.decode("ascii"))
+        place = parse_lsn(location.decode("ascii"))
         return _Row(place, xid or b"", binascii.unhexlify(payload[2:]) if binary else payload)
     except ValueError:  # no LSN, or no hex
         raise strange from None

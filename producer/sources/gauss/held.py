@@ -19,6 +19,7 @@ from producer.sources.gauss.decoders import binary, json_rows, tuples
 from producer.sources.gauss.decoders.messages import NamedChange
 from producer.sources.gauss.resolver import RelationResolver, Resolved
 from producer.wire.replication import WalMessage
+from schemas.positions import Lsn
 
 NO_COLUMN: Final = -1
 _MOST: Final = 4096  # layouts at a time, as in `names.Cache`
@@ -50,9 +51,9 @@ class Held(Sized, Protocol):
     """
 
     last_csn: int  # as in `csn_order.Passed`; the walker counts what it takes in that order
-    told_end: int  # of the source's log, by the newest heartbeat; 0: none came
+    told_end: Lsn  # of the source's log, by the newest heartbeat; 0: none came
 
-    def __getitem__(self, at: int, /) -> tuple[int, bytes]:
+    def __getitem__(self, at: int, /) -> tuple[Lsn, bytes]:
         """Return position and record."""
 
     def bounds(self, at: int) -> tuple[int, int] | None:
@@ -72,19 +73,19 @@ class Held(Sized, Protocol):
     def is_full(self) -> bool:
         """Say whether the open transaction is larger than `hold_bytes`."""
 
-    def give_up(self, most: int) -> list[tuple[int, bytes]]:
+    def give_up(self, most: int) -> list[tuple[Lsn, bytes]]:
         """Return the next records of the open transaction, its BEGIN first.
 
         None: nothing is held any more.  Whole transactions were dropped before.
         """
 
-    def adopt(self, records: list[tuple[int, bytes]]) -> bool:
+    def adopt(self, records: list[tuple[Lsn, bytes]]) -> bool:
         """Hold an open transaction, its BEGIN first; False: it is left to Python.
 
         Nothing else is held.
         """
 
-    def rows(self, records: list[tuple[int, bytes]]) -> None:
+    def rows(self, records: list[tuple[Lsn, bytes]]) -> None:
         """Hold rows of a transaction whose BEGIN was taken; nothing else is held."""
 
     def knows(self, record: bytes) -> bool:

@@ -23,6 +23,7 @@ from producer.sources.gauss.options import Decoding, effective
 from producer.sources.gauss.point import exporting_slot, exports_snapshot, open_replication
 from producer.sources.gauss.source import open_session
 from schemas.findings import Finding, Level
+from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 
 _LOOK: Final = 0.5  # seconds between two looks at what a new slot waits for
@@ -77,10 +78,10 @@ class GaussSourceInspector(SourceInspector):
         )
 
     # ---- status and wait
-    def log_end(self) -> int:
-        return int(gauss_readings.wal_end(self._session))
+    def log_end(self) -> Lsn:
+        return gauss_readings.wal_end(self._session)
 
-    def goal(self) -> int:
+    def goal(self) -> Lsn:
         """The current end of the log, followed by a commit that every stream sends.
 
         Parallel decoding and SQL functions send commits only: without one an idle source
@@ -108,7 +109,7 @@ class GaussSourceInspector(SourceInspector):
             wal_end=end,
             slot=name,
             active=slot.is_active,
-            confirmed=slot.confirmed_csn if slot.ordered_by == "csn" else slot.confirmed,
+            confirmed=slot.told,
             restart=slot.restart,
             retained_bytes=max(0, end - slot.restart) if slot.restart else 0,
             wal_status="lost" if slot.is_invalid else "orphaned" if slot.is_orphaned else "",
@@ -172,5 +173,5 @@ class GaussSourceInspector(SourceInspector):
                 opened = partial(open_session, options)
                 rows = stack.enter_context(gauss_snapshot.imported(opened, made.snapshot or ""))
                 now = stack.enter_context(opened())
-            at = int(made.consistent_point)
+            at = made.consistent_point
             yield SnapshotPoint(at, rows, rows.encoding, rows.session, now)

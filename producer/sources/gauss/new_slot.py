@@ -13,7 +13,7 @@ from producer.sources.gauss import point as gauss_point
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.options import Effective
-from schemas.positions import Lsn
+from schemas.positions import parse_lsn
 
 _MAKE_WAIT: Final = 0.5  # seconds for a new slot before control returns to the caller
 
@@ -78,9 +78,9 @@ class NewSlot:
         def make() -> MadeSlot:
             if not exports:
                 point = gauss_slots.create_by_sql(maker, name, options.plugin, ordered_by=order)
-                return MadeSlot(int(Lsn.parse(point)), "")
+                return MadeSlot(parse_lsn(point), "")
             made = maker.create_slot(name, options.plugin)
-            return MadeSlot(int(made.consistent_point), made.snapshot or "")
+            return MadeSlot(made.consistent_point, made.snapshot or "")
 
         def note_blockers(found: list[gauss_slots.OpenTransaction]) -> None:
             for blocker in found:

@@ -43,7 +43,7 @@ from producer.sources.gauss.snapshot import GaussReading
 from producer.sources.rights import problems_of_reading
 from producer.sources.session import Asks
 from producer.wire.commands import SlotCreated
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn, parse_lsn
 from schemas.quoting import constant, qualified
 from schemas.tables import TableId
 
@@ -79,7 +79,7 @@ def _exports_snapshot(decided: Effective) -> bool:
 class GaussPoint:
     """`ports.Point`."""
 
-    at: int
+    at: Lsn
     reading: Reading
     _session: ExitStack
     looked: None = None  # the catalog is not compared
@@ -120,7 +120,7 @@ def make_point(
         reading = stack.enter_context(gauss_snapshot.imported(open_session, made.snapshot or ""))
         shown = _held(reading, asking, table, is_there=is_there)
         commit_something(asking)
-        return GaussPoint(int(made.consistent_point), shown, stack.pop_all())
+        return GaussPoint(made.consistent_point, shown, stack.pop_all())
 
 
 def _held(reading: GaussReading, asking: Asks, table: TableId, *, is_there: bool) -> Reading:
@@ -186,8 +186,10 @@ def make_window(
     is_by_csn = effective(options.plugin_options, options.terms).ordered_by == "csn"
     guard = marks.prepare(asking, options.slot) if is_by_csn else ""
 
-    def mark() -> int:
-        return marks.commit_mark(asking, options.slot, guard) if is_by_csn else log_end(asking)
+    def mark() -> tuple[Lsn, int]:
+        if is_by_csn:
+            return NOWHERE, marks.commit_mark(asking, options.slot, guard)
+        return log_end(asking), 0
 
     with ExitStack() as stack:
         with _locked(open_session, table) if locks else nullcontext():
@@ -199,14 +201,14 @@ def make_window(
         shown = _held(reading, asking, table, is_there=is_there)
         if not is_by_csn:
             _flush(asking)
-            return QuietWindow(table, shown, stack.pop_all().close, low, high)
-        return QuietWindow(table, shown, stack.pop_all().close, marks=MarkTokens(low, high))
+            return QuietWindow(table, shown, stack.pop_all().close, low[0], high[0])
+        return QuietWindow(table, shown, stack.pop_all().close, marks=MarkTokens(low[1], high[1]))
 
 
-def log_end(asking: Asks) -> int:
+def log_end(asking: Asks) -> Lsn:
     """Where the next record is put; what is written, or flushed, may lag behind."""
     ((end,),) = asking.query("SELECT pg_current_xlog_insert_location()::text")
-    return int(Lsn.parse(end or ""))
+    return parse_lsn(end or "")
 
 
 _RUNNING: Final = (

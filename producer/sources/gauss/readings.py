@@ -22,8 +22,7 @@ from producer.sources.gauss.server import QUESTION, Product, Server, parse_serve
 from producer.sources.gauss.slots import OpenTransaction, SlotReading
 from producer.sources.gauss.system_schemas import is_system_schema
 from producer.sources.session import Asks
-from producer.wire.replication import NOWHERE
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn, parse_lsn
 from schemas.quoting import constant, one_of
 from schemas.tables import TableId, TableSchema
 
@@ -188,7 +187,7 @@ def wal_end(session: Asks) -> Lsn:
         " ORDER BY proname DESC"  # PostgreSQL's name, which a compatible server may have, too, last
     )
     at = session.query(f"SELECT pg_catalog.{rows[0][0]}()::text")[0][0]
-    return Lsn.parse(at or "0/0")
+    return parse_lsn(at or "0/0")
 
 
 def next_xid(session: Asks) -> int | None:

@@ -32,7 +32,7 @@ from producer.errors import (
 )
 from producer.sources.session import Asks
 from schemas.errors import LOAD_AGAIN
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text, parse_lsn
 from schemas.quoting import constant
 
 _log = logging.getLogger(__name__)
@@ -85,9 +85,14 @@ class SlotReading:
         return "csn" if self.confirmed_csn else "lsn"
 
     @property
+    def told(self) -> Lsn | None:
+        """What was confirmed, in the order in which it sends."""
+        return Lsn(self.confirmed_csn) if self.confirmed_csn else self.confirmed
+
+    @property
     def restart(self) -> Lsn | None:
         """The position from which the server keeps its log; None where it keeps none for it."""
-        return None if self.is_invalid or not self.restart_lsn else Lsn.parse(self.restart_lsn)
+        return None if self.is_invalid or not self.restart_lsn else parse_lsn(self.restart_lsn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +157,7 @@ def _read(session: Asks, where: str) -> list[SlotReading]:
                 is_active=active == "t",
                 catalog_xmin=xmin or "",
                 restart_lsn=restart or "",
-                confirmed=Lsn.parse(flush) if flush else None,
+                confirmed=parse_lsn(flush) if flush else None,
                 confirmed_csn=int(csn_text or 0) if "confirmed_csn" in has else None,
             )
         )
@@ -196,8 +201,8 @@ def check_not_moved(slot: SlotReading, ours: Lsn) -> None:
         raise SlotAhead(
             "another client moved the slot: changes in between are lost",
             slot=slot.name,
-            ours=ours,
-            confirmed=slot.confirmed,
+            ours=lsn_text(ours),
+            confirmed=lsn_text(slot.confirmed),
             hint=f"one slot, one reader, on one node; {LOAD_AGAIN}",
         )
 
@@ -398,11 +403,11 @@ def advance(session: Asks, name: str, upto: Lsn) -> Lsn:
     try:
         rows = session.query(
             "SELECT * FROM pg_catalog.pg_replication_slot_advance("  # noqa: S608  quoted
-            f"{constant(name)}, {constant(str(upto))})"
+            f"{constant(name)}, {constant(lsn_text(upto))})"
         )
     except SourceError as error:
         raise _narrowed(error, name) from error
-    return Lsn.parse((rows[0][1] or "0/0").upper())  # printed in small letters
+    return parse_lsn((rows[0][1] or "0/0").upper())  # printed in small letters
 
 
 def _narrowed(error: SourceError, name: str) -> CdcError:

@@ -63,7 +63,7 @@ from producer.sources.session import Asks
 from producer.wire.replication import WalMessage
 from schemas.control import Cut, Identity
 from schemas.encodings import of_cells
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn, lsn_text
 from schemas.tables import TableId, TableSchema
 
 _WINDOWS: Final = 3  # without a lock, until a table is locked for the moment of one
@@ -160,7 +160,7 @@ class GaussSource(PlainSource):
         return self._functions or self._behind or self._replication()
 
     @property
-    def told_end(self) -> int:
+    def told_end(self) -> Lsn:
         """The end of the log by the newest heartbeat; by a coordinator's, the newest CSN.
 
         A data node's says a position of its log also where its slot is in the order of CSNs
@@ -169,7 +169,7 @@ class GaussSource(PlainSource):
         told = self._reader.told_end()
         if self.decided.ordered_by == "lsn":
             return told
-        return max(told - 1, 0) if self._has_ids_of_its_own else 0
+        return Lsn(max(told - 1, 0)) if self._has_ids_of_its_own else NOWHERE
 
     @property
     def _has_snapshot(self) -> bool:
@@ -254,10 +254,9 @@ class GaussSource(PlainSource):
                 database=self.server.database,
             )
         invalid = "restart_lsn is FFFFFFFF/FFFFFFFF" if found.is_invalid else ""
-        confirmed = found.confirmed_csn if found.ordered_by == "csn" else found.confirmed
-        return Slot(found.plugin or "physical", found.database, int(confirmed or 0), invalid)
+        return Slot(found.plugin or "physical", found.database, found.told or NOWHERE, invalid)
 
-    def lacks(self, resume: int, xid: int) -> str:
+    def lacks(self, resume: Lsn, xid: int) -> str:
         """Say what shows that a primary lacks what was delivered: after a forced switch-over.
 
         Its new transactions would have positions that are silently dropped as delivered.
@@ -270,7 +269,7 @@ class GaussSource(PlainSource):
         if self.decided.ordered_by == "lsn":
             end = gauss_readings.wal_end(self.asking)
             if end < resume:
-                return f"its log ends at {end}, before {Lsn(resume)}"
+                return f"its log ends at {lsn_text(end)}, before {lsn_text(resume)}"
         is_told = bool(xid) and not self._has_ids_of_its_own
         next_xid = gauss_readings.next_xid(self.asking) if is_told else None
         if next_xid is not None and next_xid <= xid:
@@ -342,7 +341,7 @@ class GaussSource(PlainSource):
         elif self._reading is None:
             self._note(
                 f"slot {self._options.slot} has no snapshot: rows older than "
-                f"{Lsn(made.consistent_point)} are not copied, only later changes"
+                f"{lsn_text(made.consistent_point)} are not copied, only later changes"
             )
             self.tables = []
             return ()
@@ -375,7 +374,7 @@ class GaussSource(PlainSource):
         self,
         known: dict[TableId, TableSchema],
         *,
-        resume: int,
+        resume: Lsn,
         csn: int,
         hidden: set[TableId] | None = None,
         loads: bool = True,
@@ -427,7 +426,7 @@ class GaussSource(PlainSource):
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False
-    ) -> Iterator[tuple[int, Message]]:
+    ) -> Iterator[tuple[Lsn, Message]]:
         """Yield the ended transactions, each in one piece."""
         self._lock.check()
         return self._reader.messages(received, one_by_one=one_by_one)
@@ -480,7 +479,7 @@ class GaussSource(PlainSource):
         tells = self.decided.ordered_by == "lsn" and self.decided.interface == "stream"
         emptied = self._storage.emptied(self.asking, known, self._note)
         behind: tuple[TableId, ...] = ()
-        position = gauss_point.log_end(self.asking) if tells else 0
+        position = gauss_point.log_end(self.asking) if tells else NOWHERE
         judged: tuple[int, ...] = ()
         horizon, is_waiting = 0, False
         if (writers := self._writers) is not None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from producer.errors import DiskFull
+from schemas.positions import Lsn
 
 _HEAD: Final = struct.Struct("<QI")  # position, length of the record
 _BUFFER: Final = 1 << 20
@@ -29,7 +30,7 @@ class SpillFile:
         except OSError as error:
             raise self._failed(error) from error
 
-    def add(self, position: int, record: bytes) -> None:
+    def add(self, position: Lsn, record: bytes) -> None:
         """Append a record; raise DiskFull where there is no room."""
         try:
             self._file.write(_HEAD.pack(position, len(record)))
@@ -37,7 +38,7 @@ class SpillFile:
         except OSError as error:
             raise self._failed(error) from error
 
-    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+    def __iter__(self) -> Iterator[tuple[Lsn, bytes]]:
         try:
             self._file.seek(0)
             while head := self._file.read(_HEAD.size):

@@ -44,9 +44,9 @@ from producer.sources.gauss.held import Held, Layouts
 from producer.sources.gauss.mixed import Holds, Mixed, Wrote
 from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.system_schemas import is_system_schema
-from producer.wire.replication import NOWHERE, WalMessage
+from producer.wire.replication import WalMessage
 from schemas.errors import LOAD_AGAIN
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn
 from schemas.tables import TableId, TableSchema
 
 # CSNs of neighbours may descend (a CSN is assigned before the commit record is written), but only
@@ -83,7 +83,7 @@ class GaussStream:
         spill: Callable[[], Spill],
         hold_bytes: int = HOLD_BYTES,
         by_csn: bool = False,
-        resume: int = 0,
+        resume: Lsn = NOWHERE,
         newest_csn: int = 0,
         loses_rows_behind_ddl: bool = False,
         wrote: Wrote = _nobody_knows,
@@ -114,13 +114,13 @@ class GaussStream:
         return self._passed.last_csn
 
     @property
-    def told_end(self) -> int:
+    def told_end(self) -> Lsn:
         """What the newest heartbeat says of the log on disk; 0: none came."""
-        return max(self._buffer.told_end, 0 if self._held is None else self._held.told_end)
+        return max(self._buffer.told_end, NOWHERE if self._held is None else self._held.told_end)
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False
-    ) -> Iterator[tuple[int, Message]]:
+    ) -> Iterator[tuple[Lsn, Message]]:
         """Take received messages; yield (position, message) of the transactions that ended.
 
         `one_by_one`: leave none to the walker, so that the caller may stop before any.
@@ -139,7 +139,7 @@ class GaussStream:
         """Free the disk space of the transactions that are held."""
         self._buffer.close()
 
-    def _buffered(self, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+    def _buffered(self, received: Sequence[WalMessage]) -> Iterator[tuple[Lsn, Message]]:
         for found in self._buffer.feed(received):
             if isinstance(found, BufferedTransaction):
                 yield from self._release(found)
@@ -147,7 +147,7 @@ class GaussStream:
                 yield found
 
     # ------------------------------------------------------------ the native walker
-    def _walked(self, held: Held, received: Sequence[WalMessage]) -> Iterator[tuple[int, Message]]:
+    def _walked(self, held: Held, received: Sequence[WalMessage]) -> Iterator[tuple[Lsn, Message]]:
         """Let the walker take whole transactions; an unusual message is buffered here."""
         at = 0
         while at < len(received):
@@ -162,7 +162,7 @@ class GaussStream:
             if (records := self._buffer.give_up()) and not held.adopt(records):
                 self._buffer.adopt(records, stays=True)
 
-    def _whole(self, held: Held) -> Iterator[tuple[int, Message]]:
+    def _whole(self, held: Held) -> Iterator[tuple[Lsn, Message]]:
         """Yield what is held; the walker takes what it can."""
         stretch, size, may_walk = Stretch(held), len(held), not self._is_slow
         burst = 1  # records that are decoded here before the walker is asked again
@@ -183,18 +183,18 @@ class GaussStream:
                 begin, commit = self._framed(*self._ends(held, *bounds))
                 if at == bounds[1]:
                     may_walk = not self._is_slow
-                    yield int(commit.end_lsn), commit
+                    yield commit.end_lsn, commit
                     continue
                 self._advance(begin)
                 may_walk = not self._is_slow and _may_walk(begin)
-                yield int(begin.commit_lsn), begin
+                yield begin.commit_lsn, begin
                 if begin.commit_lsn < self._resume:  # delivered: the shapes are later ones
                     rows = (held[each] for each in range(at + 1, bounds[1]))
-                    yield int(begin.commit_lsn), SentAgain(self._tables(rows))
+                    yield begin.commit_lsn, SentAgain(self._tables(rows))
                     stretch.at = bounds[1]
         held.drop()
 
-    def _asked(self, stretch: Stretch) -> Iterator[tuple[int, Message]]:
+    def _asked(self, stretch: Stretch) -> Iterator[tuple[Lsn, Message]]:
         """Ask the walker."""
         assert self._layouts is not None
         self._layouts.check()
@@ -208,13 +208,13 @@ class GaussStream:
 
     def _rows(
         self, transaction: BufferedTransaction, begin: Begin
-    ) -> Iterator[tuple[int, Message]]:
+    ) -> Iterator[tuple[Lsn, Message]]:
         """Yield the records of a transaction that was buffered here."""
         if self._held is None or not transaction.is_plain or not _may_walk(begin):
             for position, record in transaction.records:
                 yield from self._decoded(position, record)
             return
-        some: list[tuple[int, bytes]] = []
+        some: list[tuple[Lsn, bytes]] = []
         size = 0
         for position, record in transaction.records:
             some.append((position, record))
@@ -227,13 +227,13 @@ class GaussStream:
         yield from self._whole(self._held)
 
     # ------------------------------------------------------------ a transaction
-    def _release(self, transaction: BufferedTransaction) -> Iterator[tuple[int, Message]]:
+    def _release(self, transaction: BufferedTransaction) -> Iterator[tuple[Lsn, Message]]:
         begin, commit = self._framed(transaction.begun, transaction.ended)
         self._advance(begin)
-        yield int(begin.commit_lsn), begin
+        yield begin.commit_lsn, begin
         self._is_counted = not transaction.is_plain
         if begin.commit_lsn < self._resume:  # delivered: the shapes are later ones
-            yield int(begin.commit_lsn), SentAgain(self._tables(transaction.records))
+            yield begin.commit_lsn, SentAgain(self._tables(transaction.records))
         else:
             yield from transaction.undecoded
             yield from self._rows(transaction, begin)
@@ -242,10 +242,10 @@ class GaussStream:
                 if (named := self._mixed.named) is not None:
                     self._judged(begin.xid, named)
                 for lost in self._mixed.end(begin.xid, self._wrote, self._holds):
-                    yield int(commit.end_lsn), lost
-        yield int(commit.end_lsn), commit
+                    yield commit.end_lsn, lost
+        yield commit.end_lsn, commit
 
-    def _tables(self, records: Iterable[tuple[int, bytes]]) -> Iterator[TableId]:
+    def _tables(self, records: Iterable[tuple[Lsn, bytes]]) -> Iterator[TableId]:
         """Name the tables of rows that are sent again."""
         for position, record in records:
             try:
@@ -269,9 +269,9 @@ class GaussStream:
                 raise DecodeError("a transaction without CSN from a slot ordered by CSN", xid=xid)
             start, end = csn - 1, csn
         elif ended.end_lsn is not None:
-            start, end = int(ended.end_lsn) - 1, int(ended.end_lsn)
+            start, end = ended.end_lsn - 1, ended.end_lsn
         elif ended.commit_lsn is not None:
-            start, end = int(ended.commit_lsn), int(ended.commit_lsn) + 1
+            start, end = ended.commit_lsn, ended.commit_lsn + 1
         else:
             raise DecodeError("a COMMIT without position", xid=xid)
         if csn is not None and start >= self._resume and csn + _CSN_SLACK < self._newest_csn:
@@ -286,7 +286,7 @@ class GaussStream:
         begin = Begin(Lsn(start), at, xid or 0, csn or 0, begun.user)
         return begin, Commit(Lsn(start), Lsn(end), at)
 
-    def _decoded(self, position: int, record: bytes) -> Iterator[tuple[int, Message]]:
+    def _decoded(self, position: Lsn, record: bytes) -> Iterator[tuple[Lsn, Message]]:
         try:
             decoded = self._decoder.decode(position, record)
         except DecodeError as error:
@@ -319,7 +319,7 @@ class GaussStream:
             mixed.row(row.schema, row.table, row.op)
 
     # ------------------------------------------------------------ DDL
-    def _stated(self, position: int, ddl: Ddl) -> Iterator[tuple[int, Message]]:
+    def _stated(self, position: Lsn, ddl: Ddl) -> Iterator[tuple[Lsn, Message]]:
         """Read a statement; one that may have a second message waits for it."""
         try:
             statement = jddl.read(ddl)
@@ -341,7 +341,7 @@ class GaussStream:
             if not ddl_pairs.waits(ddl, statement):
                 yield from self._let_go()
 
-    def _let_go(self) -> Iterator[tuple[int, Message]]:
+    def _let_go(self) -> Iterator[tuple[Lsn, Message]]:
         """Yield the waiting statement, if there is one."""
         if self._first is None:
             return
@@ -352,14 +352,14 @@ class GaussStream:
             self._mixed.statement(first.statement)
 
 
-def _given(held: Held) -> Iterator[tuple[int, bytes]]:
+def _given(held: Held) -> Iterator[tuple[Lsn, bytes]]:
     while records := held.give_up(_MOST_HELD):
         yield from records
 
 
 def _may_walk(begin: Begin) -> bool:
     """Say whether rows may be the walker's: it writes no user, and numbers of 63 bits."""
-    return begin.user is None and max(begin.xid, begin.csn or 0, int(begin.commit_lsn)) < 1 << 63
+    return begin.user is None and max(begin.xid, begin.csn or 0, begin.commit_lsn) < 1 << 63
 
 
 def instant(text: str) -> int:

@@ -19,6 +19,7 @@ from producer.sources.gauss.spill import SpillFile
 from producer.sources.gauss.stream import GaussStream
 from producer.sources.gauss.system_schemas import is_system_schema
 from producer.wire.replication import WalMessage
+from schemas.positions import NOWHERE, Lsn
 from schemas.tables import TableId, TableSchema
 from schemas.types.names import oid_of
 
@@ -77,15 +78,15 @@ class StreamReader:
         """Return the CSN of the newest transaction that was taken, in the order of CSNs."""
         return 0 if self._stream is None else self._stream.last_csn
 
-    def told_end(self) -> int:
+    def told_end(self) -> Lsn:
         """Return what the newest heartbeat says of the log on disk; 0: none came."""
-        return 0 if self._stream is None else self._stream.told_end
+        return NOWHERE if self._stream is None else self._stream.told_end
 
     def start(
         self,
         known: dict[TableId, TableSchema],
         *,
-        resume: int,
+        resume: Lsn,
         csn: int,
         hidden: set[TableId] | None = None,
     ) -> None:
@@ -134,7 +135,7 @@ class StreamReader:
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False
-    ) -> Iterator[tuple[int, Message]]:
+    ) -> Iterator[tuple[Lsn, Message]]:
         """Yield the ended transactions, each in one piece."""
         assert self._stream is not None
         return self._stream.messages(received, one_by_one=one_by_one)

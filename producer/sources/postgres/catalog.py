@@ -24,7 +24,7 @@ from producer.sources.session_settings import POSTGRES, RESTRICT
 from producer.wire.protocol import ServerError
 from producer.wire.sqlstate import Asked, refusal
 from schemas.encodings import BYTES_OR_UTF8, WITHOUT, is_text
-from schemas.positions import Lsn
+from schemas.positions import Lsn, parse_lsn
 from schemas.system_schemas import SYSTEM
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, UserType
 from schemas.types import BY_OID, FIRST_OF_USERS
@@ -212,7 +212,7 @@ def log_end(connection: Connection) -> Lsn:
             "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()"
             " ELSE pg_current_wal_insert_lsn() END::text"
         )
-        return Lsn.parse(cursor.fetchone()[0])
+        return parse_lsn(cursor.fetchone()[0])
 
 
 def in_recovery(connection: Connection) -> bool:
@@ -223,7 +223,7 @@ def in_recovery(connection: Connection) -> bool:
 
 
 def _lsn(text: str | None) -> Lsn | None:
-    return None if text is None else Lsn.parse(text)
+    return None if text is None else parse_lsn(text)
 
 
 # ---- tables

@@ -224,7 +224,7 @@ def _look(
                 before=before,
             )
         unseen = catalog_versions.first_unseen(connection) if files else 0
-        end = int(catalog.log_end(connection))
+        end = catalog.log_end(connection)
     if before is not None and files:
         found = list(catalog_versions.cleared(connection, found, files, before, unseen))
     return Look(

@@ -28,11 +28,11 @@ from producer.wire import commands, protocol
 from producer.wire.auth import Login
 from producer.wire.commands import SlotCreated, Snapshot, TimelineSwitch
 from producer.wire.protocol import Copying, Frame, ServerError
-from producer.wire.replication import NOWHERE, POSTGRES, Split, split
+from producer.wire.replication import POSTGRES, Split, split
 from producer.wire.sqlstate import Asked, refusal
 from schemas.encodings import WITHOUT
 from schemas.errors import LOAD_AGAIN
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn, lsn_text
 from schemas.quoting import constant
 
 __all__ = ["ConnectionArguments", "ReplicationConnection", "parse_dsn"]
@@ -120,7 +120,9 @@ class ReplicationConnection(ServerConnection):
         sql = commands.create_slot(name, plugin, temporary=temporary, snapshot=snapshot)
         rows = self._ask(sql, Asked.CREATE_SLOT, slot=name)
         created = commands.parse_slot_created(rows)
-        _log.info("slot created slot=%s consistent_point=%s", name, created.consistent_point)
+        _log.info(
+            "slot created slot=%s consistent_point=%s", name, lsn_text(created.consistent_point)
+        )
         return created
 
     def begin_slot(
@@ -149,7 +151,11 @@ class ReplicationConnection(ServerConnection):
         if answer.error is not None:
             raise refusal(answer.error, Asked.CREATE_SLOT, slot=self._slot)
         created = commands.parse_slot_created(answer.rows)
-        _log.info("slot created slot=%s consistent_point=%s", self._slot, created.consistent_point)
+        _log.info(
+            "slot created slot=%s consistent_point=%s",
+            self._slot,
+            lsn_text(created.consistent_point),
+        )
         return created
 
     def start(
@@ -176,7 +182,7 @@ class ReplicationConnection(ServerConnection):
             split=split,
             early=session.frames.rest(),
         )
-        _log.info("took slot=%s from=%s", slot, at or "where it was confirmed")
+        _log.info("took slot=%s from=%s", slot, lsn_text(at) if at else "where it was confirmed")
 
     def _hear(self, got: Frame) -> None:
         """Take a notice; raise where the server leaves out changes with a warning.

@@ -25,6 +25,7 @@ from producer.sources.postgres.primary import Primary, at_primary, history_of
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.session import Asks
 from schemas.findings import Finding
+from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 
 _LOOK: Final = 0.5  # seconds between two looks at what a new slot waits for
@@ -76,14 +77,14 @@ class PostgresSourceInspector(SourceInspector):
         return snapshot.stream_shapes(catalog.table_schemas(self._connection, tables))
 
     # ---- status and wait
-    def log_end(self) -> int:
-        return int(catalog.log_end(self._connection))
+    def log_end(self) -> Lsn:
+        return catalog.log_end(self._connection)
 
-    def goal(self) -> int:
+    def goal(self) -> Lsn:
         """Where the primary's log ends; at a standby without one, what it has replayed."""
         with closing(Primary(self._options.source, self._connection)) as primary:
             try:
-                return int(catalog.log_end(primary.connection))
+                return catalog.log_end(primary.connection)
             except ConnectionLost:
                 return self.log_end()
 
@@ -192,4 +193,4 @@ class PostgresSourceInspector(SourceInspector):
                 reading = stack.enter_context(snapshot.imported(at, made.snapshot or ""))
             rows = snapshot.SnapshotReading(reading, asker)
             asking = map(catalog.QueryingConnection, (reading, asker))
-            yield SnapshotPoint(int(made.consistent_point), rows, "utf-8", *asking)
+            yield SnapshotPoint(made.consistent_point, rows, "utf-8", *asking)

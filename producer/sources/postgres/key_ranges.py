@@ -26,7 +26,7 @@ from producer.sources.postgres import catalog, catalog_look
 from producer.sources.postgres.captured import captured
 from producer.sources.postgres.connection import ReplicationConnection
 from schemas.encodings import WITHOUT
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text, parse_lsn
 from schemas.quoting import literal, names
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
 
@@ -196,13 +196,13 @@ class PostgresRanges:
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
     shown: Visible
-    high: int
+    high: Lsn
 
     @classmethod
     def of(cls, snapshot: str, high: str) -> _Snapshot:
         _, end, running = snapshot.split(":")
         ids = frozenset(map(int, filter(None, running.split(","))))
-        return cls(Visible(int(end), ids), int(Lsn.parse(high)))
+        return cls(Visible(int(end), ids), parse_lsn(high))
 
 
 class _Sessions:
@@ -317,10 +317,10 @@ class _Sessions:
         return RangeRead(shape, place.shown, place.high, rows=rows, last=last)
 
     @staticmethod
-    def _see_to_flush(asks: Connection, high: int) -> None:
+    def _see_to_flush(asks: Connection, high: Lsn) -> None:
         """Have the log written up to a place: an idle server does so by itself, seconds later."""
         with catalog.asking(asks) as cursor:
-            cursor.execute(_IS_FLUSHED.format(literal(str(Lsn(high)))))
+            cursor.execute(_IS_FLUSHED.format(literal(lsn_text(Lsn(high)))))
             if not cursor.fetchone()[0]:
                 cursor.execute("SELECT txid_current()")
 

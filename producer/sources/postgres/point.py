@@ -24,6 +24,7 @@ from producer.sources.postgres import catalog_look, running, snapshot
 from producer.sources.postgres.captured import captured, reading_problems
 from producer.sources.postgres.connection import ReplicationConnection
 from producer.sources.postgres.primary import Primary
+from schemas.positions import Lsn
 from schemas.tables import TableId
 
 SHORTEST: Final = 2.0  # seconds for the slot: the stream waits meanwhile
@@ -35,7 +36,7 @@ _NAME_BYTES: Final = 63  # of a slot
 class PostgresPoint:
     """`ports.Point`."""
 
-    at: int
+    at: Lsn
     reading: Reading
     looked: Before | None
     _session: ExitStack
@@ -83,7 +84,7 @@ def make_point(
                 running.end_waiter(connection, wire.backend_pid)
                 raise _waits(found, primary.delay, patience)
         session = stack.enter_context(snapshot.imported(options.source, made.snapshot or ""))
-        at = int(made.consistent_point)
+        at = made.consistent_point
         if (table in captured(session, options).tables) is not is_there:
             # One that was dropped and made again has left the publication.
             how = "was made again, and is not published yet" if is_there else "is there again"

@@ -26,6 +26,7 @@ from producer.sources.postgres import catalog, running
 from producer.sources.postgres.connection import ReplicationConnection
 from producer.sources.postgres.running import Blocker
 from producer.wire.commands import SlotCreated
+from schemas.positions import lsn_text
 
 OLDEST: Final = 160_000  # from here on standbys decode
 _REPLAY_SECONDS: Final = 8.0  # SIGTERM is answered within 10
@@ -145,7 +146,7 @@ class Primary:
             if time.monotonic() > end:
                 raise SourceBusy(
                     "the standby has not replayed yet what the primary wrote",
-                    waited=f"{_REPLAY_SECONDS:g} s", replayed=at, written=goal,
+                    waited=f"{_REPLAY_SECONDS:g} s", replayed=lsn_text(at), written=lsn_text(goal),
                 )  # fmt: skip
             time.sleep(_REPLAY_PAUSE)
 

@@ -62,7 +62,7 @@ from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import WalMessage
 from schemas.control import Identity, Looked
 from schemas.errors import LOAD_AGAIN
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn, lsn_text
 from schemas.quoting import identifier
 from schemas.tables import TableId, TableSchema
 
@@ -122,7 +122,7 @@ class PostgresSource(PlainSource):
         self._note: Callable[[str], None] = lambda _: None
         self._has_made_publication = self._has_made_slot = False  # and no START is durable yet
         self._server = "", 0  # system id and timeline
-        self._history: dict[int, int] = {}  # former timelines, and where each ended
+        self._history: dict[int, Lsn] = {}  # former timelines, and where each ended
         self._is_failover = False  # standbys are to have the slot
         self._making = False  # a slot, which waits for open transactions
         self._told: list[running.Blocker] = []
@@ -204,13 +204,13 @@ class PostgresSource(PlainSource):
         self._server = said.system_id, said.timeline
         # While the session streams it takes no questions.
         self._history = {
-            switch.timeline: int(switch.at) for switch in self.wire.timeline_history(said.timeline)
+            switch.timeline: switch.at for switch in self.wire.timeline_history(said.timeline)
         }
         return Identity(
             said.system_id, said.timeline, said.dbname or "", options.slot, options.plugin
         )
 
-    def switch_point(self, timeline: int) -> int | None:
+    def switch_point(self, timeline: int) -> Lsn | None:
         """Return where the server's history left an older timeline."""
         return self._history.get(timeline)
 
@@ -243,7 +243,10 @@ class PostgresSource(PlainSource):
         if state.is_invalid:
             invalid = state.invalidation_reason or state.wal_status
         return Slot(
-            state.plugin or "physical", state.database or "", state.confirmed_flush or 0, invalid
+            state.plugin or "physical",
+            state.database or "",
+            state.confirmed_flush or NOWHERE,
+            invalid,
         )
 
     def try_take(self) -> bool:
@@ -308,7 +311,7 @@ class PostgresSource(PlainSource):
         made = self._primary.begun(self.wire, _MAKE_SECONDS)
         if made is not None:
             self._making, self._has_made_slot = False, True
-            return MadeSlot(int(made.consistent_point), made.snapshot or "")
+            return MadeSlot(made.consistent_point, made.snapshot or "")
         self._note_blockers("the new slot waits", self.wire.backend_pid)
         return None
 
@@ -382,7 +385,7 @@ class PostgresSource(PlainSource):
         self,
         known: dict[TableId, TableSchema],
         *,
-        resume: int,
+        resume: Lsn,
         csn: int,  # noqa: ARG002
         hidden: set[TableId] | None = None,
         loads: bool = True,  # noqa: ARG002
@@ -396,13 +399,13 @@ class PostgresSource(PlainSource):
             if not self._primary.is_read:  # it was restarted, or is behind another one
                 raise ConnectionLost(
                     "the standby has not replayed yet what was delivered",
-                    replayed=end,
-                    resume=Lsn(resume),
+                    replayed=lsn_text(end),
+                    resume=lsn_text(resume),
                 )
             raise SourceSwitched(
                 "the source's log ends before what was delivered: it was restored",
-                log_end=end,
-                resume=Lsn(resume),
+                log_end=lsn_text(end),
+                resume=lsn_text(resume),
                 slot=self._options.slot,
                 hint=f"commits in between are lost; {LOAD_AGAIN}",
             )
@@ -420,7 +423,7 @@ class PostgresSource(PlainSource):
         self,
         known: dict[TableId, TableSchema],
         *,
-        resume: int = 0,
+        resume: Lsn = NOWHERE,
         has_triggers: bool = False,
         hidden: set[TableId] | None = None,
     ) -> PgoutputStream:
@@ -492,7 +495,7 @@ class PostgresSource(PlainSource):
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False
-    ) -> Iterator[tuple[int, Message]]:
+    ) -> Iterator[tuple[Lsn, Message]]:
         """Decode; convert records of statements into schema changes."""
         return self._stream.messages(received, one_by_one=one_by_one)
 

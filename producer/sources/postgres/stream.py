@@ -34,9 +34,9 @@ from producer.errors import DecodeError
 from producer.sources.postgres.triggers import records
 from producer.sources.postgres.triggers.follow import Follower
 from producer.sources.postgres.triggers.records import Trust
-from producer.wire.replication import NOWHERE, WalMessage
+from producer.wire.replication import WalMessage
 from schemas.control import Origin
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn, lsn_text
 from schemas.system_schemas import OWN_SCHEMA
 from schemas.tables import TableId, TableSchema
 
@@ -61,7 +61,7 @@ class PgoutputStream:
         publication: str,
         judge: Judge,
         name_now: Callable[[int], TableId | None] = lambda _: None,
-        resume: int = 0,
+        resume: Lsn = NOWHERE,
         has_triggers: bool = False,
         on_begin: Callable[[int], None] = lambda _xid: None,
         hidden: set[TableId] | None = None,
@@ -85,12 +85,12 @@ class PgoutputStream:
         self._watched: set[int] = set()  # channels, and relations of unknown tables
         self._begin: Begin | None = None
         self._is_delivered = False  # the open transaction: it is sent again
-        self._waiting: list[tuple[int, Message]] = []  # from a row of an undescribed table on
+        self._waiting: list[tuple[Lsn, Message]] = []  # from a row of an undescribed table on
         self._waits_no_more = False
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False
-    ) -> Iterator[tuple[int, Message]]:
+    ) -> Iterator[tuple[Lsn, Message]]:
         """Decode lazily: yield (position, message); `one_by_one`: leave none to the walker."""
         decode, watched, waiting = self._decode, self._watched, self._waiting
         stretch, size = Stretch(received), len(received)
@@ -137,7 +137,7 @@ class PgoutputStream:
         for xid in stretch.begun:
             self._on_begin(xid)
 
-    def _rare(self, lsn: int, message: Message) -> Iterator[tuple[int, Message]]:
+    def _rare(self, lsn: Lsn, message: Message) -> Iterator[tuple[Lsn, Message]]:
         match message:
             case Begin():
                 self._on_begin(message.xid)
@@ -213,7 +213,7 @@ class PgoutputStream:
             return False
         return self.has_triggers and not self._waits_no_more
 
-    def _wait(self, lsn: int, message: Message) -> Iterator[tuple[int, Message]]:
+    def _wait(self, lsn: Lsn, message: Message) -> Iterator[tuple[Lsn, Message]]:
         """Keep messages until the new table's record; then yield all of them, in order."""
         waiting = self._waiting
         if isinstance(message, Relation) and (message.schema, message.table) == _CHANNEL:
@@ -236,10 +236,10 @@ class PgoutputStream:
             yield from self._wait(*pair) if waiting else self._rare(*pair)
 
     # ------------------------------------------------------------ records
-    def _recorded(self, oid: int, cells: Cells, lsn: int) -> Iterator[tuple[int, Message]]:
+    def _recorded(self, oid: int, cells: Cells, lsn: Lsn) -> Iterator[tuple[Lsn, Message]]:
         """A statement ended at this position: shapes change here, before the rows after it."""
         if self._begin is None:
-            raise DecodeError("a schema change outside a transaction", lsn=Lsn(lsn))
+            raise DecodeError("a schema change outside a transaction", lsn=lsn_text(lsn))
         if self._channels[oid] is Trust.UNKNOWN:
             if oid not in self._lost:
                 self._lost.add(oid)
@@ -261,7 +261,7 @@ class PgoutputStream:
         if not has_triggers:
             return
         changes = self._follower.follow(
-            record, lsn, int(self._begin.commit_lsn), is_older=lsn < self._resume
+            record, lsn, self._begin.commit_lsn, is_older=lsn < self._resume
         )
         if changes:
             yield (
@@ -279,7 +279,7 @@ class PgoutputStream:
         for relation in self._relations.values():
             self._watch(relation)
 
-    def _all_lost(self, lsn: int, why: str) -> Iterator[tuple[int, Message]]:
+    def _all_lost(self, lsn: Lsn, why: str) -> Iterator[tuple[Lsn, Message]]:
         """All tables are uncertain from here on."""
         if changes := tuple(self._follower.all_unknown("", why)):
             yield lsn, StatementChanges(changes, Origin.TRIGGER)

@@ -10,6 +10,7 @@ from typing import Any
 from schemas import servers
 from schemas.control import Origin, SchemaChange
 from schemas.findings import Finding, Level, refused
+from schemas.positions import NOWHERE
 from schemas.tables import TableId, TableSchema
 from spark_consumers.errors import ApplyError, TargetDown, TargetRefused
 from spark_consumers.model import Ledger
@@ -252,7 +253,7 @@ def _as_load(shape: TableSchema) -> SchemaChange:
         ordinal=0,
         xid=0,
         csn=0,
-        lsn=0,
+        lsn=NOWHERE,
         origin=Origin.SNAPSHOT,
         tag="CREATE TABLE",
         before=None,

@@ -8,8 +8,6 @@ from gauss_cdc_lab.emulator.frames import (
     ErrorResponse,
     copy_data,
     keepalive,
-    lsn_text,
-    read_lsn,
     read_status,
     xlog_data,
 )
@@ -63,19 +61,6 @@ def test_what_the_jdbc_driver_sends_is_read() -> None:
 def test_a_short_status_is_refused(size: int) -> None:
     with pytest.raises(ErrorResponse, match="insufficient data left in message"):
         read_status(STATUS[:size])
-
-
-@pytest.mark.parametrize(
-    ("text", "lsn"), [("0/0", 0), ("1/CFE5E68", 0x1_0CFE_5E68), ("F/A", 15 << 32 | 10)]
-)
-def test_positions_are_upper_case_without_zeros(text: str, lsn: int) -> None:
-    assert (lsn_text(lsn), read_lsn(text)) == (text, lsn)
-
-
-@pytest.mark.parametrize("text", ["", "0", "/", "0/", "/0", "123456789/0", "x/0", "+1/0"])
-def test_other_texts_are_no_positions(text: str) -> None:
-    with pytest.raises(ValueError, match="no position"):
-        read_lsn(text)
 
 
 def test_an_error_has_its_fields_in_the_servers_order() -> None:

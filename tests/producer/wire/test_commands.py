@@ -4,7 +4,7 @@ from producer.errors import DecodeError
 from producer.wire import commands
 from producer.wire.commands import SlotCreated, Snapshot, SystemIdentity, TimelineSwitch
 from producer.wire.protocol import Answer, Frame
-from schemas.positions import Lsn
+from schemas.positions import Lsn, parse_lsn
 from tests.producer.wire.transcripts import all_conversations
 
 
@@ -58,8 +58,8 @@ def test_a_timeline_history_lists_where_each_ended() -> None:
 
     assert commands.timeline_history(3) == "TIMELINE_HISTORY 3"
     assert commands.parse_timeline_history([["00000003.history", content]]) == (
-        TimelineSwitch(1, Lsn.parse("0/3000000")),
-        TimelineSwitch(2, Lsn.parse("0/5000060")),
+        TimelineSwitch(1, parse_lsn("0/3000000")),
+        TimelineSwitch(2, parse_lsn("0/5000060")),
     )
 
 
@@ -110,7 +110,7 @@ def test_openGauss_exports_the_snapshot_of_a_new_slot() -> None:  # noqa: N802
 
     made = {(m := commands.parse_slot_created(answer.rows)).name: m for answer in answers}
     assert made["sess_slot_serial"] == SlotCreated(
-        "sess_slot_serial", Lsn.parse("0/3BD1D28"), "0000001C-00000004-1", "mppdb_decoding"
+        "sess_slot_serial", parse_lsn("0/3BD1D28"), "0000001C-00000004-1", "mppdb_decoding"
     )
 
 

@@ -2,14 +2,14 @@ import pytest
 
 from producer.errors import DecodeError
 from producer.wire.cursor import Cursor
-from schemas.positions import Lsn
+from schemas.positions import parse_lsn
 
 
 def test_numbers_are_big_endian_and_signed_where_they_say_so() -> None:
     cur = Cursor(bytes.fromhex("ff 0102 00000003 fffffffe 00000016b374d848"))
 
     assert (cur.u8(), cur.u16(), cur.u32(), cur.i32()) == (255, 258, 3, -2)
-    assert cur.lsn() == Lsn.parse("16/B374D848")
+    assert cur.lsn() == parse_lsn("16/B374D848")
     cur.finish()
 
 

@@ -23,7 +23,7 @@ from producer.wire.replication import (
     split,
     status_update,
 )
-from schemas.positions import Lsn
+from schemas.positions import Lsn, parse_lsn
 from tests.producer.wire.server_side import StatusUpdate, keepalive, xlog_data
 from tests.producer.wire.transcripts import Conversation, all_conversations
 
@@ -240,7 +240,7 @@ def test_a_keepalive_is_the_servers_own_memory() -> None:
 
     assert len(body) == 33
     asking = Stream(dialect=OPENGAUSS).feed(protocol.copy_data(body))
-    assert (asking.keepalive_end, asking.reply_requested) == (Lsn.parse("0/CFE5E68"), True)
+    assert (asking.keepalive_end, asking.reply_requested) == (parse_lsn("0/CFE5E68"), True)
     assert not Stream(dialect=OPENGAUSS).feed(protocol.copy_data(quiet)).reply_requested
 
 
@@ -274,7 +274,7 @@ def test_every_recorded_status_update_is_the_one_we_would_send() -> None:
 
 
 def test_a_status_update_is_what_the_specification_shows() -> None:
-    at = Lsn.parse("0/CFE5E68")
+    at = parse_lsn("0/CFE5E68")
     shown = bytes.fromhex(
         "72 685EFE0C00000000 685EFE0C00000000 685EFE0C00000000 0000000000000000"
         "0000000000000000 00000000 00000000 00C0A3775BCC0200 00 000000 00000000"

@@ -31,7 +31,7 @@ from gauss_cdc_lab.emulator.model import (
     Transaction,
     Truncate,
 )
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn, lsn_text
 
 _FULL: Final = 1 << 20  # bytes of a message, its 25-byte XLogData header counted
 _HEADER: Final = 25
@@ -67,7 +67,7 @@ class TextRecords:
     def begin(self, transaction: Transaction, first_lsn: Lsn) -> bytes:
         """`BEGIN CSN: …`; where GaussDB puts the user is not documented: it is left out."""
         mode, profile = self._mode, self._profile
-        line = f"BEGIN CSN: {transaction.csn} {profile.first_lsn_label}: {first_lsn}"
+        line = f"BEGIN CSN: {transaction.csn} {profile.first_lsn_label}: {lsn_text(first_lsn)}"
         if mode.include_xids and profile.begin_xid:
             line += f" xid: {transaction.xid}"
         if mode.include_timestamp:
@@ -112,8 +112,8 @@ class Parallel:
         self._filter = Filter(mode)
         self._binary = isinstance(records, BinaryRecords)
         self._buffer = bytearray()
-        self._opened = 0  # commit record of the transaction that opened the buffer
-        self._written = 0  # highest position among what was put into a buffer
+        self._opened = NOWHERE  # commit record of the transaction that opened the buffer
+        self._written = NOWHERE  # highest position among what was put into a buffer
 
     def feed(self, item: Transaction | Heartbeat) -> Iterator[Sent]:
         """Yield the messages that a transaction or heartbeat makes due."""
@@ -132,7 +132,7 @@ class Parallel:
         if not begun:
             return
         if self._by_csn:  # manual: batches keep to one transaction, BEGIN and COMMIT go alone
-            yield from self._rest(item.csn)
+            yield from self._rest(Lsn(item.csn))
         self._reach(item.commit_lsn)
         yield from self._add(item, self._records.commit(item), alone=self._by_csn)
 
@@ -171,7 +171,7 @@ class Parallel:
                 return item.lsn
         return transaction.commit_lsn
 
-    def _reach(self, position: int) -> None:
+    def _reach(self, position: Lsn) -> None:
         self._written = max(self._written, position)
 
     def _add(
@@ -183,12 +183,12 @@ class Parallel:
         self._buffer += record
         full = len(self._buffer) + _HEADER > _FULL
         if full or alone or not self._mode.sending_batch:
-            position = transaction.csn if self._by_csn else self._written or self._opened
+            position = Lsn(transaction.csn) if self._by_csn else self._written or self._opened
             yield self._ended(position)
         elif self._binary:
             self._buffer += b"P"
 
-    def _ended(self, position: int) -> Sent:
+    def _ended(self, position: Lsn) -> Sent:
         """The message, ended behind the record that was just appended."""
         if self._binary:
             self._buffer += b"F"
@@ -196,13 +196,13 @@ class Parallel:
             self._buffer += _END
         return self._taken(position)
 
-    def _rest(self, position: int) -> Iterator[Sent]:
+    def _rest(self, position: Lsn) -> Iterator[Sent]:
         """What waits, ended by an empty record; binary records have had their `P` already."""
         if self._buffer:
             self._buffer += _END
             yield self._taken(position)
 
-    def _taken(self, position: int) -> Sent:
+    def _taken(self, position: Lsn) -> Sent:
         payload = bytes(self._buffer)
         self._buffer.clear()
         return Sent(position, payload)
@@ -212,4 +212,4 @@ class Parallel:
         if self._mode.enable_heartbeat and self._profile.heartbeat:
             yield from self.idle()
             self._buffer += self._records.heartbeat(beat)
-            yield self._ended(beat.read)
+            yield self._ended(Lsn(beat.read))

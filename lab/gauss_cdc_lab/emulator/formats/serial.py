@@ -26,6 +26,7 @@ from gauss_cdc_lab.emulator.model import (
     Transaction,
     Truncate,
 )
+from schemas.positions import NOWHERE
 
 
 class SerialFrame(Protocol):
@@ -103,7 +104,7 @@ class Serial:
             if not printed:
                 continue
             if not begun:
-                yield Sent(0, self._frame.begin(item))
+                yield Sent(NOWHERE, self._frame.begin(item))
                 begun = True
             # The list is asked behind the delayed BEGIN: such a transaction is not left out.
             if not isinstance(change, Row):

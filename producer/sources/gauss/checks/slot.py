@@ -9,6 +9,7 @@ from producer.errors import CdcError, SlotMissing
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.checks.case import Case
 from schemas.findings import Finding, Level
+from schemas.positions import NOWHERE, Lsn, lsn_text
 
 SEGMENT_BYTES: Final = 16 << 20
 _LONG_SECONDS: Final = 60
@@ -37,7 +38,8 @@ def slot(case: Case) -> Iterator[Finding]:
         return
     assert slot is not None
     state = "is active" if slot.is_active else "is inactive"
-    yield Finding(Level.OK, "slot", f"{options.slot} {state}, confirmed to {slot.confirmed}")
+    confirmed = lsn_text(slot.confirmed or NOWHERE)
+    yield Finding(Level.OK, "slot", f"{options.slot} {state}, confirmed to {confirmed}")
     if slot.is_active and options.role != "primary":
         yield Finding(
             Level.WARNING,
@@ -134,7 +136,7 @@ def pruning(case: Case) -> Iterator[Finding]:
         yield Finding(level, "log", f"{said}; {more}, and it is invalidated when it is inactive")
 
 
-def retained_segments(end: int, restart: int) -> int:
+def retained_segments(end: Lsn, restart: Lsn) -> int:
     """How many segments of the log a slot keeps, including its first one.
 
     >>> retained_segments(0x5000000, 0x2FFFFFF)

@@ -18,13 +18,14 @@ from producer.sources.gauss.ddl import jddl
 from producer.sources.gauss.ddl.format import expand, parse
 from producer.sources.gauss.ddl.model import AddColumn, SetDefault, Statement
 from producer.sources.gauss.decoders.messages import Ddl
+from schemas.positions import Lsn
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A statement that a message may still belong to."""
 
-    position: int
+    position: Lsn
     ddl: Ddl
     statement: Statement
     settled: frozenset[str] = frozenset()  # columns whose message came

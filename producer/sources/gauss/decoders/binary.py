@@ -28,7 +28,7 @@ from producer.sources.gauss.decoders.messages import (
 )
 from producer.sources.gauss.decoders.names import Cache, reader, row_shape, unquote
 from producer.sources.gauss.decoders.scalars import SEND_US_A_RECORDING, heartbeat, shown, stamp
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text
 
 _U16: Final = struct.Struct(">H").unpack_from
 _U32: Final = struct.Struct(">I").unpack_from
@@ -54,11 +54,11 @@ class Binary:
         self._tables = Cache(self._table)
         self._shapes = Cache(self._shape)
 
-    def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
+    def split(self, start: Lsn, payload: bytes) -> list[tuple[Lsn, bytes]]:
         """Split a message into records: LSN, letter, body.  Raises DecodeError."""
         return list(self.walk(start, payload))
 
-    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+    def walk(self, start: Lsn, payload: bytes) -> Iterator[tuple[Lsn, bytes]]:
         """Yield the records one by one."""
         pos, size = 0, len(payload)
         try:
@@ -90,7 +90,7 @@ class Binary:
                     break
         except (IndexError, struct.error):
             raise DecodeError(
-                "message ends within a record", position=Lsn(start), at=pos, size=size
+                "message ends within a record", position=lsn_text(start), at=pos, size=size
             ) from None
         if pos != size:
             raise DecodeError("bytes after the end of a message", at=pos, size=size)
@@ -98,7 +98,7 @@ class Binary:
     def is_row(self, record: bytes) -> bool:
         return record[_LETTER] in _OPS
 
-    def decode(self, position: int, record: bytes) -> DecodedMessage:
+    def decode(self, position: Lsn, record: bytes) -> DecodedMessage:
         """Decode one record; DecodeError for anything that is not exactly one."""
         try:
             letter = record[_LETTER]
@@ -116,16 +116,16 @@ class Binary:
                 return self._ddl(record)
         except (IndexError, struct.error):
             raise DecodeError(
-                "record ends early", position=Lsn(position), size=len(record)
+                "record ends early", position=lsn_text(position), size=len(record)
             ) from None
         except DecodeError as error:
-            error.where.setdefault("position", Lsn(position))
+            error.where.setdefault("position", lsn_text(position))
             raise
         raise DecodeError(
             "a record of an unknown kind",
             hint=SEND_US_A_RECORDING,
             letter=shown(letter),
-            position=Lsn(position),
+            position=lsn_text(position),
             size=len(record),
         )
 

@@ -79,7 +79,7 @@ def is_emitted(record: bytes) -> bool:
     return record.startswith(b"message: transactional: ")
 
 
-def emitted(position: int, record: bytes, encoding: str) -> Logical:
+def emitted(position: Lsn, record: bytes, encoding: str) -> Logical:
     """Decode such a message.  Its prefix may contain anything, so each size is tried."""
     match = _EMITTED.match(record)
     if match is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from producer.sources.gauss.decoders.messages import DecodedMessage
+from schemas.positions import Lsn
 
 # Plugins of GaussDB with a style of their own; another one may be requested.
 PLUGIN_STYLES: Final[Mapping[str, str]] = {
@@ -29,18 +30,18 @@ class Format:
 class Naming(Protocol):
     """A decoder of a plugin that names table and columns in every row.  No state but caches."""
 
-    def split(self, start: int, payload: bytes) -> Iterable[tuple[int, bytes]]:
+    def split(self, start: Lsn, payload: bytes) -> Iterable[tuple[Lsn, bytes]]:
         """Split an XLogData payload into records, each with its position.
 
         `start` is the dataStart of the header, the position of records that have none.
         Raises DecodeError.
         """
 
-    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+    def walk(self, start: Lsn, payload: bytes) -> Iterator[tuple[Lsn, bytes]]:
         """The same one by one: intact records are yielded before DecodeError is raised."""
 
     def is_row(self, record: bytes) -> bool:
         """Say cheaply whether a record is a row, which may be buffered undecoded until COMMIT."""
 
-    def decode(self, position: int, record: bytes) -> DecodedMessage:
+    def decode(self, position: Lsn, record: bytes) -> DecodedMessage:
         """Decode one record of `split`, or raise DecodeError."""

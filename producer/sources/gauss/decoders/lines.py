@@ -20,7 +20,7 @@ from producer.sources.gauss.decoders.json_rows import JsonRows
 from producer.sources.gauss.decoders.messages import DecodedMessage, TxBegin, TxCommit
 from producer.sources.gauss.decoders.scalars import heartbeat, number, stamp, unknown_line
 from producer.sources.gauss.decoders.tuples import SpacedRows
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text
 
 # At the end of a line a truncated time looks like a time, so the pattern requires all of it.
 _TIME: Final = rb"\d{4,6}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?[+-]\d\d(?::\d\d){0,2}(?: BC)?"
@@ -43,11 +43,11 @@ class Lines:
         self._batch, self._encoding = written.batch, written.encoding
         self._rows = (JsonRows if written.style == "j" else SpacedRows)(written.encoding)
 
-    def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
+    def split(self, start: Lsn, payload: bytes) -> list[tuple[Lsn, bytes]]:
         """Split a message into its lines.  Raises DecodeError."""
         return list(self.walk(start, payload)) if self._batch else [(start, payload)]
 
-    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+    def walk(self, start: Lsn, payload: bytes) -> Iterator[tuple[Lsn, bytes]]:
         """Yield the lines one by one."""
         if not self._batch:
             yield start, payload
@@ -64,12 +64,12 @@ class Lines:
             yield lsn, payload[pos + 12 : end]
             pos = end
         if payload[pos:] != b"\0\0\0\0":
-            raise DecodeError("unterminated batch", position=Lsn(start), at=pos, size=size)
+            raise DecodeError("unterminated batch", position=lsn_text(start), at=pos, size=size)
 
     def is_row(self, record: bytes) -> bool:
         return self._rows.is_row(record)
 
-    def decode(self, position: int, record: bytes) -> DecodedMessage:
+    def decode(self, position: Lsn, record: bytes) -> DecodedMessage:
         """Decode one line; DecodeError for anything that is not exactly one."""
         try:
             if self._rows.is_row(record):
@@ -80,10 +80,10 @@ class Lines:
                 return gauss_ddl(record, self._encoding)
             return _begin(record) or self._end(position, record)
         except DecodeError as error:
-            error.where.setdefault("position", Lsn(position))
+            error.where.setdefault("position", lsn_text(position))
             raise
 
-    def _end(self, position: int, line: bytes) -> TxCommit:
+    def _end(self, position: Lsn, line: bytes) -> TxCommit:
         if (match := _COMMIT.fullmatch(line)) is None:
             raise unknown_line(line)
         xid, at = number(match[1]), stamp(match[2])

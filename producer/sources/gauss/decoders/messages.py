@@ -82,7 +82,7 @@ class ServerHeartbeat:
     """GaussDB's `h`: positions (CSNs through a CN) and the time of the newest record read."""
 
     read: int  # end of WAL read, or the newest CSN sent
-    flushed: int  # WAL on disk, or the next CSN
+    flushed: Lsn  # WAL on disk, or the next CSN
     at: int  # since 1970, in the unit of the server (not documented)
 
 

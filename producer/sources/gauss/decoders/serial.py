@@ -28,7 +28,7 @@ from producer.sources.gauss.decoders.messages import DecodedMessage, TxBegin, Tx
 from producer.sources.gauss.decoders.scalars import number, stamp, unknown_line
 from producer.sources.gauss.decoders.sql_rows import SqlRows
 from producer.sources.gauss.decoders.tuples import DottedRows, emptied
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text
 
 _BEGIN: Final = re.compile(rb"BEGIN(?: (\d{1,20}))?(?: ORIGIN_ID (\d{1,10}))?")
 _COMMIT: Final = re.compile(
@@ -49,24 +49,24 @@ class SerialDecoder:
     def __init__(
         self,
         rows: _SerialRows,
-        between: Callable[[int, bytes], DecodedMessage | None],
+        between: Callable[[Lsn, bytes], DecodedMessage | None],
         statements: Callable[[bytes], Sequence[bytes]] | None = None,
     ) -> None:
         """`between` gives None for an unknown line; `statements` splits a payload of several."""
         self._rows, self._between, self._statements = rows, between, statements
 
-    def split(self, start: int, payload: bytes) -> list[tuple[int, bytes]]:
+    def split(self, start: Lsn, payload: bytes) -> list[tuple[Lsn, bytes]]:
         if self._statements is None:
             return [(start, payload)]
         return [(start, statement) for statement in self._statements(payload)]
 
-    def walk(self, start: int, payload: bytes) -> Iterator[tuple[int, bytes]]:
+    def walk(self, start: Lsn, payload: bytes) -> Iterator[tuple[Lsn, bytes]]:
         yield from self.split(start, payload)
 
     def is_row(self, record: bytes) -> bool:
         return self._rows.is_row(record)
 
-    def decode(self, position: int, record: bytes) -> DecodedMessage:
+    def decode(self, position: Lsn, record: bytes) -> DecodedMessage:
         """Decode one record, or raise DecodeError."""
         try:
             if self._rows.is_row(record):
@@ -74,7 +74,7 @@ class SerialDecoder:
             if (found := self._between(position, record)) is None:
                 raise unknown_line(record)
         except DecodeError as error:
-            error.where.setdefault("position", Lsn(position))
+            error.where.setdefault("position", lsn_text(position))
             raise
         return found
 
@@ -82,7 +82,7 @@ class SerialDecoder:
 def mppdb(written: Format) -> SerialDecoder:
     """mppdb_decoding: rows as JSON."""
 
-    def between(position: int, record: bytes) -> DecodedMessage | None:
+    def between(position: Lsn, record: bytes) -> DecodedMessage | None:
         found = _bounds(position, record) or _rare(record, written.encoding)
         return None if isinstance(found, TxCommit) and found.csn is None else found
 
@@ -92,7 +92,7 @@ def mppdb(written: Format) -> SerialDecoder:
 def test(written: Format) -> SerialDecoder:
     """test_decoding, openGauss' and PostgreSQL's: rows as `name[type]:literal`."""
 
-    def between(position: int, record: bytes) -> DecodedMessage | None:
+    def between(position: Lsn, record: bytes) -> DecodedMessage | None:
         if is_emitted(record):
             return emitted(position, record, written.encoding)
         return _bounds(position, record) or _rare(record, written.encoding)
@@ -103,7 +103,7 @@ def test(written: Format) -> SerialDecoder:
 def sql(written: Format) -> SerialDecoder:
     """sql_decoding: rows as statements; an UPDATE is its DELETE and its INSERT."""
 
-    def between(position: int, record: bytes) -> DecodedMessage | None:
+    def between(position: Lsn, record: bytes) -> DecodedMessage | None:
         if (match := _SQL_BEGIN.fullmatch(record)) is not None:
             return TxBegin(csn=int(match[1]), first_lsn=Lsn(position) if position else None)
         if (match := _SQL_COMMIT.fullmatch(record)) is not None:
@@ -114,7 +114,7 @@ def sql(written: Format) -> SerialDecoder:
     return SerialDecoder(rows, between, rows.split)
 
 
-def _bounds(position: int, record: bytes) -> TxBegin | TxCommit | None:
+def _bounds(position: Lsn, record: bytes) -> TxBegin | TxCommit | None:
     """Decode BEGIN and COMMIT of mppdb_decoding and test_decoding."""
     if (match := _BEGIN.fullmatch(record)) is not None:
         xid, origin = number(match[1]), number(match[2])

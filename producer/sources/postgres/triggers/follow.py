@@ -34,6 +34,7 @@ from producer.sources.postgres.triggers.using import converted
 from schemas.conditions import written
 from schemas.control import Hole, Moved
 from schemas.encodings import is_text
+from schemas.positions import NOWHERE, Lsn
 from schemas.sql_text import NotRead
 from schemas.tables import Column, TableId, TableSchema, UserType
 from schemas.types import AS_PRINTED, FIRST_OF_USERS
@@ -81,7 +82,12 @@ class Follower:
     _former: dict[int, set[TableId]] = field(default_factory=lambda: defaultdict(set))
 
     def follow(
-        self, message: TriggerMessage, lsn: int = 0, commit: int = 0, *, is_older: bool = False
+        self,
+        message: TriggerMessage,
+        lsn: Lsn = NOWHERE,
+        commit: int = 0,
+        *,
+        is_older: bool = False,
     ) -> list[ShapeChange]:
         """Return the changes of one statement, in the order in which they apply.
 
@@ -130,7 +136,7 @@ class Follower:
         table = self.at(oid) if said in self._former.get(oid, ()) else None
         return table.id if table is not None else said
 
-    def _as_of_commit(self, message: TriggerMessage, lsn: int, commit: int) -> TriggerMessage:
+    def _as_of_commit(self, message: TriggerMessage, lsn: Lsn, commit: int) -> TriggerMessage:
         """Apply names that another transaction changed since the statement, and committed.
 
         What its own transaction changed before, the statement has seen.
@@ -178,7 +184,7 @@ class Follower:
             shapes.append(replace(shape, table=replace(table, columns=columns)))
         return replace(message, tables=tuple(shapes))
 
-    def _column(self, column: Column, lsn: int, own: int = 0) -> Column:
+    def _column(self, column: Column, lsn: Lsn, own: int = 0) -> Column:
         """Give a column its type as another transaction, not that of `own`, left it since."""
         since, user_type, name = self._types.get(
             (column.type_oid, column.type_mod), (0, column.user_type, column.type_name)
@@ -227,7 +233,7 @@ class Follower:
             if before.get(table.id) is not table or all(c.user_type is None for c in table.columns):
                 continue
             # At this position, not before: what this statement itself recorded there.
-            columns = tuple(self._column(c, commit - 1) for c in table.columns)
+            columns = tuple(self._column(c, Lsn(commit - 1)) for c in table.columns)
             if columns != table.columns:
                 after = replace(table, columns=columns)
                 change = self.compare(table, after, message)

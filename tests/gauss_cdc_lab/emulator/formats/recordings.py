@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gauss_cdc_lab.emulator.model import Mode, Sent
-from schemas.positions import Lsn
+from schemas.positions import Lsn, parse_lsn
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "opengauss"
 WORKLOADS = (
@@ -131,7 +131,7 @@ def places(workload: str) -> tuple[Place, ...]:
                 committed_at=at.decode(),
                 commit_lsn=Lsn(0),
                 end_lsn=Lsn(0),
-                first_change_lsn=Lsn.parse(first.decode()),
+                first_change_lsn=parse_lsn(first.decode()),
             )
             found[place.xid] = place
         elif payload.startswith(b"commit xid: "):

@@ -109,7 +109,7 @@ def test_a_lost_tail_stops_and_names_its_tables(lost: Cut, tables: str) -> None:
         go(world, ON_TIMELINE_2)
 
     assert caught.value.where["tables"] == tables
-    assert caught.value.where["switch_point"] == 600
+    assert caught.value.where["switch_point"] == "0/258"
     assert "fence" not in world.done
 
 

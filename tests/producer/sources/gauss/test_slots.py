@@ -16,7 +16,7 @@ from producer.errors import (
 )
 from producer.sources.gauss import slots as gauss_slots
 from producer.sources.gauss.slots import OpenTransaction, SlotReading
-from schemas.positions import Lsn
+from schemas.positions import parse_lsn
 
 Rows = list[list[str | None]]
 
@@ -52,7 +52,7 @@ def slot(**more: object) -> SlotReading:
         "database": "shop",
         "is_active": False,
         "restart_lsn": "0/3237980",
-        "confirmed": Lsn.parse("0/3237A00"),
+        "confirmed": parse_lsn("0/3237A00"),
     }
     return SlotReading(**{**given, **more})  # type: ignore[arg-type]
 
@@ -109,7 +109,7 @@ def usable(found: SlotReading | None) -> SlotReading:
 
 
 def test_a_good_slot_is_given_back() -> None:
-    assert usable(slot()).restart == Lsn.parse("0/3237980")
+    assert usable(slot()).restart == parse_lsn("0/3237980")
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_an_invalid_slot_keeps_no_log() -> None:
 
 
 def test_a_slot_that_another_client_moved_is_detected() -> None:
-    gauss_slots.check_not_moved(slot(), Lsn.parse("0/3237A00"))
+    gauss_slots.check_not_moved(slot(), parse_lsn("0/3237A00"))
     with pytest.raises(SlotAhead, match="another client moved the slot"):
-        gauss_slots.check_not_moved(slot(), Lsn.parse("0/32379FF"))
+        gauss_slots.check_not_moved(slot(), parse_lsn("0/32379FF"))
 
 
 def test_a_twenty_first_decoder_is_refused_before_the_server_does() -> None:
@@ -207,5 +207,5 @@ def test_a_session_that_grows_older_is_no_other_one() -> None:
 def test_a_position_comes_back_in_small_letters() -> None:
     session = Answers({"slot_advance": [["bank", "0/3237a00"]]})
 
-    assert gauss_slots.advance(session, "bank", Lsn.parse("0/3237A00")) == Lsn.parse("0/3237A00")
+    assert gauss_slots.advance(session, "bank", parse_lsn("0/3237A00")) == parse_lsn("0/3237A00")
     assert "('bank', '0/3237A00')" in session.asked[0]

@@ -12,6 +12,7 @@ from producer.errors import DecodeError
 from producer.sources.decoders import DECODERS
 from producer.sources.postgres.pgoutput import decode
 from schemas.tables import UNCHANGED
+from tests.golden.record_pgoutput import meaning
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "pgoutput"
 VECTORS = sorted(GOLDEN.glob("*.json"))
@@ -38,7 +39,7 @@ def test_vectors_were_recorded() -> None:
 def test_server_bytes_mean_what_was_reviewed(path: Path) -> None:
     messages = json.loads(path.read_text(encoding="utf-8"))["messages"]
 
-    meanings = [repr(decode(bytes.fromhex(message["hex"]))) for message in messages]
+    meanings = [meaning(bytes.fromhex(message["hex"])) for message in messages]
 
     assert meanings == [message["means"] for message in messages]
 

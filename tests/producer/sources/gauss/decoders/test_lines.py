@@ -116,4 +116,4 @@ def test_what_is_no_line_is_refused_with_its_position(line: bytes) -> None:
     with pytest.raises(DecodeError) as caught:
         decoded(line, batch=False)
 
-    assert caught.value.where["position"] == Lsn(7)
+    assert caught.value.where["position"] == "0/7"

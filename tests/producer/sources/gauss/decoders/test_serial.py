@@ -148,4 +148,4 @@ def test_what_is_no_line_is_refused_with_its_position(plugin: str, line: str) ->
     with pytest.raises(DecodeError) as caught:
         decoded(plugin, line)
 
-    assert caught.value.where["position"] == Lsn(7)
+    assert caught.value.where["position"] == "0/7"
