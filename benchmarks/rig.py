@@ -36,7 +36,7 @@ from gauss_cdc_lab.services.kept import choice
 from gauss_cdc_lab.services.postgres import create_database
 from producer.errors import CdcError
 from schemas.errors import Verdict
-from schemas.positions import Lsn
+from schemas.positions import Lsn, parse_lsn
 
 GAUSS_CDC: Final = (sys.executable, "-m", "gauss_cdc")
 PUBLICATION: Final = "bench"
@@ -393,7 +393,7 @@ def ask(url: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
 
 def wal_end(url: str) -> Lsn:
     """Where the source's log ends now."""
-    return Lsn.parse(str(ask(url, "SELECT pg_current_wal_insert_lsn()::text")[0][0]))
+    return parse_lsn(str(ask(url, "SELECT pg_current_wal_insert_lsn()::text")[0][0]))
 
 
 def walsender(url: str, slot: str) -> int:

@@ -228,6 +228,7 @@ class Simulation:
         self.appliers: list[ApplierProcess] = []
         self._may_switch = False  # the last stop may be accepted without loading all
         self._gap_in = 0  # an epoch that cannot be gone on with
+        self._touched: dict[str, int] | None = None  # the slot before somebody touched it
         self._has_run = False  # a producer came to its stream
         self._made = 0
         rng = world.rng
@@ -692,6 +693,7 @@ class Simulation:
         kind = self.world.rng.choice(["advanced", "made again", "dropped"])
         self.world.note(f"the slot is {kind}")
         end = self.source.end
+        self._touched = self.source.slot
         self.source.slot = None if kind == "dropped" else {"confirmed": end, "made": end}
 
     def _expire(self) -> None:
@@ -745,8 +747,9 @@ class Simulation:
             case Fenced():
                 right = bool(process.delivery and process.delivery.client.fenced_by)
             case SlotAhead():
-                slot = self.source.slot
-                right = slot is not None and slot["confirmed"] > self.oracle.resume
+                # The slot that it looked at may have been touched again since.
+                slots = [slot for slot in (self.source.slot, self._touched) if slot is not None]
+                right = any(slot["confirmed"] > self.oracle.resume for slot in slots)
                 self._gap_in = self.oracle.epoch if right else self._gap_in
             case SlotMissing():
                 right = self.source.slot is None
