@@ -19,7 +19,7 @@ import click
 
 from gauss_cdc import config
 from gauss_cdc.cli import cli
-from gauss_cdc.serve.alarms import ALARMS, PAGE
+from gauss_cdc.serve.alarms import ALARMS
 from gauss_cdc.serve.table import METRICS, PREFIX
 from producer import errors as producer_errors
 from producer.acls import acls
@@ -330,37 +330,21 @@ def metrics() -> str:
     return _table(("metric", "type", "labels", "of", "meaning", "alarm"), rows())
 
 
-def alarms() -> str:
-    """Every alarm, by its urgency, with the conditions that raise it."""
-
-    def rows() -> Iterator[tuple[object, ...]]:
-        for alarm in ALARMS.values():
-            raised = [one for one in METRICS.values() if one.raises == alarm.name]
-            when = [
-                f"`{one.condition(one.name)}`{f' for {one.hold}' if one.hold else ''}"
-                for one in raised
-            ]
-            link = alarm.paragraph.removeprefix(PAGE)
-            yield f"`{alarm.name}`", f"[{alarm.symptom}]({link})", "; ".join(when)
-
-    return _table(("name", "what you see", "alert; without one, `doctor` alone says it"), rows())
-
-
 def kafka_acls() -> str:
     """What `run` and `apply` need at the brokers, as `check` prints it."""
     return "\n".join(["```text", *(acl.command() for acl in acls("bank")), "```", ""])
 
 
 def kafka_security() -> str:
-    """What becomes of librdkafka's settings of security in Spark, and at the registry."""
+    """What librdkafka's settings of security are called at the registry's client."""
 
     def rows() -> Iterator[tuple[str, ...]]:
         for row in SETTINGS:
-            spark = f"refused: {row.refused}" if row.refused else row.java
-            yield f"`{row.librdkafka}`", spark, row.registry
+            same = "the same" if row.registry == f"`{row.librdkafka}`" else row.registry
+            yield f"`{row.librdkafka}`", same
 
-    head = ("`[kafka.client]`", "Spark's Java client", "`[registry.options]`")
-    return _table(head, _grouped(rows()))
+    found = (row for row in _grouped(rows()) if row[1])
+    return _table(("`[kafka.client]`", "`[registry.options]`"), found)
 
 
 TABLES: Final[dict[str, Callable[[], str]]] = {
@@ -372,7 +356,6 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "postgres_gaps": postgres_gaps,
     "support": support,
     "metrics": metrics,
-    "alarms": alarms,
     "types": types,
     "exits": exits,
     "acls": kafka_acls,
