@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Final, TypeVar
 
+from producer.core.catalog.look import Before
+from producer.core.log.cuts_log import CutsLog
 from producer.core.takeover.takeover import Step, foresee
 from producer.core.turn import PAUSE
 from producer.errors import BrokerDown, CdcError, RegistryDown
@@ -50,9 +52,25 @@ def _check_start(options: Options, stack: ExitStack) -> Iterator[Finding]:
     reason = _driven(foresee(source, log, request, patience=_TRIES))
     if reason is None:
         yield Finding(Level.OK, "run", f"continues after the newest cut, by slot {options.slot}")
+        yield from _gaps(options, log)
     else:
         what = f"begins an epoch: creates slot {options.slot} and loads every table ({reason})"
         yield Finding(Level.OK, "run", what)
+
+
+def _gaps(options: Options, log: CutsLog) -> Iterator[Finding]:
+    """Say what changed in the catalog behind the last look, and no stream explains."""
+    if (replay := log.tail()) is None or replay.looked is None:
+        return
+    with closing(SOURCES[options.kind].inspector(options)) as inspector:
+        for what in inspector.changed(Before.of(replay.looked)):
+            yield Finding(
+                Level.WARNING,
+                "run",
+                f"{what} since `run` looked last: rows may have been lost",
+                "`run` marks the tables concerned as not exact, and reads them again by "
+                '`[source] repair = "auto"`; `gauss-cdc snapshot` does so on request',
+            )
 
 
 def _driven(steps: Generator[Step, None, T]) -> T:

@@ -290,6 +290,11 @@ class SourceInspector:
         del before
         return []
 
+    def changed(self, before: Before) -> list[str]:
+        """Say what the next `run` finds changed behind its last look, and marks as a gap."""
+        del before
+        return []
+
     def unexplained(
         self,
         known: Mapping[TableId, TableSchema],

@@ -283,6 +283,29 @@ def test_check_publishes_again_a_table_that_was_made_again(place) -> None:
     ]
 
 
+def test_check_names_the_gaps_that_the_next_run_finds(place) -> None:
+    """The publication was dropped and made again, and the stream brings nothing of it."""
+    path, file = place
+
+    def of_run() -> list[tuple[str, str]]:
+        found = json.loads(command(file, "check", "--json").stdout)
+        return [(f["level"], f["what"]) for f in found if f["subject"] == "run"]
+
+    goes_on = ("ok", f"continues after the newest cut, by slot {path.prefix}")
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY)")
+    path.start()
+    path.catch_up()
+    path.stop()
+    assert of_run() == [goes_on]
+    made = f"CREATE PUBLICATION {path.prefix} FOR TABLE t"
+    ask(path.source, f"DROP PUBLICATION {path.prefix}; {made}")
+
+    altered = "the publication was altered since `run` looked last: rows may have been lost"
+    assert of_run() == [goes_on, ("warning", altered)]
+    path.start()
+    assert set(path.catch_up().inexact) == {"public.t"}
+
+
 def test_check_registers_no_schema_and_makes_no_topic(place, registry_url: str) -> None:
     path, file = place
     ask(path.source, "CREATE TABLE t (id int PRIMARY KEY)")

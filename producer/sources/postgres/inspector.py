@@ -119,10 +119,7 @@ class PostgresSourceInspector(SourceInspector):
     def notes(self, before: Before | None) -> list[str]:
         options, connection = self._options, self._connection
         look = catalog_look.look(connection, options, {}, unless="", before=before)
-        if (
-            not isinstance(look, Look)
-            or publications.publication(connection, options.publication) is None
-        ):
+        if not isinstance(look, Look) or not self._is_published():
             return []
         notes = catalog_look.how_captured(connection, options, look.missing, is_ours=look.is_ours)
         notes += [f"{what}; `run` has not compared it yet" for what in since(before, look)]
@@ -133,6 +130,14 @@ class PostgresSourceInspector(SourceInspector):
         ]
         shapes = catalog.table_schemas(connection, of_generated)
         return [*notes, *(f"{shape.id}: {not_sent(shape)}" for shape in shapes)]
+
+    def changed(self, before: Before) -> list[str]:
+        look = catalog_look.look(self._connection, self._options, {}, unless="", before=before)
+        return [*since(before, look)] if isinstance(look, Look) and self._is_published() else []
+
+    def _is_published(self) -> bool:
+        publication = self._options.publication
+        return publications.publication(self._connection, publication) is not None
 
     def unexplained(
         self,
