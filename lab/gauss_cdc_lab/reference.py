@@ -297,7 +297,7 @@ _OTHERS: Final = {
     5: "a file or an output cannot be read or written, or a port is in use",
     6: "`wait`: the position is held, and some table of `[tables]` is not exact",
     7: "`verify`: rows of source and target differ",
-    8: "`verify`: no row is known to differ, and a table could not be compared",
+    8: "`verify`: no row is known to differ; a table could not be compared, or the target was late",
     130: "interrupted by Ctrl-C before it was done (143: by SIGTERM)",
 }
 
