@@ -444,9 +444,9 @@ def main() -> None:
         readers,
     )
     report.plots.append(Bars("apply: thousand changes a second", rates))
-    report.note("Targets were compared with the source, row by row.")
+    report.note("Targets were compared with the source, row by row.", is_written=False)
     if given.debezium:
-        report.note(described_sink())
+        report.note(described_sink(), is_written=False)
     for name in also:
         settings = ", ".join(text for title, text in given.also if title == name)
         report.note(f"`{name}`: with {settings}.")

@@ -169,7 +169,7 @@ def main() -> None:
     head = ["way", "krow/s", "p50 ms", "p99", "p50 while loading", "p99", "p99 to p99", "most",
             "log kept, MB"]  # fmt: skip
     report.table(f"{given.rows:,} rows read again, {given.rate:,} rows/s beside them", head, lines)
-    report.note("Targets were compared with the source.")
+    report.note("Targets were compared with the source.", is_written=False)
     finish(report, given)
 
 

@@ -291,10 +291,11 @@ def main() -> None:
         report.note(f"`{title}`: rows were made by {maker}.")
     report.note(
         "Every record of `run`'s topics (and of Debezium's with Apicurio's converter) was read and "
-        "compared with the source."
+        "compared with the source.",
+        is_written=False,
     )
     if given.debezium:
-        report.note(described(THROUGHPUT))
+        report.note(described(THROUGHPUT), is_written=False)
     for name in also:
         settings = ", ".join(text for title, text in given.also if title == name)
         report.note(f"`run, {name}`: with {settings}.")

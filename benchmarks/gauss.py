@@ -313,12 +313,11 @@ def main() -> None:
     )  # fmt: skip
     report.plots.append(Bars("`run`: MB of log a second", {way: t.rate for way, t, _ in drained}))
     report.note(
-        "These are figures of an emulator: PostgreSQL decodes, and a program in Python prints what "
-        "openGauss would. It answers a call of a function from memory, where openGauss' own code "
-        "would be called. `manual` is what GaussDB's manual says of its own server and hardware in "
-        "MB of log a second; streams with DDL are said to make about 100."
+        "Figures of an emulator: PostgreSQL decodes, and a program in Python prints what openGauss "
+        "would. A function is answered from memory. `manual` is GaussDB's own, in MB of log a "
+        "second; streams with DDL are said to make about 100."
     )
-    report.note("Topics of `run` were compared with the source, row by row.")
+    report.note("Topics of `run` were compared with the source, row by row.", is_written=False)
     finish(report, given)
 
 

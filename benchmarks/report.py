@@ -71,18 +71,26 @@ class Report:
         wide = None if sys.stdout.isatty() else 160
         Console(width=wide).print(printed)
 
-    def note(self, text: str) -> None:
-        """Add a sentence, and print it."""
-        self.notes.append(text)
+    def note(self, text: str, *, is_written: bool = True) -> None:
+        """Print a sentence, and add it to what a document gets."""
+        if is_written:
+            self.notes.append(text)
         Console(width=None if sys.stdout.isatty() else 160).print(text, markup=False)
 
     def write(self, document: Path) -> None:
-        """Put tables and plots into a document; plots are files in a folder of its name."""
+        """Put tables and plots into a document; plots are files in a folder of its name.
+
+        What they were measured on is said where the document does not say it for all.  A column
+        that says nothing is left out.
+        """
         folder = document.with_suffix("")
-        parts = [f"`{_command()}` on {machine()}.", *self.notes]
+        old = document.read_text("utf-8")
+        where = "" if machine() in " ".join(old.split()) else f" on {machine()}"
+        parts = [f"`{_command()}`{where}", *self.notes]
         for title, head, rows in self.tables:
+            told = [at for at in range(len(head)) if any(row[at] != "–" for row in rows)]
             lines = [head, ["---"] * len(head), *rows]
-            text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+            text = "\n".join(f"| {' | '.join(line[at] for at in told)} |" for line in lines)
             parts.append(f"{title}:\n\n{text}")
         for number, plot in enumerate(self.plots, 1):
             folder.mkdir(exist_ok=True)
@@ -90,7 +98,6 @@ class Report:
             file.write_text(svg(plot), "utf-8")
             parts.append(f"![{plot.title}]({folder.name}/{file.name})")
         mark = re.compile(rf"(<!-- begin {self.name} -->\n).*(<!-- end {self.name} -->)", re.DOTALL)
-        old = document.read_text("utf-8")
         body = "\n".join(part + "\n" for part in parts)
         new, found = mark.subn(lambda m: f"{m[1]}\n{body}\n{m[2]}", old)
         if not found:

@@ -19,7 +19,7 @@ import click
 
 from gauss_cdc import config
 from gauss_cdc.cli import cli
-from gauss_cdc.serve.alarms import ALARMS, PAGE
+from gauss_cdc.serve.alarms import ALARMS
 from gauss_cdc.serve.table import METRICS, PREFIX
 from producer import errors as producer_errors
 from producer.acls import acls
@@ -72,7 +72,7 @@ _SECRETS: Final = {"password", "ssl-password", "credentials", "token"}
 
 
 def settings() -> str:
-    """Every key of the configuration file."""
+    """Every key of the configuration file but those of secrets."""
 
     def rows() -> Iterator[tuple[object, ...]]:
         for section, field in config.Config.model_fields.items():
@@ -83,12 +83,10 @@ def settings() -> str:
                 setting = settings[name]
                 key = setting.alias or name
                 shown = f"`[{section}] {key}`"
-                if key.endswith("-file") and key.removesuffix("-file") in _SECRETS:
-                    continue  # it stands beside its secret
+                if key.removesuffix("-file") in _SECRETS:
+                    continue  # docs/security.md has them all
                 if setting.is_required():
                     default = "required"
-                elif key in _SECRETS:
-                    shown, default = f"{shown}, `{key}-file`", "environment"
                 else:
                     default = f"`{_plain(setting.get_default(call_default_factory=True))}`"
                 yield shown, default, " ".join(meanings.get(name, "").split())
@@ -194,19 +192,26 @@ def _defaults(option: Option) -> str:
     return ", ".join(f"{mode}: {text}" for mode, text in found.items())
 
 
+# What is not the user's; the page says that all else is.
+_DECIDES: Final = {
+    Treatment.YOURS: "",
+    Treatment.SENT: "always sent",
+    Treatment.REFUSED: "we refuse it",
+}
+
+
 def _who(option: Option) -> str:
-    where = "; data nodes only" if option.dn_only else ""
-    where = "; no effect at a coordinator" if option.dn_effect else where
-    why = f": {option.why}" if option.why else ""
-    removes = "; removes changes" if option.removes else ""
-    decides = option.treatment if option.treatment is not Treatment.REFUSED else "we refuse it"
-    return f"{decides}{why}{removes}{where}"
+    said = [f"{_DECIDES.get(option.treatment, option.treatment)}: {option.why}".strip(": ")]
+    said += ["removes changes"] if option.removes else []
+    said += ["data nodes only"] if option.dn_only else []
+    said += ["no effect at a coordinator"] if option.dn_effect else []
+    return "; ".join(filter(None, said))
 
 
 def _seen(option: Option) -> str:
     """Mark what was not verified on a real server: GaussDB's own options are from its manual."""
     known = any(option.use(Vendor.OPENGAUSS, mode) is not Use.REFUSED for mode in Decoding)
-    return "" if known else "*(manual only)*"
+    return "" if known else "†"
 
 
 def losses() -> str:
@@ -284,33 +289,34 @@ def _avro(avro: AvroType) -> str:
     return f"{plain} {name}" if name else str(plain)
 
 
+_OTHERS: Final = {
+    0: "done",
+    1: "`check` found an error, `demo` a difference; or a fault of ours",
+    2: "`ConfigError`: bad usage or configuration",
+    4: "`wait` timed out",
+    5: "a file or an output cannot be read or written, or a port is in use",
+    6: "`wait`: the position is held, and some table of `[tables]` is not exact",
+    7: "`verify`: rows of source and target differ",
+    8: "`verify`: no row is known to differ; a table could not be compared, or the target was late",
+    130: "interrupted by Ctrl-C before it was done (143: by SIGTERM)",
+}
+
+
 def exits() -> str:
-    """Every error class with its exit code; a verdict is named where it is not to stop."""
-
-    def rows() -> Iterator[tuple[object, ...]]:
-        found: list[tuple[int, str, str, str]] = []
-        for module, base in (
-            (producer_errors, producer_errors.CdcError),
-            (consumer_errors, consumer_errors.ApplyError),
-        ):
-            for name, value in vars(module).items():
-                if isinstance(value, type) and issubclass(value, base) and value is not base:
-                    verdict = "" if value.verdict is Verdict.STOP else value.verdict.name.lower()
-                    doc = (value.__doc__ or "").strip().splitlines()[0]
-                    found.append((value.exit_code, name, verdict, doc))
-        yield 0, "", "", "done"
-        yield 1, "", "", "`check` found an error, `demo` a difference; or a fault of ours"
-        yield 2, "`ConfigError`", "", "bad usage or configuration"
-        yield 4, "", "", "`wait` timed out"
-        yield 5, "", "", "a file or an output cannot be read or written, or a port is in use"
-        yield 6, "", "", "`wait`: the position is held, and some table of `[tables]` is not exact"
-        yield 7, "", "", "`verify`: rows of source and target differ"
-        yield 8, "", "", "`verify`: no row is known to differ, and a table could not be compared"
-        for code, name, verdict, doc in sorted(found):
-            yield code, f"`{name}`", verdict, doc
-        yield 130, "", "", "interrupted by Ctrl-C before it was done (143: by SIGTERM)"
-
-    return _table(("exit code", "error", "verdict", "meaning"), rows())
+    """Every exit code with its error classes; a verdict is named where it is not to stop."""
+    said: dict[int, list[str]] = {code: [meaning] for code, meaning in _OTHERS.items()}
+    for module, base in (
+        (producer_errors, producer_errors.CdcError),
+        (consumer_errors, consumer_errors.ApplyError),
+    ):
+        for name, value in sorted(vars(module).items()):
+            if isinstance(value, type) and issubclass(value, base) and value is not base:
+                verdict = (
+                    "" if value.verdict is Verdict.STOP else f" ({value.verdict.name.lower()})"
+                )
+                doc = (value.__doc__ or "").strip().splitlines()[0]
+                said.setdefault(value.exit_code, []).append(f"`{name}`{verdict}: {doc}")
+    return _table(("code", "meaning"), ((code, " ".join(said[code])) for code in sorted(said)))
 
 
 def metrics() -> str:
@@ -318,32 +324,16 @@ def metrics() -> str:
 
     def rows() -> Iterator[tuple[object, ...]]:
         for one in METRICS.values():
-            labels = "".join(f", `{label}`" for label in one.labels).removeprefix(", ")
+            labels = f"{{{','.join(one.labels)}}}" if one.labels else ""
             by = ", ".join(f"`{program}`" for program in one.by)
             alarm = (
                 f"[`{one.raises}`](../{ALARMS[one.raises].paragraph.removeprefix('docs/')})"
                 if one.raises
                 else ""
             )
-            yield f"`{PREFIX}{one.name}`", one.kind, labels, by, one.meaning, alarm
+            yield f"`{PREFIX}{one.name}{labels}`", by, one.meaning, alarm
 
-    return _table(("metric", "type", "labels", "of", "meaning", "alarm"), rows())
-
-
-def alarms() -> str:
-    """Every alarm, by its urgency, with the conditions that raise it."""
-
-    def rows() -> Iterator[tuple[object, ...]]:
-        for alarm in ALARMS.values():
-            raised = [one for one in METRICS.values() if one.raises == alarm.name]
-            when = [
-                f"`{one.condition(one.name)}`{f' for {one.hold}' if one.hold else ''}"
-                for one in raised
-            ]
-            link = alarm.paragraph.removeprefix(PAGE)
-            yield f"`{alarm.name}`", f"[{alarm.symptom}]({link})", "; ".join(when)
-
-    return _table(("name", "what you see", "alert; without one, `doctor` alone says it"), rows())
+    return _table(("metric", "of", "meaning", "alarm"), rows())
 
 
 def kafka_acls() -> str:
@@ -352,15 +342,15 @@ def kafka_acls() -> str:
 
 
 def kafka_security() -> str:
-    """What becomes of librdkafka's settings of security in Spark, and at the registry."""
+    """What librdkafka's settings of security are called at the registry's client."""
 
     def rows() -> Iterator[tuple[str, ...]]:
         for row in SETTINGS:
-            spark = f"refused: {row.refused}" if row.refused else row.java
-            yield f"`{row.librdkafka}`", spark, row.registry
+            same = "the same" if row.registry == f"`{row.librdkafka}`" else row.registry
+            yield f"`{row.librdkafka}`", same
 
-    head = ("`[kafka.client]`", "Spark's Java client", "`[registry.options]`")
-    return _table(head, _grouped(rows()))
+    found = (row for row in _grouped(rows()) if row[1])
+    return _table(("`[kafka.client]`", "`[registry.options]`"), found)
 
 
 TABLES: Final[dict[str, Callable[[], str]]] = {
@@ -372,7 +362,6 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "postgres_gaps": postgres_gaps,
     "support": support,
     "metrics": metrics,
-    "alarms": alarms,
     "types": types,
     "exits": exits,
     "acls": kafka_acls,

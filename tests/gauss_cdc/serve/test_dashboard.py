@@ -127,9 +127,11 @@ def test_each_alarm_of_a_metric_is_tried() -> None:
 
 def test_each_link_leads_to_the_paragraph_of_its_symptom() -> None:
     """Also of what only `doctor` names."""
-    there = anchors(ROOT / "docs" / "operations.md")
+    page = ROOT / "docs" / "operations.md"
+    there, text = anchors(page), page.read_text("utf-8")
 
-    lost = {a.name for a in ALARMS.values() if a.paragraph.partition("#")[2] not in there}
+    assert {a.name for a in ALARMS.values() if a.paragraph.partition("#")[2] not in there} == set()
+    lost = {a.name for a in ALARMS.values() if f"### {a.symptom}\n\n`{a.name}`" not in text}
     assert lost == set()
     assert 'runbook_url: "x#a-place-does-not-answer"' in rules("x")
 
