@@ -166,11 +166,12 @@ def pgoutput() -> str:
 
 def support() -> str:
     """Which decoding modes were recorded on a real server, and what was not."""
-    rows = list(evidence_rows())
-    proven = ((what, f"**proven**: {by}") for what, seen, by in rows if seen == "proven")
-    unproven = ((what, by) for what, seen, by in rows if seen != "proven")
-    both = itertools.chain(_grouped(proven, "; "), unproven)
-    return _table(("what", "where it comes from"), both)
+    found: dict[str, list[str]] = {}
+    for what, seen, by in evidence_rows():
+        found.setdefault(f"**proven**, {by}" if seen == "proven" else by, []).append(what)
+    return "".join(
+        f"- {by}:\n" + "".join(f"  - {what}\n" for what in whats) for by, whats in found.items()
+    )
 
 
 _MARKS: Final = {Use.TAKEN: "✓", Use.IDLE: "○", Use.REFUSED: "–"}
