@@ -224,9 +224,11 @@ def losses() -> str:
         for case in CASES:
             kinds = [case.kind(way) for way in ways.values()]
             if any(kinds):  # the others depend on options, and are listed there
-                yield case.what, *((kind or "") for kind in kinds), case.by
+                evidence, _, remedy = case.by.partition("; ")
+                can = remedy if evidence == "none" else ""
+                yield case.what, *((kind or "") for kind in kinds), can
 
-    return _table(("what", *ways, "evidence"), rows())
+    return _table(("what", *ways, "what helps"), rows())
 
 
 def postgres_gaps() -> str:
