@@ -164,11 +164,12 @@ def pgoutput() -> str:
 
 def support() -> str:
     """Which decoding modes were recorded on a real server, and what was not."""
-    rows = list(evidence_rows())
-    proven = ((what, f"**proven**: {by}") for what, seen, by in rows if seen == "proven")
-    unproven = ((what, by) for what, seen, by in rows if seen != "proven")
-    both = itertools.chain(_grouped(proven, "; "), unproven)
-    return _table(("what", "where it comes from"), both)
+    found: dict[str, list[str]] = {}
+    for what, seen, by in evidence_rows():
+        found.setdefault(f"**proven**, {by}" if seen == "proven" else by, []).append(what)
+    return "".join(
+        f"- {by}:\n" + "".join(f"  - {what}\n" for what in whats) for by, whats in found.items()
+    )
 
 
 _MARKS: Final = {Use.TAKEN: "✓", Use.IDLE: "○", Use.REFUSED: "–"}
@@ -228,9 +229,11 @@ def losses() -> str:
         for case in CASES:
             kinds = [case.kind(way) for way in ways.values()]
             if any(kinds):  # the others depend on options, and are listed there
-                yield case.what, *((kind or "") for kind in kinds), case.by
+                evidence, _, remedy = case.by.partition("; ")
+                can = remedy if evidence == "none" else ""
+                yield case.what, *((kind or "") for kind in kinds), can
 
-    return _table(("what", *ways, "evidence"), rows())
+    return _table(("what", *ways, "what helps"), rows())
 
 
 def postgres_gaps() -> str:

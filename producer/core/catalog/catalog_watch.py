@@ -4,7 +4,9 @@ Without event triggers the stream describes a table with its next row only.  It 
 dropped tables, renamed labels, or changes of a publication.  So the catalog is read every few
 seconds.  Each look is judged once the stream has passed the position at which it was taken: by
 then the stream has reported all that it reports of it.  A table of which the stream reported
-more since the look is left to the next look.
+more since the look is left to the next look, which judges it even if the catalog is the same.  A
+table that is published under other names (a partition as its root, a root as its partitions) counts
+as by a described ATTACH.
 
 What a look shows by itself is compared in `catalog_differences`; what happened since the look
 before, and may be undone by now, in `look`.

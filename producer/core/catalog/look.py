@@ -17,6 +17,10 @@ the `CatalogVersion` of a table.  They stand in START and STATE, so that a resta
 Files change for VACUUM FULL, CLUSTER and others, too, which lose nothing: they keep in each row
 the id of its transaction.  A statement that computes rows anew, or takes them out of the log for a
 while, writes all of them under its own id.  So a row from before the look before clears a file.
+So is one cleared whose table has no row, where the stream had none since a TRUNCATE.
+
+A described statement explains its own change only, and nothing where the event triggers were
+altered since; a TRUNCATE of the stream explains the file.  The rest is a gap from the look before.
 """
 
 from __future__ import annotations

@@ -16,6 +16,11 @@ so the first snapshot waits for whatever was running then.
 
 A row that an UPDATE moves to another key without all of its values may be none of a range, and not
 whole at a target: `Rereads` makes a gap of it, also while no range is read.
+
+High is the end of the log behind the snapshot that showed a range.  No range is asked for before
+BEGIN; one is read under a lock of its table, and written when everything taken is durable, in the
+shape in force.  The last range is open upwards.  A TRUNCATE, a statement, a new description or a
+gap of the table throws away what is not written.
 """
 
 from __future__ import annotations

@@ -12,6 +12,13 @@ snapshot, afterwards.
 The whole table is watched, not each key.  Keys that are touched could be read again, but a later
 reading of some keys stands at another place, and values that are not sent, and keys that change
 into others, would have to be followed from one reading to the next [H14].
+
+A window needs the transactions that ran at low to have ended, both marks in the stream, and no DDL
+between them.  One whose marks do not come is given up after 10 minutes, the next one after twice as
+long.  From the fourth on the table is locked (SHARE) for the moment of the window.  In the order of
+CSNs low is a transaction committed before the snapshot, high one after it, whose end is the point.
+For SQL functions the log is flushed behind high: the next call that comes to the log's end has
+given everything before it.
 """
 
 from __future__ import annotations

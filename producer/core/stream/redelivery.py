@@ -10,7 +10,11 @@ commit order, so both are merged, a record of cuts at a time:
     sent only     its rows say whether it was to be delivered
 
 Only rows of tables that were exact at that place, and are delivered now, count.  What a hidden
-table's load had, what came while a table was not in [tables], or had a gap, is in no cut.
+table's load had, what came while a table was not in [tables], or had a gap, is in no cut.  A table
+is exact at a record if its load had ended, and `loads` name it as at the end of the log; or if its
+END came since.  One that `loads` do not name is exact from its first row to the next START.  What
+an older timeline has behind a switch point is sent by nobody.  What retention removed from cuts
+cannot be compared, which is said.  Rows are not counted.
 """
 
 from __future__ import annotations

@@ -136,33 +136,33 @@ CASES: Final = (
         "mixed",
         "rows after a DDL statement, in a transaction that has other rows or statements",
         _behind(SUSPECTED, SUSPECTED),
-        "the statement and other changes in one transaction; its tables. After inserts and CREATE"
-        " TABLE alone, only if the source holds others than were sent. Where statements are not"
-        " sent: the catalog, as below",
+        "the statement beside other changes; its tables. After inserts and CREATE TABLE alone,"
+        " only if the source holds other rows. Where statements are not sent: the catalog, as"
+        " below",
         f"{_MIXED}; {_OVERVIEW} (DDL in transactions)",
     ),
     StreamGap(
         "behind-untold",
-        "rows after DCL (GRANT), or after DDL that is not deparsed (CREATE TYPE), in a transaction"
+        "rows after DCL (GRANT) or DDL that is not deparsed (CREATE TYPE), in a transaction"
         " that sent rows before",
         _behind(SUSPECTED, SUSPECTED),
-        "the catalog, every few seconds: ids of transactions; their tables",
+        "the catalog: ids of transactions; their tables",
         f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",
     ),
     StreamGap(
         "behind-one",
         "rows after a DDL or DCL statement, in a transaction that sent no row of their table",
         _behind(SUSPECTED, SUSPECTED),
-        "the catalog, and rows of that transaction at the beginning or end of their table",
+        "the catalog, and such rows at the beginning or end of their table",
         f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",
     ),
     StreamGap(
         "behind-hidden",
-        "rows after a DDL or DCL statement of their transaction that the catalog does not show: a"
-        " DROP (so a temporary table's ON COMMIT DROP), one whose object another statement changed"
-        " before the look, one about a role where the role of `run` may not read pg_authid, one in"
-        " a subtransaction, rows in partitions or amid a table that sent none before, deleted ones,"
-        " and all where a standby or a coordinator is read",
+        "rows after a DDL or DCL statement that the catalog does not show: a DROP (also ON"
+        " COMMIT DROP), one whose object another statement changed before the look, one about a"
+        " role if `run` may not read pg_authid, one in a subtransaction; and rows in partitions,"
+        " amid a table that sent none before, deleted ones, and all where a standby or a"
+        " coordinator is read",
         _behind(INVISIBLE, INVISIBLE),
         "none; commit before writing rows",
         f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",
@@ -171,22 +171,21 @@ CASES: Final = (
         "ctas",
         "rows of CREATE TABLE AS and SELECT INTO",
         _behind(SEEN, SUSPECTED),
-        "the source, asked at the CREATE TABLE: it holds rows of that transaction. Where"
-        " statements are not sent: the catalog, as above",
+        "the source holds rows of that transaction. Where statements are not sent: the catalog",
         f"{_DDL} (CREATE TABLE AS)",
     ),
     StreamGap(
         "ctas-late",
-        "the same, where the source cannot answer: the table was written to, altered, dropped or"
-        " locked by then, or is partitioned",
+        "the same, where the table was written to, altered, dropped or locked before the source"
+        " was asked, or is partitioned",
         _behind(SUSPECTED, INVISIBLE),
-        "a CREATE TABLE, which looks the same without AS; its table",
+        "a CREATE TABLE, which looks the same without AS",
         f"{_DDL} (CREATE TABLE AS)",
     ),
     StreamGap(
         "ctas-gone",
-        "the same, where all rows were deleted and vacuumed away before; after those deletes the"
-        " copy is equal again",
+        "the same, where all rows were deleted and vacuumed away before (those deletes make the"
+        " copy equal)",
         _behind(INVISIBLE, INVISIBLE),
         "none; do not let the slot fall behind",
         f"{_DDL} (CREATE TABLE AS)",
@@ -195,7 +194,7 @@ CASES: Final = (
         "truncate",
         "TRUNCATE, while `run` reads",
         lambda mode: None if sends_truncate(mode) else SUSPECTED,
-        "the catalog, every few seconds: another storage file, and no row from before; its table",
+        "the catalog: another storage file, and no row from before",
         f"{_OVERVIEW} (truncate, exchange)",
     ),
     StreamGap(
@@ -210,29 +209,28 @@ CASES: Final = (
         "partition",
         "rows of partitions that are dropped, truncated or exchanged",
         _by_statement(SEEN, SUSPECTED),
-        "the statement; its table, and the one exchanged with. Without it the catalog, as for"
-        " TRUNCATE while `run` reads",
+        "the statement; its table, and the one exchanged with. Without it the catalog",
         f"{_OVERVIEW} (truncate, exchange); {_OPENGAUSS}",
     ),
     StreamGap(
         "computed",
         "values that an ALTER TABLE computed: default by expression, USING, AUTO_INCREMENT",
         _by_statement(SEEN, SUSPECTED),
-        "the statement; without it, the first row of the new shape and the catalog's default",
+        "the statement, or the first row of the new shape and the catalog's default",
         f"{_DDL} (ADD COLUMN, default); {_OPENGAUSS}",
     ),
     StreamGap(
         "volatile",
         "values of a column added with a volatile or stable default",
         _volatile,
-        "the first row of the new shape: the statement is not deparsed; its table",
+        "the first row of the new shape: the statement is not deparsed",
         f"{_DDL} (default of stable and volatile functions); {_OPENGAUSS}",
     ),
     StreamGap(
         "ustore",
         "values of columns added to ustore tables, whose DDL openGauss does not send",
         lambda mode: SUSPECTED if not mode.is_gaussdb else None,
-        "the first row of the new shape; its table",
+        "the first row of the new shape",
         _OPENGAUSS,
     ),
     StreamGap(
@@ -267,14 +265,14 @@ CASES: Final = (
         "old-row",
         "which row an UPDATE or DELETE changed, on a table without replica identity",
         _always(SEEN),
-        "a change without old values; its table (a stop, unless without-identity says otherwise)",
+        "a change without old values (a stop, unless without-identity says otherwise)",
         f"{_OVERVIEW} (REPLICA IDENTITY); {_OPENGAUSS}",
     ),
     StreamGap(
         "old-key",
         "the old key of an UPDATE, on a table with a key that is not its replica identity",
         _always(SUSPECTED),
-        "an UPDATE without old values of a table with a key; its table",
+        "an UPDATE without old values of a table with a key",
         f"{_OVERVIEW} (REPLICA IDENTITY); {_OPENGAUSS}",
     ),
     StreamGap(
