@@ -39,7 +39,7 @@ function bytes(value) {
 
 function seconds(value) {
   if (value === null || value === undefined) return "–";
-  if (value < 0.9995) return `${number(value * 1000)} ms`;
+  if (value < 0.9995) return `${Math.round(value * 1000)} ms`;
   if (value < 120) return `${number(value)} s`;
   if (value < 7200) return `${number(value / 60)} min`;
   return `${number(value / 3600)} h`;
@@ -146,12 +146,14 @@ const OF_ALL = [
 const drawn = new Map(); // title -> [uPlot, its text]
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+const clock = (at) => new Date(at * 1000).toLocaleTimeString([], { hourCycle: "h23" });
+
 function options(title, lines, words, width) {
   const axis = { stroke: color("--quiet"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
   return {
     width, height: 150, cursor: { show: false }, legend: { show: false },
     scales: { y: { range: (_, low, high) => [0, Math.max(high || 0, 1e-3) * 1.1] } },
-    axes: [axis, { ...axis, size: 64, values: (_, all) => all.map(words) }],
+    axes: [{ ...axis, space: 90, values: (_, all) => all.map(clock) }, { ...axis, size: 64, values: (_, all) => all.map(words) }],
     series: [{}, ...lines.map(([, label], at) => ({
       label, width: 2, stroke: color(at ? "--second" : "--first"), points: { show: true, size: 4 }, spanGaps: true,
     }))],
@@ -242,7 +244,7 @@ function tableRow(row, known, hasActions) {
   line.append(name, state);
   for (const [key, , words] of known) line.append(make("td", words(row[key]), "number"));
   if (hasActions) {
-    const cell = make("td");
+    const cell = make("td", undefined, "actions");
     for (const [action, title] of [["read-again", "Read again"], ["verify", "Verify"]]) {
       const button = make("button", title);
       button.type = "button";
