@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import json
 import platform
-import ssl
 import zipfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
-from http.client import HTTPException
 from pathlib import Path
 from typing import Final
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
-from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from gauss_cdc.config import Config
-from gauss_cdc.config_serve import ServeSection, address
+from gauss_cdc.config_serve import address
 from gauss_cdc.inspect.check import check_all
 from gauss_cdc.inspect.places import ENDPOINTS, Endpoints, ReplicationStatus
 from gauss_cdc.secrets import masked
 from gauss_cdc.serve.alarms import ALARMS, BY_ERROR, Alarm
+from gauss_cdc.serve.answers import ProgramAnswer, ask_program
 from gauss_cdc.serve.server import is_well
 from gauss_cdc.serve.standing import Gauges, WalLeft, of_standing, of_target
 from gauss_cdc.serve.table import METRICS, PREFIX, STATUS
@@ -38,32 +32,7 @@ from schemas.errors import shortened
 from schemas.findings import Finding, Level, refused
 from schemas.version import VERSION
 
-_PATIENCE: Final = 10.0  # seconds for one answer of a program
-_UNAUTHORIZED, _NOT_WELL = 401, 503
 _ORDER: Final = {name: at for at, name in enumerate(ALARMS)}
-
-
-@dataclass
-class ProgramAnswer:
-    """What a program told at its address of [serve]; `why`: nothing, and why."""
-
-    at: str
-    why: str = ""
-    ready: str = ""  # the word of /readyz
-    metrics: str = ""  # "": not shown to us
-    log: list[str] = field(default_factory=list)  # its newest lines
-
-    @cached_property
-    def samples(self) -> list[Sample]:
-        """Values of its metrics: of thousands of tables, so they are read once."""
-        families = text_string_to_metric_families(self.metrics)
-        return [sample for family in families for sample in family.samples]
-
-    @property
-    def name(self) -> str:
-        """`run` or `apply` where it says so, and the address."""
-        said = (one.labels["program"] for one in self.samples if one.name.endswith("build_info"))
-        return f"{next(said, 'a program')} at {self.at}"
 
 
 @dataclass(slots=True)
@@ -92,7 +61,7 @@ def ask(
     listens = [at for at in dict.fromkeys([*config.listens, *listens]) if address(at)[1]]
     with ThreadPoolExecutor() as pool:
         looking = pool.submit(places.standing, compared_within=compared_within)
-        asking = [pool.submit(_program, config.serve, at) for at in listens]
+        asking = [pool.submit(ask_program, config.serve, at) for at in listens]
         if checked is None:
             checked = list(check_all(config, fix=False))
         standing, wal = looking.result(), WalLeft()
@@ -141,45 +110,6 @@ def write_bundle(file: Path, config: Config, answers: Answers, found: Sequence[F
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in texts.items():
             archive.writestr(name, masked(text))
-
-
-# ---------------------------------------------------------------- asking
-def _program(section: ServeSection, at: str) -> ProgramAnswer:
-    program = ProgramAnswer(at)
-    try:
-        program.ready = _get(section, at, "/readyz").strip()
-        program.metrics = _get(section, at, "/metrics")
-        with suppress(HTTPError):  # one of an older release has none
-            program.log = _get(section, at, "/log").splitlines()
-        list(program.samples)  # or it is no text of metrics
-    except HTTPError as error:
-        with error:
-            if error.code != _UNAUTHORIZED:  # its probe has told what it may
-                program.why = f"answers {error.code}: is it a program of ours?"
-    except (OSError, HTTPException, ValueError) as error:
-        program.why, program.metrics = str(getattr(error, "reason", error)), ""
-    return program
-
-
-def _get(section: ServeSection, at: str, path: str) -> str:
-    """Ask a program; behind TLS only the one that has the certificate of [serve] is believed."""
-    context = None
-    if section.certificate is not None:
-        context = ssl.create_default_context(cafile=str(section.certificate))
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        context.check_hostname = False  # the address is the one that it listens on
-    request = Request(f"http{'s' * (context is not None)}://{at}{path}")  # noqa: S310  just made
-    if token := section.token.get_secret_value():
-        request.add_header("Authorization", f"Bearer {token}")
-    try:
-        with urlopen(request, timeout=_PATIENCE, context=context) as answer:  # noqa: S310
-            text: str = answer.read().decode()
-    except HTTPError as error:
-        if path != "/readyz" or error.code != _NOT_WELL:
-            raise
-        with error:  # it has a word, too
-            return error.read().decode()
-    return text
 
 
 def _with_source(standing: ReplicationStatus, places: Endpoints) -> ReplicationStatus:

@@ -128,6 +128,7 @@ TESTED_BY = {
     "gauss_cdc": "e2e/test_cli.py",
     "gauss_cdc.commands": "gauss_cdc/test_commands.py",
     "gauss_cdc.doctor": "e2e/test_doctor.py",
+    "gauss_cdc.serve.answers": "gauss_cdc/page/test_facts.py",
     "gauss_cdc.inspect": "e2e/test_cli.py",
     "gauss_cdc.inspect.ddl_plan": "integration/test_ddl_plan.py",
     "gauss_cdc.inspect.watching": "e2e/test_status_watch.py",

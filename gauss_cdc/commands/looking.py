@@ -26,6 +26,7 @@ from gauss_cdc.inspect.advice import captured, way_out
 from gauss_cdc.inspect.look import cut_line, standing_table, tail_lines
 from gauss_cdc.inspect.places import Endpoints
 from gauss_cdc.inspect.watching import watch_standing
+from gauss_cdc.serve.answers import ways_told
 from gauss_cdc.serve.server import serve
 from gauss_cdc.serve.standing import StandingMetrics
 from gauss_cdc.watch import StopSignal, console, say
@@ -60,8 +61,9 @@ def status(
 ) -> None:
     """Show the positions of source, cuts and target: lag in commits, bytes and seconds.
 
-    A server that cannot be reached is named, and the others are shown: the exit code is then that
-    of its error (10 source, 30 Kafka, 40 registry, 60 target, or a nearer one).
+    Where `apply` listens at [serve], also how many records of each table its driver and Spark's
+    tasks read.  A server that cannot be reached is named, and the others are shown: the exit code
+    is then that of its error (10 source, 30 Kafka, 40 registry, 60 target, or a nearer one).
     """
     config = load(config_path).only(name)
     if every is not None:
@@ -69,7 +71,7 @@ def status(
             raise click.UsageError("--watch, --json and --serve exclude each other")
         if not console.is_terminal:
             raise click.UsageError("--watch draws on a terminal; for programs: status --json")
-        watch_standing(config, every.total_seconds(), StopSignal(limit=_HANGS))
+        watch_standing(config, every.total_seconds(), StopSignal(limit=_HANGS), ways_told)
         return
     if port is not None:
         stop, config = StopSignal(), config.single(name)
@@ -82,10 +84,11 @@ def status(
         return
     with Endpoints(config) as places:
         standing = places.standing()
+    ways = ways_told(config)
     if as_json:
-        click.echo(json.dumps(standing.as_json()))
+        click.echo(json.dumps({**standing.as_json(), "ways": ways}))
     else:
-        console.print(standing_table(standing))
+        console.print(standing_table(standing, ways))
     for one in standing.each:
         for error in one.down.values():
             sys.exit(error.exit_code)

@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from rich.markup import escape
@@ -37,6 +38,7 @@ from spark_consumers.errors import SchemaUnknown
 from spark_consumers.kafka.read import registry_at
 from spark_consumers.model import Cell, Change, Ledger
 
+_MOST_TABLES: Final = 10  # of which `status` says who read their records
 _STYLES = {
     Level.OK: "green",
     Level.NOTE: "blue",
@@ -68,8 +70,10 @@ def findings_table(findings: Sequence[Finding], levels: Iterable[Level] = Level)
     return table
 
 
-def standing_table(standing: ReplicationStatus) -> Table:
-    """`status` for people."""
+def standing_table(
+    standing: ReplicationStatus, ways: Mapping[str, Mapping[str, int]] = MappingProxyType({})
+) -> Table:
+    """`status` for people; `ways`: table -> who read its records -> how many, as `apply` tells."""
     table = Table(show_header=False)
     source, cuts, down = standing.source, standing.cuts, standing.down
     for place, error in down.items():
@@ -100,6 +104,13 @@ def standing_table(standing: ReplicationStatus) -> Table:
             table.add_row("", f"[yellow]{escape(what)}[/]")
     for one in standing.each:
         _add_target(table, one, f"target {one.name}" if standing.others else "target")
+    most = sorted(ways, key=lambda name: -sum(ways[name].values()))[:_MOST_TABLES]
+    for at, name in enumerate(most):
+        read = ways[name]
+        line = f"{name}: {read.get('driver', 0):,} by the driver, {read.get('tasks', 0):,} by tasks"
+        table.add_row("" if at else "records read", escape(printable(line)))
+    if len(ways) > len(most):
+        table.add_row("", f"and of {len(ways) - len(most):,} more tables: `status --json`")
     return table
 
 

@@ -12,6 +12,7 @@ from gauss_cdc import doctor
 from gauss_cdc.config import Config
 from gauss_cdc.inspect.places import ReplicationStatus
 from gauss_cdc.secrets import masked
+from gauss_cdc.serve.answers import ProgramAnswer, ways
 from gauss_cdc.serve.table import PREFIX
 from schemas.control import LoadPhase
 from schemas.version import VERSION
@@ -22,7 +23,6 @@ _COLUMNS: Final = {
     "table_bytes_total": "bytes",
     "table_errors_total": "errors",
 }
-_APPLIED: Final = "table_applied_total"
 
 
 def facts(config: Config, answers: doctor.Answers) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def facts(config: Config, answers: doctor.Answers) -> dict[str, Any]:
     }
 
 
-def _program(one: doctor.ProgramAnswer) -> dict[str, Any]:
+def _program(one: ProgramAnswer) -> dict[str, Any]:
     return {"name": one.name, "ready": one.ready.strip(), "why": one.why, "log": one.log}
 
 
@@ -50,15 +50,11 @@ def tables(answers: doctor.Answers) -> list[dict[str, Any]]:
     """What is known of each table, by its name."""
     found = _states(answers.standing)
     for sample in (one for program in answers.programs for one in program.samples):
-        name = sample.name.removeprefix(PREFIX)
-        if (table := sample.labels.get("table")) is None:
-            continue
-        row = found.setdefault(table, {"state": ""})
-        if name == _APPLIED:
-            way = sample.labels["way"]
-            row[way] = row.get(way, 0) + int(sample.value)  # of each target's `apply`
-        elif (column := _COLUMNS.get(name)) is not None:
-            row[column] = int(sample.value)
+        column = _COLUMNS.get(sample.name.removeprefix(PREFIX))
+        if column is not None and (table := sample.labels.get("table")) is not None:
+            found.setdefault(table, {"state": ""})[column] = int(sample.value)
+    for table, read in ways(answers.programs).items():
+        found.setdefault(table, {"state": ""}).update(read)
     return [{"table": table, **found[table]} for table in sorted(found)]
 
 

@@ -21,7 +21,8 @@ _RATES: Final[Mapping[str, tuple[str, str]]] = {
     "to_visible": ("commit_to_visible_seconds_sum", "commit_to_visible_seconds_count"),
 }
 _COUNTERS: Final = frozenset({name for pair in _RATES.values() for name in pair if name})
-NAMES: Final = ("lag_seconds", "lag_commits", "lag_bytes", "captured", "applied", *_RATES)
+OF_TARGET: Final = ("lag_seconds", "lag_commits", "applied")
+NAMES: Final = (*OF_TARGET, "lag_bytes", "captured", *_RATES)
 
 
 class Series:
@@ -35,25 +36,29 @@ class Series:
         """Take a look of `at`, seconds since 1970; `samples`: of all programs."""
         counted = _counted(standing, samples)
         before, self._before = self._before, (at, counted)
-        values: Values = {
-            "lag_seconds": standing.seconds_behind,
-            "lag_commits": standing.commits_behind,
-            "lag_bytes": standing.bytes_behind,
-        }
+        values: Values = {"lag_bytes": standing.bytes_behind}
+        for one in standing.each:
+            values[f"lag_seconds{_of(one, standing)}"] = one.seconds_behind
+            values[f"lag_commits{_of(one, standing)}"] = one.commits_behind
         if before is not None:
             seconds, was = at - before[0], before[1]
             values["captured"] = _rate(was, counted, "seq", seconds)
-            values["applied"] = _rate(was, counted, "applied_seq", seconds)
+            for name in (f"applied{_of(one, standing)}" for one in standing.each):
+                values[name] = _rate(was, counted, name, seconds)
             for name, (counter, per) in _RATES.items():
                 often = seconds if not per else (_rate(was, counted, per, 1.0) or 0.0)
                 values[name] = _rate(was, counted, counter, often)
         self._looks.append((at, values))
 
     def as_json(self) -> dict[str, list[float | None]]:
-        """By name, with the time of each look as `at`."""
+        """By name, with the time of each look as `at`.
+
+        Of several targets each has its own of `OF_TARGET`, as `lag_seconds:NAME`.
+        """
         looks = list(self._looks)
         out: dict[str, list[float | None]] = {"at": [round(at, 1) for at, _ in looks]}
-        return out | {name: [_short(values.get(name)) for _, values in looks] for name in NAMES}
+        names = dict.fromkeys([*NAMES, *(name for _, values in looks[-1:] for name in values)])
+        return out | {name: [_short(values.get(name)) for _, values in looks] for name in names}
 
 
 def _counted(standing: ReplicationStatus, samples: Iterable[Sample]) -> Values:
@@ -64,9 +69,15 @@ def _counted(standing: ReplicationStatus, samples: Iterable[Sample]) -> Values:
             out[name] = (out.get(name) or 0.0) + sample.value
     if (cuts := standing.cuts) is not None:
         out["seq"] = cuts.seq
-        if standing.target is not None and standing.target.epoch == cuts.epoch:
-            out["applied_seq"] = standing.target.seq
+        for one in standing.each:
+            if one.target is not None and one.target.epoch == cuts.epoch:
+                out[f"applied{_of(one, standing)}"] = one.target.seq
     return out
+
+
+def _of(one: ReplicationStatus, standing: ReplicationStatus) -> str:
+    """What the names of a target's values end with, where there are several."""
+    return f":{one.name}" if standing.others else ""
 
 
 def _rate(was: Values, now: Values, name: str, per: float) -> float | None:

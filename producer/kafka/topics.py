@@ -207,7 +207,19 @@ class TopicAdmin:
     ) -> set[str]:
         there = self.existing(wanted)
         for name, entries in self._configs(there).items():
-            self._check(name, there[name], entries, *wanted[name], strict=name in strict)
+            partitions, asked = wanted[name]
+            if name not in strict:
+                _check_kept(name, entries, int(asked["max.message.bytes"]))
+                continue
+            if there[name].partitions != partitions:
+                raise TopicUnfit(
+                    "a control topic must have one partition",
+                    topic=name,
+                    partitions=there[name].partitions,
+                    hint=f"kafka-topics.sh --delete --topic {name}, then start again",
+                )
+            _check_kept(name, entries, _CONTROL_BYTES)
+            self._check_retention(name, entries, asked)
         return set(there)
 
     def _configs(self, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
@@ -253,45 +265,37 @@ class TopicAdmin:
             raise self._ours(exc) from exc
         return refused
 
-    def _check(
-        self,
-        name: str,
-        topic: Topic,
-        entries: Mapping[str, Any],
-        partitions: int,
-        config: Mapping[str, str],
-        *,
-        strict: bool,
+    def _check_retention(
+        self, name: str, entries: Mapping[str, Any], asked: Mapping[str, str]
     ) -> None:
-        """Refuse a topic that would lose or hide our records."""
-        if strict and topic.partitions != partitions:
-            raise TopicUnfit(
-                "a control topic must have one partition",
-                topic=name,
-                partitions=topic.partitions,
-                hint=f"kafka-topics.sh --delete --topic {name}, then start again",
-            )
-        alter = f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config"
-        if entries["cleanup.policy"].value != "delete":
-            raise TopicUnfit(
-                "the topic is compacted: it would drop changes",
-                topic=name,
-                hint=f"{alter} cleanup.policy=delete",
-            )
-        limit = _CONTROL_BYTES if strict else int(config["max.message.bytes"])
-        if int(entries["max.message.bytes"].value) < limit:
-            raise TopicUnfit(
-                "the topic accepts only records smaller than ours",
-                topic=name,
-                hint=f"{alter} max.message.bytes={limit}",
-            )
+        """Refuse a control topic whose records go before the rows that they name."""
         retention = int(entries["retention.ms"].value)
-        if strict and retention != -1 and retention < self._settings.data_retention_ms:
+        if retention != -1 and retention < self._settings.data_retention_ms:
             raise TopicUnfit(
                 "the topic's retention is shorter than that of the data topics",
                 topic=name,
-                hint=f"{alter} retention.ms={config['retention.ms']}",
+                hint=f"{_alter(name)} retention.ms={asked['retention.ms']}",
             )
+
+
+def _check_kept(name: str, entries: Mapping[str, Any], limit: int) -> None:
+    """Refuse a topic that would lose our records; `limit`: bytes that one may have."""
+    if entries["cleanup.policy"].value != "delete":
+        raise TopicUnfit(
+            "the topic is compacted: it would drop changes",
+            topic=name,
+            hint=f"{_alter(name)} cleanup.policy=delete",
+        )
+    if int(entries["max.message.bytes"].value) < limit:
+        raise TopicUnfit(
+            "the topic accepts only records smaller than ours",
+            topic=name,
+            hint=f"{_alter(name)} max.message.bytes={limit}",
+        )
+
+
+def _alter(topic: str) -> str:
+    return f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config"
 
 
 def _taken(topic: str, why: str) -> TopicUnfit:

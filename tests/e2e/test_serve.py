@@ -1,5 +1,6 @@
 """`run` and `apply` say of themselves where they stand: probes and metrics of real processes."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gauss_cdc.serve.table import APPLY, METRICS, PREFIX, RUN
 from gauss_cdc_lab.demo.programs import Program
 from gauss_cdc_lab.services import LocalServices
-from tests.e2e.commands import configured
+from tests.e2e.commands import command, configured
 from tests.e2e.path import ask, pause, until
 
 TOKEN = "the-token-of-this-test-only"
@@ -81,6 +82,15 @@ class Served:
         return found
 
 
+def read_by(config: Folder, apply: Served) -> dict[tuple[str, ...], float]:
+    """`status --json` where [serve] has the address of `apply`: who read each table's records."""
+    file = config.with_name("asks.toml")
+    at = apply.urls()[-1].removeprefix("http://").partition("/")[0]
+    file.write_text(config.read_text().replace("127.0.0.1:0", at))
+    said = json.loads(command(file, "status", "--json").stdout)["ways"]
+    return {(table, way): n for table, read in said.items() for way, n in read.items()}
+
+
 @pytest.fixture
 def place(
     services: LocalServices,
@@ -111,7 +121,9 @@ def place(
                 one.program.stop()
 
 
-def test_run_and_apply_are_scraped(place: tuple[str, str, Callable[..., Served]]) -> None:
+def test_run_and_apply_are_scraped(
+    place: tuple[str, str, Callable[..., Served]], tmp_path: Folder
+) -> None:
     source, target, make = place
     run, apply = make("run"), make("apply")
     run.start()
@@ -149,6 +161,7 @@ def test_run_and_apply_are_scraped(place: tuple[str, str, Callable[..., Served]]
     assert seen["applied_rows_total"][()] >= 3
     assert 1 <= seen["commit_to_visible_seconds"][()] <= 3
     assert {way for _, way in seen["table_applied_total"]} >= {"driver"}
+    assert read_by(tmp_path / "gauss-cdc.toml", apply) == seen["table_applied_total"]
     assert (seen["target_exact"], seen["inexact_tables"]) == ({(): 1}, {(): 0})
 
     for one in (run, apply):

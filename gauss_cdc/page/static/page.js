@@ -135,9 +135,11 @@ function drawWay(facts) {
 }
 
 // ------------------------------------------------------------------ charts
-const CHARTS = [
-  ["Lag in seconds", [["lag_seconds", "behind"]], seconds],
-  ["Commits a second", [["captured", "to Kafka"], ["applied", "to the target"]], number],
+const ofTarget = (name) => [ // "": the only one
+  [`Lag in seconds${name && `: ${name}`}`, [[`lag_seconds${name && `:${name}`}`, "behind"]], seconds],
+  [`Commits a second${name && `: ${name}`}`, [["captured", "to Kafka"], [`applied${name && `:${name}`}`, "to the target"]], number],
+];
+const OF_ALL = [
   ["Rows a second", [["captured_rows", "run"], ["applied_rows", "apply"]], number],
   ["Age of a commit, mean", [["to_kafka", "in Kafka"], ["to_visible", "at the target"]], seconds],
 ];
@@ -157,7 +159,7 @@ function options(title, lines, words, width) {
 }
 
 function drawChart(series, [title, lines, words]) {
-  const values = lines.map(([name]) => series[name]);
+  const values = lines.map(([name]) => series[name] ?? []);
   const isKnown = values.some((line) => line.some((value) => value !== null));
   if (!drawn.has(title)) {
     const place = make("div", undefined, "chart");
@@ -314,7 +316,9 @@ function draw(facts) {
   $("updated").textContent = `version ${facts.version}, looked at ${new Date(facts.at * 1000).toLocaleTimeString()} in ${seconds(facts.took)}${failed}`;
   drawFindings(facts);
   drawWay(facts);
-  for (const one of CHARTS) drawChart(facts.series, one);
+  const targets = facts.status.targets.map((one) => one.name);
+  const charts = (targets.length > 1 ? targets : [""]).flatMap(ofTarget);
+  for (const one of [...charts, ...OF_ALL]) drawChart(facts.series, one);
   drawLoads(facts);
   drawTables(facts);
   drawVerified(facts);

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gauss_cdc.inspect.look import findings_table
+from gauss_cdc.inspect.look import findings_table, standing_table
+from gauss_cdc.inspect.places import ReplicationStatus
 from schemas.findings import Finding, Level
 
 FINDINGS = [
@@ -55,3 +56,17 @@ def test_what_others_name_steers_no_terminal(tmp_path: Path) -> None:
     assert "\x1b[2J" not in said
     assert "\\x1b" in said
     assert "[red]x[/]" in said
+
+
+def test_status_says_who_read_the_records_of_the_tables_that_have_most() -> None:
+    ways = {f"public.t{n}": {"driver": 1000 + n} for n in range(11)} | {"b": {"tasks": 2_000}}
+    out = io.StringIO()
+    console = Console(file=out, width=80, color_system=None)
+    console.print(standing_table(ReplicationStatus(None, None, None), ways), highlight=False)
+
+    lines = [" ".join(line.split("│")).split() for line in out.getvalue().splitlines()]
+    said = [" ".join(line) for line in lines if "driver," in line]
+    assert said[0] == "records read b: 0 by the driver, 2,000 by tasks"
+    assert said[1] == "public.t10: 1,010 by the driver, 0 by tasks"
+    assert len(said) == 10
+    assert "and of 2 more tables: `status --json`" in out.getvalue()

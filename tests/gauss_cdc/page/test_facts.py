@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from gauss_cdc.doctor import Answers, ProgramAnswer
+from gauss_cdc.doctor import Answers
 from gauss_cdc.inspect.places import CutsStanding, ReplicationStatus
 from gauss_cdc.page.facts import tables
+from gauss_cdc.serve.answers import ProgramAnswer
 from spark_consumers.model import Ledger
 
 METRICS = """\

@@ -1,5 +1,7 @@
 """Charts: what counts up as rates, what is not known as nothing."""
 
+from dataclasses import replace
+
 from prometheus_client.samples import Sample
 
 from gauss_cdc.inspect.places import CutsStanding, ReplicationStatus
@@ -47,3 +49,18 @@ def test_what_is_counted_anew_has_no_rate() -> None:
     found = series.as_json()
 
     assert (found["captured"][1], found["applied"][1], found["captured_rows"][1]) == (None,) * 3
+
+
+def test_each_of_several_targets_has_its_own_lag_and_rate() -> None:
+    series = Series()
+    for at, first, second in ((100.0, 10, 4), (102.0, 20, 6)):
+        both = replace(
+            standing(20, first), name="copy", others=(replace(standing(20, second), name="lake"),)
+        )
+        series.add(at, both, [])
+
+    found = series.as_json()
+
+    assert (found["lag_commits:copy"], found["lag_commits:lake"]) == ([10, 0], [16, 14])
+    assert (found["applied:copy"], found["applied:lake"]) == ([None, 5.0], [None, 1.0])
+    assert found["lag_commits"] == [None, None], "of which?"
