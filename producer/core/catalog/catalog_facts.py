@@ -77,7 +77,7 @@ class Facts:
             self._files(self.leaves),
             ",".join(map(str, sorted(self.generated))),
             "" if self.key is None else f"{self.key[0]}:{self.key[1]}",
-            str(max(self.ordinary | self.generated, default=0)),
+            str(max(self.ordinary | self.generated, default="")),
         )
 
     def doubts(

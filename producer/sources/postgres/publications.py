@@ -34,7 +34,8 @@ class Publication:
     version: str  # another one: it was altered, or made again
     filtered: Mapping[TableId, str] = field(default_factory=dict)  # what it leaves out, from 15 on
     computed: Mapping[TableId, str] = field(default_factory=dict)  # sent columns that no copy has
-    loose: Mapping[TableId, str] = field(default_factory=dict)  # rows may be equal in their key
+    # Rows may be equal in their key, or stand at another server.
+    loose: Mapping[TableId, str] = field(default_factory=dict)
     is_ours: bool = False  # `run` or `check --fix` made it, and says so in its comment
 
     @property
@@ -66,7 +67,8 @@ def publication(connection: Connection, name: str) -> Publication | None:
         has_filters = connection.server_version >= _FILTERS
         tables = _tables(cursor, row[2], said, has_schemas=has_filters)
         filtered = _filtered(cursor, name) if has_filters else {}
-        loose = {t: why for t, why in _loose(cursor).items() if t in tables}
+        loose = {**_loose(cursor), **_foreign(cursor)}
+        loose = {t: why for t, why in loose.items() if t in tables}
         computed = {t: why for t, why in _computed(cursor, said).items() if t in tables}
     return Publication(
         name=name,
@@ -165,6 +167,26 @@ def _loose(cursor: Any) -> dict[TableId, str]:
     return {
         TableId(*table): f"has it with key {index}, which is not valid: rows may be equal in it"
         for *table, index in cursor.fetchall()
+    }
+
+
+def _foreign(cursor: Any) -> dict[TableId, str]:
+    """Return partitioned tables with a foreign partition: its rows are read, and never sent."""
+    cursor.execute(
+        """
+        WITH RECURSIVE line (part, oid) AS (
+            SELECT f.oid, i.inhparent FROM pg_class f JOIN pg_inherits i ON i.inhrelid = f.oid
+            WHERE f.relkind = 'f' AND f.relispartition
+            UNION
+            SELECT l.part, i.inhparent FROM line l JOIN pg_inherits i ON i.inhrelid = l.oid)
+        SELECT n.nspname, c.relname, min(l.part::regclass::text) FROM line l
+        JOIN pg_class c ON c.oid = l.oid JOIN pg_namespace n ON n.oid = c.relnamespace
+        GROUP BY 1, 2
+        """
+    )
+    return {
+        TableId(*table): f"has it with the foreign partition {part}, whose changes are not sent"
+        for *table, part in cursor.fetchall()
     }
 
 
