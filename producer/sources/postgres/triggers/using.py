@@ -13,6 +13,8 @@ ASCII everything is lost.
 'lost'
 >>> converted("ALTER TABLE t ALTER a TYPE int USING a /* */ * 2", "t", "b", "integer")
 'lost'
+>>> converted('ALTER TABLE t ALTER "A" TYPE int USING "a"::int', "t", "A", "integer")
+'lost'
 """
 
 from __future__ import annotations
