@@ -56,6 +56,7 @@ _STORED_ALIKE: Final = (
     {1560, 1562},  # bit
     {650, 869},  # cidr, inet
 )
+_SET_DEFAULT: Final = re.compile(r"set\s+default")
 _OF_SOURCE: Final = "rows of a partition left, whose bounds only the source can compute"
 # A constant as pg_get_expr() prints it; a backslash may have been doubled.
 _CONSTANT: Final = re.compile(
@@ -625,14 +626,15 @@ def _is_unknown_default(column: Column, rewritten: int) -> bool:
 def _may_set_default(message: TriggerMessage) -> bool:
     """Say whether a column may have another default now than the one that it was added with.
 
-    SET DEFAULT of the same ALTER TABLE comes behind ADD COLUMN.  The text is not parsed: any that
-    has both words, with nothing between them but blanks or a comment, may be one.
+    SET DEFAULT of the same ALTER TABLE comes behind ADD COLUMN.  The text is not parsed: one that
+    has both words together may be such, and with a comment, which may part them, both anywhere.
     """
-    sql = message.sql if message.is_top else None
-    if sql is None:
+    if not message.is_top or message.sql is None:
         return True
-    between = r"\b.*\b" if "--" in sql or "/*" in sql else r"\s+"
-    return re.search(f"set{between}default", sql, re.IGNORECASE | re.DOTALL) is not None
+    text = message.sql.lower()
+    if "--" in text or "/*" in text:
+        return "set" in text and "default" in text
+    return _SET_DEFAULT.search(text) is not None
 
 
 def _constant(column: Column) -> str | None:
