@@ -31,6 +31,7 @@ _RESERVED: Final = frozenset({
     *("CURRENT_ROLE", "CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP", "CURRENT_CATALOG"),
     *("CURRENT_SCHEMA", "LOCALTIME", "LOCALTIMESTAMP", "OPERATOR", "DISTINCT", "ISNULL", "NOTNULL"),
 })  # fmt: skip
+_COLLATED: Final = frozenset({"text", "character varying", "varchar", "character", "bpchar"})
 _DEEPEST: Final = 100  # nested brackets: a bound has one level for each column
 
 
@@ -43,11 +44,28 @@ def written(text: str) -> str:
     return condition
 
 
+def is_of_source(text: str) -> bool:
+    """Say whether another server may compare otherwise: by its collation, or without a type.
+
+    A type of users' is the target's text there, and an enum has an order of its own.
+
+    >>> is_of_source("((id IS NOT NULL) AND (id >= 'a'::text))"), is_of_source("(id = 'a'::text)")
+    (True, False)
+    >>> is_of_source("(m = 'sad'::public.mood)"), is_of_source("(d >= '2024-01-01'::date)")
+    (True, False)
+    """
+    reader = _Reader(tokens(text))
+    reader.either()
+    return reader.is_of_source
+
+
 class _Reader:
     """Descends through brackets, AND, OR, NOT and comparisons; gives what it read as SQL."""
 
     def __init__(self, words: list[Token]) -> None:
         self._words, self._at, self._depth = words, 0, 0
+        self._names_text = False  # the operand that was read last
+        self.is_of_source = False
 
     def here(self, ahead: int = 0) -> str:
         """The keyword or sign here; a name, a string or a number is its kind in lower case."""
@@ -109,7 +127,9 @@ class _Reader:
             inside = self._operand()
             self._take(")")
             return f"{left} {sign} ANY ({inside})"
-        return f"{left} {sign} {self._operand()}"
+        right = self._operand()
+        self.is_of_source |= self._names_text and sign not in {"=", "<>"}
+        return f"{left} {sign} {right}"
 
     def _operand(self) -> str:
         self._depth += 1
@@ -117,9 +137,12 @@ class _Reader:
             raise NotRead("too many nested brackets")
         found = self._primary()
         self._depth -= 1
+        self._names_text = False
         while self.here() == "::":
             self._step()
             kind, self._at = type_names.read(self._words, self._at)
+            self._names_text = kind.name in _COLLATED
+            self.is_of_source |= kind.schema not in {None, "pg_catalog"}
             found += f"::{kind}"
         return found
 

@@ -64,6 +64,7 @@ LONG: Final = (
 SCENES: Final = (
     "tests/integration/test_lakes.py",
     "tests/e2e/test_undone.py",
+    "tests/e2e/test_unrepeatable.py",
     "tests/e2e/test_ten_faults.py",
     "tests/e2e/test_upsert.py",
     "tests/e2e/test_verify_lakes.py",

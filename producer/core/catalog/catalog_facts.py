@@ -50,6 +50,8 @@ class Facts:
     leaves: dict[int, Leaf] = field(default_factory=dict)  # by oid; an ordinary table: itself
     generated: frozenset[int] = frozenset()  # numbers of columns whose values are not sent
     ordinary: frozenset[int] = frozenset()  # and of the others
+    # Of these: older rows have NULL, or what nobody keeps any more.
+    without_missing: frozenset[int] = frozenset()
     # Oids: of the primary key, which REINDEX CONCURRENTLY keeps, and of another identity; 0: none.
     key: tuple[int, int] | None = None
 
@@ -75,6 +77,7 @@ class Facts:
             self._files(self.leaves),
             ",".join(map(str, sorted(self.generated))),
             "" if self.key is None else f"{self.key[0]}:{self.key[1]}",
+            str(max(self.ordinary | self.generated, default="")),
         )
 
     def doubts(
@@ -110,6 +113,9 @@ class Facts:
         elif not all(leaf.is_born for leaf in new.values()):
             yield Doubt(Cause.PARTS)
         is_same = was is not None and was.files == self._files(old)
+        # VACUUM FULL writes the value of ADD COLUMN … DEFAULT into the rows, and forgets it.
+        if was is not None and was.last and not is_same and self._came_since(int(was.last)):
+            yield Doubt(Cause.ADDED)
         suspected = [
             Rewritten(oid, leaf.file)
             for oid, leaf in self.leaves.items()
@@ -143,6 +149,9 @@ class Facts:
             return _digest(sorted((oid, leaf.file) for oid, leaf in leaves.items()))
         file = leaves[self.table].file if leaves else 0
         return "" if file == self.table else str(file)
+
+    def _came_since(self, last: int) -> bool:
+        return any(number > last for number in self.without_missing)
 
     def _has_other_key(self, was: str) -> bool:
         """Say whether rows may have been told apart by nothing meanwhile.

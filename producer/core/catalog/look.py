@@ -13,6 +13,8 @@ the `CatalogVersion` of a table.  They stand in START and STATE, so that a resta
     files     where its rows are: they were written anew, by a statement that sends no rows
     generated its columns whose values are not sent: one may be made an ordinary one
     key       what rows are told apart by: without it, there may have been equal ones
+    last      its newest column: the catalog keeps what a later one has in older rows, until these
+              are written anew
 
 Files change for VACUUM FULL, CLUSTER and others, too, which lose nothing: they keep in each row
 the id of its transaction.  A statement that computes rows anew, or takes them out of the log for a
@@ -49,6 +51,7 @@ class CatalogVersion(NamedTuple):
     files: str = ""  # "": the file that the table was made with
     generated: str = ""  # numbers of columns
     key: str = ""  # `oid:oid` of the primary key and of what identifies rows instead; 0: none
+    last: str = ""  # number of the newest column
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -87,6 +90,7 @@ class Cause(Enum):
     PARTS = "has other partitions: rows that they took along or brought are not sent"
     GENERATED = "has an ordinary column that was generated: its older values were not sent"
     KEY = "had another key, or none, for a while: rows that were equal in it may be lost"
+    ADDED = "has a new column, and another storage file: its value for older rows is not known"
     FILES = "has another storage file, and no row from before: what wrote it is not sent"
 
 
@@ -337,6 +341,7 @@ def _stated(change: ShapeChange, *, has_files: bool) -> Iterator[Cause]:
         yield Cause.LABELS
     if any(column.number not in was for column in after.columns):  # it is sent from here on
         yield Cause.GENERATED
+        yield Cause.ADDED
 
 
 def since(

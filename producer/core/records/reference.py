@@ -272,5 +272,15 @@ def identity(table: TableSchema) -> frozenset[str]:
 
 
 def filled(before: Cells, after: Cells) -> Cells:
-    """Return the new row; an unsent value is the old one, where the whole old row was sent."""
-    return [old if new is UNCHANGED else new for old, new in zip(before, after, strict=True)]
+    """Return the new row; an unsent value is the old one, where the whole old row was sent.
+
+    An old one that is NULL was not sent either: NULL is never unsent.  PostgreSQL says that an old
+    row is whole where a root's identity is FULL, and sends what the partition's identity has.
+
+    >>> filled([b"1", None, b"v"], [b"2", UNCHANGED, UNCHANGED]) == [b"2", UNCHANGED, b"v"]
+    True
+    """
+    return [
+        old if new is UNCHANGED and old is not None else new
+        for old, new in zip(before, after, strict=True)
+    ]

@@ -373,33 +373,55 @@ def type_name(connection: Connection, oid: int, modifier: int) -> str:
     return str(row[0]) if row is not None else ""
 
 
+# What rows have that are older than a column. A partitioned table has none of its own; its leaves
+# may have different ones, by a function that only claims to be stable.
+#
+# attmissingval is an array of one value: its text, parsed again. A type whose arrays are not
+# separated by commas (box) never needs quotes there.
+_KEPT: Final = """
+WITH RECURSIVE tree (root, oid) AS (
+    SELECT o, o FROM unnest(%(oids)s::oid[]) AS o
+    UNION ALL
+    SELECT t.root, i.inhrelid FROM tree t JOIN pg_class p ON p.oid = t.oid AND p.relkind = 'p'
+    JOIN pg_inherits i ON i.inhparent = t.oid
+), kept (root, name, value, is_one) AS (
+    SELECT t.root, a.attname, min(a.attmissingval::text),
+           min(a.attmissingval::text) = max(a.attmissingval::text)
+    FROM tree t JOIN pg_attribute a ON a.attrelid = t.oid
+    WHERE a.attnum > 0 AND NOT a.attisdropped AND a.atthasmissing
+    GROUP BY 1, 2)
+"""
+_NOT_KEPT: Final = """
+WITH kept (root, name, value, is_one) AS (SELECT 0::oid, ''::name, ''::text, true WHERE false)
+"""
+
+
 def _columns(cursor: Any, oids: list[int], version: int) -> dict[int, list[Column]]:
     generated = "a.attgenerated::text" if version >= 120000 else "''"
-    # attmissingval is an array of one value: its text, parsed again.  A type
-    # whose arrays are not separated by commas (box) never needs quotes there.
-    missing = (
-        "CASE WHEN NOT a.atthasmissing THEN NULL"
-        " WHEN t.typdelim = ',' THEN (a.attmissingval::text::text[])[1]"
-        " ELSE substr(a.attmissingval::text, 2, length(a.attmissingval::text) - 2) END"
-        if version >= 110000
-        else "NULL"
-    )
+    keeps = version >= 110000
     cursor.execute(
         sql.SQL(
             """
+            {kept}
             SELECT a.attrelid, a.attname, a.atttypid, a.atttypmod,
                    format_type(a.atttypid, a.atttypmod),
                    NOT (a.attnotnull AND {is_checked} OR (t.typtype = 'd' AND t.typnotnull)),
-                   {generated}, a.attidentity::text, {missing},
-                   a.atthasdef AND {generated} = '', a.attnum
+                   {generated}, a.attidentity::text,
+                   CASE WHEN k.is_one THEN
+                       CASE WHEN t.typdelim = ',' THEN (k.value::text[])[1]
+                       ELSE substr(k.value, 2, length(k.value) - 2) END END,
+                   a.atthasdef AND {generated} = '' OR coalesce(NOT k.is_one, false), a.attnum
             FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-            WHERE a.attrelid = ANY (%s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+            LEFT JOIN kept k ON k.root = a.attrelid AND k.name = a.attname
+            WHERE a.attrelid = ANY (%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
             ORDER BY a.attrelid, a.attnum
             """
         ).format(
-            generated=sql.SQL(generated), missing=sql.SQL(missing), is_checked=sql.SQL(_IS_CHECKED)
+            generated=sql.SQL(generated),
+            kept=sql.SQL(_KEPT if keeps else _NOT_KEPT),
+            is_checked=sql.SQL(_IS_CHECKED),
         ),
-        [oids],
+        {"oids": oids},
     )
     rows = cursor.fetchall()
     made = _user_types(cursor, {type_oid for _, _, type_oid, *_ in rows}, version)
@@ -410,7 +432,7 @@ def _columns(cursor: Any, oids: list[int], version: int) -> dict[int, list[Colum
         if column.user_type is None and column.type_oid >= FIRST_OF_USERS:
             column = replace(column, type_name="")  # it was dropped between the two queries
         if column.missing is not None and not is_text(column.missing):
-            column = replace(column, missing=None)  # then the older rows' value is not known
+            column = replace(column, missing=None, has_default=True)  # of older rows: not known
         columns.setdefault(oid, []).append(column)
     return columns
 

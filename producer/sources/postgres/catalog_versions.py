@@ -184,6 +184,9 @@ def _facts(seen: Seen, table: TableSchema) -> Facts:
         seen.is_partitioned,
         generated=frozenset(c.number for c in table.columns if c.generated),
         ordinary=frozenset(c.number for c in table.columns if not c.generated),
+        without_missing=frozenset(
+            c.number for c in table.columns if not c.generated and c.missing is None
+        ),
     )
 
 

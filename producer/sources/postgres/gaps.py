@@ -22,6 +22,12 @@ class Gap:
 
 GAPS: Final = (
     Gap("ADD COLUMN with a constant or stable default", "", ""),
+    Gap("the same, where its rows are written anew before anybody looks", "", "suspected"),
+    Gap(
+        "the same in a statement that writes rows anew and has SET DEFAULT, too",
+        "seen",
+        "suspected",
+    ),
     Gap("ADD COLUMN with a volatile default: values of older rows", "seen", "suspected"),
     Gap("ALTER TYPE by assignment or a plain cast, in the statement's own text", "", "suspected"),
     Gap("the same of xml, or of regclass and its like", "seen", "suspected"),
@@ -55,7 +61,7 @@ GAPS: Final = (
     Gap("DROP TABLE", "", ""),
     Gap("a table dropped and made again that is not published any more", "seen", "seen"),
     Gap("DETACH or DROP of a partition by range or list", "", "seen"),
-    Gap("DETACH or DROP of a partition by hash, or by an expression", "seen", "seen"),
+    Gap("DETACH or DROP of a partition whose bounds only the source can compute", "seen", "seen"),
     Gap("ATTACH of a table that was captured", "", "suspected"),
     Gap("ATTACH of a table that was not captured", "seen", "suspected"),
     Gap(
@@ -64,9 +70,10 @@ GAPS: Final = (
         "suspected",
     ),
     Gap("TRUNCATE of a partition by range or list, of a root that is published", "", "suspected"),
-    Gap("TRUNCATE of a partition by hash, or by an expression", "seen", "suspected"),
+    Gap("TRUNCATE of a partition whose bounds only the source can compute", "seen", "suspected"),
     Gap("the same under session_replication_role = replica", "suspected", "suspected"),
     Gap("a partitioned table whose key is not valid: rows that are equal in it", "seen", "seen"),
+    Gap("a root with a foreign partition, or with one of another replica identity", "seen", "seen"),
     Gap("DDL while event triggers are off (ALTER SYSTEM, single-user mode)", "as inferred", ""),
 )
 

@@ -34,7 +34,8 @@ class Publication:
     version: str  # another one: it was altered, or made again
     filtered: Mapping[TableId, str] = field(default_factory=dict)  # what it leaves out, from 15 on
     computed: Mapping[TableId, str] = field(default_factory=dict)  # sent columns that no copy has
-    loose: Mapping[TableId, str] = field(default_factory=dict)  # rows may be equal in their key
+    # Rows may be equal in their key, cannot be told by it, or stand at another server.
+    loose: Mapping[TableId, str] = field(default_factory=dict)
     is_ours: bool = False  # `run` or `check --fix` made it, and says so in its comment
 
     @property
@@ -66,7 +67,10 @@ def publication(connection: Connection, name: str) -> Publication | None:
         has_filters = connection.server_version >= _FILTERS
         tables = _tables(cursor, row[2], said, has_schemas=has_filters)
         filtered = _filtered(cursor, name) if has_filters else {}
-        loose = {t: why for t, why in _loose(cursor).items() if t in tables}
+        loose = _loose(cursor)
+        if said.get("pubviaroot", False):
+            loose = {**loose, **_unidentified(cursor), **_foreign(cursor)}
+        loose = {t: why for t, why in loose.items() if t in tables}
         computed = {t: why for t, why in _computed(cursor, said).items() if t in tables}
     return Publication(
         name=name,
@@ -165,6 +169,66 @@ def _loose(cursor: Any) -> dict[TableId, str]:
     return {
         TableId(*table): f"has it with key {index}, which is not valid: rows may be equal in it"
         for *table, index in cursor.fetchall()
+    }
+
+
+# REPLICA IDENTITY of a root is not that of its partitions, which decides what is sent of old rows.
+# A partition without any refuses UPDATE and DELETE: nothing of it is needed.
+_IDENTITIES: Final = """
+WITH RECURSIVE line (part, oid) AS (
+    SELECT c.oid, i.inhparent FROM pg_class c JOIN pg_inherits i ON i.inhrelid = c.oid
+    WHERE c.relkind = 'r' AND c.relispartition
+    UNION
+    SELECT l.part, i.inhparent FROM line l JOIN pg_inherits i ON i.inhrelid = l.oid
+), root (oid) AS (
+    SELECT DISTINCT l.oid FROM line l JOIN pg_class c ON c.oid = l.oid AND NOT c.relispartition
+), named (oid, kind, names) AS (
+    SELECT c.oid, c.relreplident, (
+        SELECT array_agg(a.attname) FROM pg_index i
+        JOIN pg_attribute a ON a.attrelid = i.indrelid
+            AND a.attnum = ANY ((i.indkey::int2[])[:i.indnkeyatts - 1])
+        WHERE i.indrelid = c.oid AND i.indimmediate
+        AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END)
+    FROM pg_class c WHERE c.oid IN (SELECT oid FROM root UNION SELECT part FROM line)
+)
+SELECT n.nspname, c.relname, min(p.oid::regclass::text)
+FROM line l JOIN named r ON r.oid = l.oid JOIN named p ON p.oid = l.part
+JOIN pg_class c ON c.oid = l.oid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE l.oid IN (SELECT oid FROM root)
+AND (p.kind = 'f' OR p.kind IN ('d', 'i') AND p.names IS NOT NULL)
+AND CASE WHEN r.names IS NULL THEN r.kind <> 'f' OR p.kind <> 'f'
+    ELSE p.kind <> 'f' AND NOT r.names <@ p.names END
+GROUP BY 1, 2
+"""
+
+
+def _unidentified(cursor: Any) -> dict[TableId, str]:
+    """Return partitioned tables of which some partition sends old rows that cannot be found."""
+    cursor.execute(_IDENTITIES)
+    return {
+        TableId(*table): f"has it with {part}, whose replica identity is not that of its root: old"
+        " rows cannot be found"
+        for *table, part in cursor.fetchall()
+    }
+
+
+def _foreign(cursor: Any) -> dict[TableId, str]:
+    """Return partitioned tables with a foreign partition: its rows are read, and never sent."""
+    cursor.execute(
+        """
+        WITH RECURSIVE line (part, oid) AS (
+            SELECT f.oid, i.inhparent FROM pg_class f JOIN pg_inherits i ON i.inhrelid = f.oid
+            WHERE f.relkind = 'f' AND f.relispartition
+            UNION
+            SELECT l.part, i.inhparent FROM line l JOIN pg_inherits i ON i.inhrelid = l.oid)
+        SELECT n.nspname, c.relname, min(l.part::regclass::text) FROM line l
+        JOIN pg_class c ON c.oid = l.oid JOIN pg_namespace n ON n.oid = c.relnamespace
+        GROUP BY 1, 2
+        """
+    )
+    return {
+        TableId(*table): f"has it with the foreign partition {part}, whose changes are not sent"
+        for *table, part in cursor.fetchall()
     }
 
 

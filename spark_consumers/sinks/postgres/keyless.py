@@ -18,7 +18,7 @@ from schemas.errors import LOAD_AGAIN
 from schemas.tables import UNCHANGED
 from spark_consumers.cuts.compact import Single, netted
 from spark_consumers.dialects.base import quote
-from spark_consumers.errors import NotExpressible, RowMissing
+from spark_consumers.errors import RowMissing
 from spark_consumers.model import Cell
 from spark_consumers.sinks.postgres.catalog import TargetColumn
 from spark_consumers.sinks.postgres.driver import part
@@ -155,11 +155,15 @@ def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) ->
         tests += [sql.SQL(test) for test in same]
         values += [cell] * len(same)
     if not tests and known:
-        raise NotExpressible(
+        # Of a partition with an identity of its own. Any row may be meant: none is changed.
+        if not is_exact:
+            return
+        raise RowMissing(
             "an old row of a table without a key carries no values",
             table=plan.table.id,
-            hint="ALTER TABLE … REPLICA IDENTITY FULL at the source, or give it a primary key; "
-            f"then {LOAD_AGAIN}",
+            rows=1,
+            hint="ALTER TABLE … REPLICA IDENTITY FULL at the source, of each partition too, or give"
+            f" it a primary key; then {LOAD_AGAIN}",
         )
     table = sql.SQL(part(plan.name))
     one = sql.SQL("(tableoid, ctid) IN (SELECT tableoid, ctid FROM {} WHERE {} LIMIT 1)").format(

@@ -108,7 +108,8 @@ DECLARE
     spaces oid[];  -- their schemas
     columns json;
     stored int2[];  -- columns that are not generated any more
-    missing jsonb;  -- of a partitioned table, which has no rows: what a leaf says
+    missing jsonb;  -- of a partitioned table, which has no rows: what its leaves say
+    mixed name[];  -- columns of which they say different things
     has_types boolean;
     indexes json;
     made json;
@@ -150,9 +151,13 @@ BEGIN
         RETURN;
     END IF;
     IF this.relkind = 'p' THEN
-        SELECT jsonb_object_agg(l.attname, l.attmissingval::text) INTO missing
-        FROM pg_partition_tree(which) AS p JOIN pg_attribute l ON l.attrelid = p.relid
-        WHERE p.isleaf AND l.attnum > 0 AND NOT l.attisdropped AND l.atthasmissing;
+        SELECT jsonb_object_agg(l.attname, l.least) FILTER (WHERE l.least = l.greatest),
+               array_agg(l.attname) FILTER (WHERE l.least <> l.greatest) INTO missing, mixed
+        FROM (SELECT l.attname, min(l.attmissingval::text) AS least,
+                     max(l.attmissingval::text) AS greatest
+              FROM pg_partition_tree(which) AS p JOIN pg_attribute l ON l.attrelid = p.relid
+              WHERE p.isleaf AND l.attnum > 0 AND NOT l.attisdropped AND l.atthasmissing
+              GROUP BY l.attname) AS l;
     END IF;
     -- pg_get_expr: no default names a column, so the table need not be opened for it.
     SELECT json_agg(json_build_array(
@@ -182,6 +187,10 @@ BEGIN
                JOIN pg_attribute a ON a.attrelid = g.oid AND a.attnum = g.number
                WHERE g.oid = which AND a.attgenerated = '' AND NOT a.attisdropped);
     is_generated := coalesce(is_generated OR stored IS NOT NULL, false);
+    IF mixed IS NOT NULL THEN  -- a function that only claims to be stable gave each another value
+        stored := stored || (SELECT array_agg(a.attnum) FROM pg_attribute a
+                             WHERE a.attrelid = which AND a.attname = ANY (mixed));
+    END IF;
     IF this.relhasindex THEN
         SELECT json_agg(json_build_array(
                    x.relname, (i.indkey::int2[])[:i.indnkeyatts - 1],

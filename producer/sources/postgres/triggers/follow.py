@@ -16,6 +16,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Final
 
 from producer.core.catalog.catalog_rows import reads_otherwise
@@ -31,13 +32,13 @@ from producer.sources.postgres.triggers.records import (
     TriggerMessage,
 )
 from producer.sources.postgres.triggers.using import converted
-from schemas.conditions import written
+from schemas.conditions import is_of_source, written
 from schemas.control import Hole, Moved
 from schemas.encodings import is_text
 from schemas.positions import NOWHERE, Lsn
 from schemas.sql_text import NotRead
 from schemas.tables import Column, TableId, TableSchema, UserType
-from schemas.types import AS_PRINTED, FIRST_OF_USERS
+from schemas.types import AS_PRINTED, BY_OID, FIRST_OF_USERS
 
 Infer = Callable[[TableSchema, TableSchema], ShapeChange]
 
@@ -56,6 +57,8 @@ _STORED_ALIKE: Final = (
     {1560, 1562},  # bit
     {650, 869},  # cidr, inet
 )
+_SET_DEFAULT: Final = re.compile(r"set\s+default")
+_OF_SOURCE: Final = "rows of a partition left, whose bounds only the source can compute"
 # A constant as pg_get_expr() prints it; a backslash may have been doubled.
 _CONSTANT: Final = re.compile(
     r"""(?:'(?P<text>(?:[^'\\]|'')*)'|(?P<number>\d+)|\((?P<negative>-\d+)\)|(?P<word>true|false))
@@ -438,7 +441,9 @@ class Follower:
             how: str | None = ""
             if was is None:
                 if column.number in stored:
-                    lost.append(column.name)  # generated until now, and never sent
+                    lost.append(column.name)  # generated until now, or of many values: never sent
+                elif column.missing is None and message.rewritten and _may_set_default(message):
+                    lost.append(column.name)  # it may have got another one than the catalog has
                 elif _is_unknown_default(column, message.rewritten):
                     constants[column.name] = _constant(column)
                     if constants[column.name] is None:
@@ -543,8 +548,19 @@ def _conversion(
     if how is None:
         return "" if has_type else "lost"
     # A cast created by users may be a different one at the target.
-    is_ours = (was.type_oid, column.type_oid) in message.casts
+    is_ours = any(pair in message.casts for pair in product(_castable(was), _castable(column)))
     return "lost" if is_ours and not has_type else how
+
+
+def _castable(column: Column) -> set[int]:
+    """Return the oids whose casts a conversion may use: its own, below domains, of elements."""
+    oid, said = column.type_oid, column.user_type
+    oids = {oid}
+    while said is not None and said.kind in {"d", "a"}:
+        oid, said = said.type_oid, said.of
+        oids.add(oid)
+    entry = BY_OID.get(oid)
+    return oids | {*entry.element.oids} if entry and entry.element else oids
 
 
 def _is_stored_alike(was: Column, now: Column) -> bool:
@@ -599,7 +615,9 @@ def _where(bound: str | None) -> tuple[str | None, str]:
     try:
         written(bound)
     except NotRead:
-        return None, "rows of a partition left, whose bounds only the source can compute"
+        return None, _OF_SOURCE
+    if is_of_source(bound):
+        return None, _OF_SOURCE
     return bound, ""  # its reader parses it again, and writes it anew
 
 
@@ -609,6 +627,20 @@ def _is_unknown_default(column: Column, rewritten: int) -> bool:
         return False
     of_domain = column.user_type is not None and column.user_type.kind == "d"
     return column.has_default or bool(column.identity) or of_domain
+
+
+def _may_set_default(message: TriggerMessage) -> bool:
+    """Say whether a column may have another default now than the one that it was added with.
+
+    SET DEFAULT of the same ALTER TABLE comes behind ADD COLUMN.  The text is not parsed: one that
+    has both words together may be such, and with a comment, which may part them, both anywhere.
+    """
+    if not message.is_top or message.sql is None:
+        return True
+    text = message.sql.lower()
+    if "--" in text or "/*" in text:
+        return "set" in text and "default" in text
+    return _SET_DEFAULT.search(text) is not None
 
 
 def _constant(column: Column) -> str | None:

@@ -13,6 +13,8 @@ ASCII everything is lost.
 'lost'
 >>> converted("ALTER TABLE t ALTER a TYPE int USING a /* */ * 2", "t", "b", "integer")
 'lost'
+>>> converted('ALTER TABLE t ALTER "A" TYPE int USING "a"::int', "t", "A", "integer")
+'lost'
 """
 
 from __future__ import annotations
@@ -113,8 +115,10 @@ def _of_statement(tokens: list[str]) -> Iterator[Conversion]:
         how, type_name = "", rest
         if "USING" in rest:
             type_name = rest[: rest.index("USING")]
-            expression = rest[len(type_name) + 1 :]
-            how = "explicit" if _is_cast(expression, upper[at], type_name) else "lost"
+            words = [_folded(token) for token in action[-len(rest) :]]
+            expression = words[len(type_name) + 1 :]
+            is_cast = _is_cast(expression, _folded(action[at]), words[: len(type_name)])
+            how = "explicit" if is_cast else "lost"
         yield Conversion(name, _plain(action[at]), " ".join(type_name), how)
 
 
@@ -143,6 +147,11 @@ def _spelled(type_name: str) -> str:
     head, *rest = type_name.upper().replace(" (", "(").replace("( ", "(").split("(", 1)
     head = _SAME.get(head.strip(), head.strip())
     return "(".join([head, *rest]).replace(" ", "")
+
+
+def _folded(token: str) -> str:
+    """Write a word so that it is another one where it names something else: "V" is not v."""
+    return token if token.startswith('"') and token != token.lower() else token.strip('"').upper()
 
 
 def _plain(name: str) -> str:

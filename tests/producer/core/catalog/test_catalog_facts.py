@@ -92,6 +92,29 @@ def test_of_a_new_table_a_part_counts_that_was_written_after_its_type_was_made()
 
 
 @pytest.mark.parametrize(
+    ("file", "without", "is_doubted"),
+    [
+        (OID, {3}, False),  # older rows have NULL, as nothing wrote them anew
+        (OID + 1, {3}, True),
+        (OID + 1, {4}, True),
+        (OID + 1, {2}, False),  # it was there, so targets have its values
+        (OID + 1, set(), False),  # the catalog keeps what older rows have
+    ],
+)
+def test_what_older_rows_have_in_a_new_column_is_not_known_once_they_are_written_anew(
+    file: int, without: set[int], is_doubted: bool
+) -> None:
+    was = plain(ordinary=frozenset({1, 2}))
+    now = plain(
+        ordinary=frozenset({1, 2, 3, 4}),
+        leaves={OID: Leaf(file)},
+        without_missing=frozenset(without),
+    )
+    assert (Cause.ADDED in causes(now, was, {OID: OID})) is is_doubted
+    assert Cause.ADDED not in causes(now, plain(), {OID: OID}), "an earlier release did not look"
+
+
+@pytest.mark.parametrize(
     ("was", "now", "is_doubted"),
     [
         ((7, 0), (7, 0), False),

@@ -287,10 +287,13 @@ RENAMED = replace(TABLE, id=B)
     ("change", "causes"),
     [
         (ShapeChange(TABLE, TABLE, "ALTER TABLE"), set()),
-        (ShapeChange(None, TABLE, "CREATE TABLE"), {Cause.NAME, Cause.LABELS, Cause.GENERATED}),
+        (
+            ShapeChange(None, TABLE, "CREATE TABLE"),
+            {Cause.NAME, Cause.LABELS, Cause.GENERATED, Cause.ADDED},
+        ),
         (ShapeChange(TABLE, None, "DROP TABLE"), set()),
         (ShapeChange(TABLE, RENAMED, "ALTER TABLE"), {Cause.NAME}),
-        (ShapeChange(TABLE, ADDED, "ALTER TABLE"), {Cause.GENERATED}),
+        (ShapeChange(TABLE, ADDED, "ALTER TABLE"), {Cause.GENERATED, Cause.ADDED}),
         (
             ShapeChange(
                 replace(MOOD, columns=(replace(MOOD.columns[0], user_type=None),)), MOOD, "ALTER"
