@@ -92,7 +92,7 @@ def test_usual_rows_do_not_reach_python() -> None:
         ("u", "K", key, [b"7", UNCHANGED, b"1.00", None]),
         ("d", "K", key, None),
         ("d", "O", ALICE, None),
-        ("u", "O", ALICE, [*ALICE[:3], UNCHANGED]),
+        ("u", "O", [*ALICE[:3], b"long"], [*ALICE[:3], UNCHANGED]),
         ("c", "", None, [b"7", b"\xff", b"NaN", None]),
         ("u", "O", [b"7", b"a", b"NaN", None], [b"7", b"a", b"Infinity", b"\xff"]),
     ]
@@ -108,6 +108,7 @@ def test_usual_rows_do_not_reach_python() -> None:
         pytest.param(("t", "", None, None), id="truncate"),
         pytest.param(("c", "", None, [b"7"]), id="another width"),
         pytest.param(("c", "", None, [None, *ALICE[1:]]), id="NULL in NOT NULL"),
+        pytest.param(("u", "O", ALICE, [*ALICE[:3], UNCHANGED]), id="unsent, and NULL before"),
     ],
 )
 def test_unusual_rows_are_pythons(row: tuple[Any, ...]) -> None:

@@ -140,7 +140,9 @@ def comes_back(table: TableSchema, arguments: tuple[Any, ...], value: bytes) -> 
     assert (change.op, change.seq, change.ordinal) == (op, tx.seq, ordinal)
     assert change.columns == table.names()
     if after is not None and kind == "O":
-        after = [b if a is UNCHANGED else a for a, b in zip(after, before, strict=True)]
+        after = [
+            b if a is UNCHANGED and b is not None else a for a, b in zip(after, before, strict=True)
+        ]
     elif kind == "K" and table.key:
         before = [
             c if n in table.key else UNCHANGED for n, c in zip(table.names(), before, strict=True)
