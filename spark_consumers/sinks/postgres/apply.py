@@ -39,13 +39,19 @@ from spark_consumers.cuts.compact import (
     one_by_one,
 )
 from spark_consumers.dialects.base import refuse_reserved
-from spark_consumers.errors import MissingTable, NotExpressible, RowsUnfit
+from spark_consumers.errors import (
+    MissingTable,
+    NotExpressible,
+    RowsUnfit,
+    TableLookedAtBefore,
+)
 from spark_consumers.model import Asked, Change
 from spark_consumers.native import LastStates, RowsSettled, is_packed
 from spark_consumers.sinks.base import Met
 from spark_consumers.sinks.postgres.catalog import (
     MOST_COLUMNS,
     TargetTable,
+    is_as_read,
     parents_first,
     read_tables,
 )
@@ -57,6 +63,7 @@ from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import about
 from spark_consumers.sinks.postgres.rights import owner_problems
 from spark_consumers.sinks.postgres.shadows import Shadows
+from spark_consumers.sinks.postgres.shapes import Shapes
 
 _STAGE_COLUMNS: Final = 2  # of a staging table, besides a row's cells and its old key
 _ANALYZE_FROM: Final = 1_000  # rows from which the planner should know what was staged
@@ -77,6 +84,9 @@ class Catalog:
     made: int = 0  # plans so far: names of staging tables
     guarded: bool = False  # a COPY into a table was refused: every row is staged
     shadows: Shadows | None = None  # None: who looks sees what readers see
+    shapes: Shapes | None = None  # None: who looks writes nothing
+    compared: set[TableId] = field(default_factory=set)  # with the shape that was kept
+    renewed: set[TableId] = field(default_factory=set)  # by the stream, in this transaction
     has_counts: bool = False  # the server counts what is written
     met: dict[TableId, Met] = field(default_factory=dict)  # of others, in this transaction
     asked: Asked = field(default_factory=dict)  # what was asked of packed rows
@@ -95,6 +105,28 @@ class Catalog:
                     table=table,
                     hint=f"create it as the source has it, with its rows; or {LOAD_AGAIN}",
                 )
+
+    def compare(self, cursor: Any, tables: Iterable[TableId], inexact: Collection[str]) -> None:
+        """See that tables are what they were when rows came into them; raise TableAltered."""
+        for table in set(tables) - self.compared:
+            there = self.tables[table]
+            if there.has_heirs and there.shadow is None:
+                raise heirs_problem(table)
+            if self.shapes is None or str(table) in inexact or there.shadow is not None:
+                continue
+            if table not in self.renewed:
+                self.shapes.compare(cursor, there)
+                self.compared.add(table)
+
+    def still(self, cursor: Any, tables: Iterable[TableId]) -> None:
+        """See that tables are as they were read; what was written into them locks them."""
+        several = [self.tables[t] for t in tables if self.tables[t].shadow is None]
+        if self.shapes is None or not several:
+            return
+        cursor.execute("SELECT " + ", ".join(map(is_as_read, several)))
+        for table, is_so in zip(several, cursor.fetchone(), strict=True):
+            if not is_so:
+                raise TableLookedAtBefore("a table of the target was altered", table=table.id)
 
     def has(self, cursor: Any, table: TableId) -> bool:
         """Say whether the target has a table; asked once in a transaction, until `forget`."""
@@ -143,6 +175,7 @@ class Catalog:
             del self.asked[one]
         for name in [*self.tables] if is_all else changed:
             self.tables.pop(name, None)
+            self.compared.discard(name)
         self.absent = set() if is_all else self.absent.difference(changed)
         if is_all:
             self.schemas.clear()
@@ -167,6 +200,16 @@ class Catalog:
             plan = replace(plan, takes_bytes=self.takes_bytes)
             self.plans[table.id, columns] = plan
         return plan
+
+
+def heirs_problem(table: TableId) -> NotExpressible:
+    """Say why a table from which others inherit is not written."""
+    return NotExpressible(
+        "tables of the target inherit from a table of the stream: what changes or removes its rows"
+        " would do so with theirs",
+        table=table,
+        hint="ALTER TABLE … NO INHERIT … of each of them",
+    )
 
 
 @dataclass(slots=True)
@@ -197,7 +240,9 @@ def apply_changes(
     inexact: Collection[str] = (),
 ) -> None:
     """Apply changes in commit order; `inexact` tables may lack rows that a change needs."""
-    catalog.need(cursor, [table for table, rows in changes.items() if rows])
+    written = [table for table, rows in changes.items() if rows]
+    catalog.need(cursor, written)
+    catalog.compare(cursor, written, inexact)
     per_table = [
         [(catalog.tables[table], columns, run) for columns, run in by_columns(rows)]
         for table, rows in changes.items()
@@ -228,6 +273,7 @@ def apply_changes(
         nets = [(work.plan.table, work.net) for work in works.values()]
         with counting(cursor, catalog, expected(nets, inexact)):
             apply_works(cursor, works, inexact)
+    catalog.still(cursor, written)
 
 
 def is_in_order(table: TargetTable, columns: Sequence[str]) -> bool:
