@@ -56,6 +56,7 @@ from spark_consumers.sinks.postgres.catalog import (
     read_tables,
 )
 from spark_consumers.sinks.postgres.conflicts import counting, expected
+from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, sqlstate
 from spark_consumers.sinks.postgres.keyless import apply_singles, row_missing
 from spark_consumers.sinks.postgres.lines import copy_lines, line_of, text_of
 from spark_consumers.sinks.postgres.plan import Plan, make_plan
@@ -66,6 +67,7 @@ from spark_consumers.sinks.postgres.shadows import Shadows
 from spark_consumers.sinks.postgres.shapes import Shapes
 
 _STAGE_COLUMNS: Final = 2  # of a staging table, besides a row's cells and its old key
+_DIVISION_BY_ZERO: Final = "22012"
 _ANALYZE_FROM: Final = 1_000  # rows from which the planner should know what was staged
 
 
@@ -81,11 +83,12 @@ class Catalog:
     schemas: set[str] = field(default_factory=set)  # that are there, in this transaction
     plans: dict[tuple[TableId, tuple[str, ...]], Plan] = field(default_factory=dict)
     staged: set[str] = field(default_factory=set)
-    made: int = 0  # plans so far: names of staging tables
+    made: int = 0  # so far: names of staging tables and of prepared statements
     guarded: bool = False  # a COPY into a table was refused: every row is staged
     shadows: Shadows | None = None  # None: who looks sees what readers see
     shapes: Shapes | None = None  # None: who looks writes nothing
-    compared: set[TableId] = field(default_factory=set)  # with the shape that was kept
+    # Tables whose shape is the one that was kept, and the statement that fails once it is not.
+    compared: dict[TableId, str] = field(default_factory=dict)
     renewed: set[TableId] = field(default_factory=set)  # by the stream, in this transaction
     has_counts: bool = False  # the server counts what is written
     met: dict[TableId, Met] = field(default_factory=dict)  # of others, in this transaction
@@ -108,7 +111,7 @@ class Catalog:
 
     def compare(self, cursor: Any, tables: Iterable[TableId], inexact: Collection[str]) -> None:
         """See that tables are what they were when rows came into them; raise TableAltered."""
-        for table in set(tables) - self.compared:
+        for table in set(tables) - self.compared.keys():
             there = self.tables[table]
             if there.has_heirs and there.shadow is None:
                 raise heirs_problem(table)
@@ -116,17 +119,23 @@ class Catalog:
                 continue
             if table not in self.renewed:
                 self.shapes.compare(cursor, there)
-                self.compared.add(table)
+                self.made += 1
+                # Planned once: to plan it takes longer than to write a row.
+                name = f"cdc_as_read_{self.made}"
+                cursor.execute(f"PREPARE {name} AS SELECT 1 / ({is_as_read(there)})::int")
+                self.compared[table] = f"EXECUTE {name}"
 
     def still(self, cursor: Any, tables: Iterable[TableId]) -> None:
         """See that tables are as they were read; what was written into them locks them."""
-        several = [self.tables[t] for t in tables if self.tables[t].shadow is None]
-        if self.shapes is None or not several:
+        several = [self.compared[table] for table in tables if table in self.compared]
+        if not several:
             return
-        cursor.execute("SELECT " + ", ".join(map(is_as_read, several)))
-        for table, is_so in zip(several, cursor.fetchone(), strict=True):
-            if not is_so:
-                raise TableLookedAtBefore("a table of the target was altered", table=table.id)
+        try:
+            cursor.execute("; ".join(several))
+        except DRIVER_ERRORS as error:
+            if sqlstate(error) != _DIVISION_BY_ZERO:
+                raise
+            raise TableLookedAtBefore("a table of the target was altered") from error
 
     def has(self, cursor: Any, table: TableId) -> bool:
         """Say whether the target has a table; asked once in a transaction, until `forget`."""
@@ -175,7 +184,8 @@ class Catalog:
             del self.asked[one]
         for name in [*self.tables] if is_all else changed:
             self.tables.pop(name, None)
-            self.compared.discard(name)
+            if statement := self.compared.pop(name, ""):
+                cursor.execute(statement.replace("EXECUTE", "DEALLOCATE"))
         self.absent = set() if is_all else self.absent.difference(changed)
         if is_all:
             self.schemas.clear()

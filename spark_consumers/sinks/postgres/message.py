@@ -24,7 +24,7 @@ from spark_consumers.native import RowsSettled
 from spark_consumers.sinks.base import Met
 from spark_consumers.sinks.postgres import conflicts
 from spark_consumers.sinks.postgres.apply import Catalog, is_in_order, known_net
-from spark_consumers.sinks.postgres.catalog import TargetTable, is_as_read, parents_first
+from spark_consumers.sinks.postgres.catalog import TargetTable, parents_first
 from spark_consumers.sinks.postgres.driver import part
 from spark_consumers.sinks.postgres.ledger import move_or_fail
 from spark_consumers.sinks.postgres.plan import Plan
@@ -96,13 +96,12 @@ class StepMessage:
         written = {table: rows for table, rows in changes.items() if rows}
         if not written:
             return
-        if not written.keys() <= self.catalog.compared:
+        if not written.keys() <= self.catalog.compared.keys():
             raise NotOneMessage  # they are compared with what they were, or are not exact
         try:
             works = [_work(self.catalog, *item) for item in written.items()]
         except RowsSettled as error:
             raise NotOneMessage from error
-        tables = [work.plan.table for work in works]
         if not self.catalog.is_replica:
             self.statements.append(("SET CONSTRAINTS ALL DEFERRED", ()))
         if self.catalog.has_counts:
@@ -118,9 +117,7 @@ class StepMessage:
         for work in reversed(order):
             if work.plan.is_late:
                 self.statements += work.deletes()
-        if self.catalog.shapes is not None:
-            are_so = part(" AND ".join(map(is_as_read, tables)))
-            self.statements.append((f"SELECT 1 / ({are_so})::int", ()))
+        self.statements += [(self.catalog.compared[table], ()) for table in written]
 
 
 @dataclass(slots=True)
