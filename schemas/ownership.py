@@ -43,7 +43,8 @@ TRIGGERS: Final = OwnTables((
     "ddl_generated",
 ))  # fmt: skip
 LEDGER: Final = OwnTables(
-    ("ledger", "tables", "loads", "shadows", "conflicts", "lease"), ("stage_", "shadow_")
+    ("ledger", "tables", "loads", "shadows", "conflicts", "lease", "shapes"),
+    ("stage_", "shadow_"),
 )
 
 

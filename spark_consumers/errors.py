@@ -61,6 +61,16 @@ class RowMissing(TargetError):
     exit_code = 65
 
 
+class TableAltered(RowMissing):
+    """Someone altered the target's table so that it may not hold what the source has."""
+
+
+class TableLookedAtBefore(TargetError):
+    """A table was altered between the look at it and a statement; another look decides."""
+
+    verdict = Verdict.RETRY
+
+
 class TargetRefused(TargetError):
     """The target rejected a statement: a type, a constraint, a right."""
 

@@ -45,8 +45,10 @@ def fits(there: str, needed: str) -> bool:
         return True
     if target.depth and source.depth and _is_text(target.element):
         return True
-    if not (_is_built_in(target) and _is_built_in(source)):
+    if not _is_built_in(source):
         return True
+    if not _is_built_in(target):  # of a domain, whose array may round; labels come as text
+        return not source.depth
     if bool(target.depth) != bool(source.depth):
         return False
     if target.name != source.name:

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from schemas.control import Cut, Start, State
 from schemas.errors import Verdict
 from spark_consumers.cuts.ledger import (
+    ALTERED,
     LACKS_ROW,
     Known,
     all_topics,
@@ -25,7 +26,7 @@ from spark_consumers.cuts.ledger import (
 )
 from spark_consumers.cuts.segments import segments
 from spark_consumers.cuts.sizes import Sizes
-from spark_consumers.errors import ApplyError, Fenced, Incomplete, RowMissing
+from spark_consumers.errors import ApplyError, Fenced, Incomplete, RowMissing, TableAltered
 from spark_consumers.loop.ahead import ALONE, Ahead, Begin, InTurn, ReadRows, Several
 from spark_consumers.model import Ledger, Segment, Ways
 from spark_consumers.sinks.base import Sink
@@ -133,7 +134,7 @@ class Applier:
         self._known = known
         self._ledger: Ledger | None = None
         self._stated: State | None = None  # the newest that was read
-        self._lacking: set[str] = set()  # tables of which the target lacks a row ...
+        self._lacking: dict[str, str] = {}  # marks of tables that lack a row, or were altered ...
         self._lacking_at = (0, 0, 0)  # ... behind this place
         self._is_marked = False  # the plan under way began there, with their marks
         self.steps = self.commits = self.rows = 0
@@ -200,10 +201,11 @@ class Applier:
         Other tables go on.  False: it is marked, and that did not help.
         """
         table = str(error.where.get("table", ""))
-        known = self._lacking if place == self._lacking_at else set()
+        known = self._lacking if place == self._lacking_at else {}
         if not table or (table in known and self._is_marked):
             return False  # else the target was set back, and a plan came past the place
-        self._lacking, self._lacking_at = {*known, table}, place
+        why = ALTERED if isinstance(error, TableAltered) else LACKS_ROW
+        self._lacking, self._lacking_at = {**known, table: why}, place
         self._observer.on_attempt(error)
         return True
 
@@ -260,7 +262,7 @@ class Applier:
         self._is_marked = bool(self._lacking) and _place(ledger) == self._lacking_at
         if not self._is_marked:
             return ledger
-        marks = {t: remarked(ledger.inexact.get(t), LACKS_ROW) for t in self._lacking}
+        marks = {t: remarked(ledger.inexact.get(t), why) for t, why in self._lacking.items()}
         inexact = {**ledger.inexact, **marks}
         return replace(ledger, inexact=inexact, state=state_of(inexact))
 

@@ -313,8 +313,17 @@ def test_what_is_done_and_undone_at_the_source_is_equal_or_not_called_exact(
     addresses, new_database, tmp_path, capsys
 ) -> None:
     seen: Counter[str] = Counter()
-    with suppress(Exception):  # of the cluster: an earlier run may have made it
-        ask(new_database(), "CREATE ROLE moments")
+    for statement in (
+        "CREATE ROLE moments",
+        "CREATE ROLE moments_super SUPERUSER",
+        "CREATE TABLESPACE moments LOCATION ''",
+    ):
+        # They are of the cluster: an earlier run may have made them.
+        with suppress(psycopg2.Error), closing(psycopg2.connect(new_database())) as connection:
+            connection.autocommit = True
+            with connection.cursor() as cursor:
+                cursor.execute("SET allow_in_place_tablespaces = on")
+                cursor.execute(statement)
     finds: list[str] = []
     with ThreadPoolExecutor(PAIRS) as pairs:
         parts = [

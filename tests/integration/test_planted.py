@@ -289,7 +289,7 @@ def test_a_ledger_with_code_of_others_is_refused(planted: Planted, name: str) ->
     refused(planted, planted.plant(name, "ledger"))
 
 
-@pytest.mark.parametrize("table", ["tables", "loads", "shadows", "conflicts", "lease"])
+@pytest.mark.parametrize("table", ["tables", "loads", "shadows", "conflicts", "lease", "shapes"])
 def test_so_is_each_other_table_of_ours(planted: Planted, table: str) -> None:
     start(planted)
 

@@ -290,7 +290,7 @@ def test_who_may_not_end_a_session_says_so_and_the_fence_guards(target: Target) 
         f"ALTER SCHEMA gauss_cdc OWNER TO {name}; ALTER TABLE account OWNER TO {name};"
         + "".join(
             f"ALTER TABLE gauss_cdc.{table} OWNER TO {name};"
-            for table in ("ledger", "tables", "loads", "shadows", "lease", "conflicts")
+            for table in ("ledger", "tables", "loads", "shadows", "lease", "conflicts", "shapes")
         )
     )
     second = target.new_sink(target.url.replace("postgres@", f"{name}@"), on_wait=said.append)

@@ -39,17 +39,24 @@ from spark_consumers.cuts.compact import (
     one_by_one,
 )
 from spark_consumers.dialects.base import refuse_reserved
-from spark_consumers.errors import MissingTable, NotExpressible, RowsUnfit
+from spark_consumers.errors import (
+    MissingTable,
+    NotExpressible,
+    RowsUnfit,
+    TableLookedAtBefore,
+)
 from spark_consumers.model import Asked, Change
 from spark_consumers.native import LastStates, RowsSettled, is_packed
 from spark_consumers.sinks.base import Met
 from spark_consumers.sinks.postgres.catalog import (
     MOST_COLUMNS,
     TargetTable,
+    is_as_read,
     parents_first,
     read_tables,
 )
 from spark_consumers.sinks.postgres.conflicts import counting, expected
+from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, sqlstate
 from spark_consumers.sinks.postgres.keyless import apply_singles, row_missing
 from spark_consumers.sinks.postgres.lines import copy_lines, line_of, text_of
 from spark_consumers.sinks.postgres.plan import Plan, make_plan
@@ -57,8 +64,10 @@ from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import about
 from spark_consumers.sinks.postgres.rights import owner_problems
 from spark_consumers.sinks.postgres.shadows import Shadows
+from spark_consumers.sinks.postgres.shapes import Shapes
 
 _STAGE_COLUMNS: Final = 2  # of a staging table, besides a row's cells and its old key
+_DIVISION_BY_ZERO: Final = "22012"
 _ANALYZE_FROM: Final = 1_000  # rows from which the planner should know what was staged
 
 
@@ -74,9 +83,13 @@ class Catalog:
     schemas: set[str] = field(default_factory=set)  # that are there, in this transaction
     plans: dict[tuple[TableId, tuple[str, ...]], Plan] = field(default_factory=dict)
     staged: set[str] = field(default_factory=set)
-    made: int = 0  # plans so far: names of staging tables
+    made: int = 0  # so far: names of staging tables and of prepared statements
     guarded: bool = False  # a COPY into a table was refused: every row is staged
     shadows: Shadows | None = None  # None: who looks sees what readers see
+    shapes: Shapes | None = None  # None: who looks writes nothing
+    # Tables whose shape is the one that was kept, and the statement that fails once it is not.
+    compared: dict[TableId, str] = field(default_factory=dict)
+    renewed: set[TableId] = field(default_factory=set)  # by the stream, in this transaction
     has_counts: bool = False  # the server counts what is written
     met: dict[TableId, Met] = field(default_factory=dict)  # of others, in this transaction
     asked: Asked = field(default_factory=dict)  # what was asked of packed rows
@@ -95,6 +108,34 @@ class Catalog:
                     table=table,
                     hint=f"create it as the source has it, with its rows; or {LOAD_AGAIN}",
                 )
+
+    def compare(self, cursor: Any, tables: Iterable[TableId], inexact: Collection[str]) -> None:
+        """See that tables are what they were when rows came into them; raise TableAltered."""
+        for table in set(tables) - self.compared.keys():
+            there = self.tables[table]
+            if there.has_heirs and there.shadow is None:
+                raise heirs_problem(table)
+            if self.shapes is None or str(table) in inexact or there.shadow is not None:
+                continue
+            if table not in self.renewed:
+                self.shapes.compare(cursor, there)
+                self.made += 1
+                # Planned once: to plan it takes longer than to write a row.
+                name = f"cdc_as_read_{self.made}"
+                cursor.execute(f"PREPARE {name} AS SELECT 1 / ({is_as_read(there)})::int")
+                self.compared[table] = f"EXECUTE {name}"
+
+    def still(self, cursor: Any, tables: Iterable[TableId]) -> None:
+        """See that tables are as they were read; what was written into them locks them."""
+        several = [self.compared[table] for table in tables if table in self.compared]
+        if not several:
+            return
+        try:
+            cursor.execute("; ".join(several))
+        except DRIVER_ERRORS as error:
+            if sqlstate(error) != _DIVISION_BY_ZERO:
+                raise
+            raise TableLookedAtBefore("a table of the target was altered") from error
 
     def has(self, cursor: Any, table: TableId) -> bool:
         """Say whether the target has a table; asked once in a transaction, until `forget`."""
@@ -143,6 +184,8 @@ class Catalog:
             del self.asked[one]
         for name in [*self.tables] if is_all else changed:
             self.tables.pop(name, None)
+            if statement := self.compared.pop(name, ""):
+                cursor.execute(statement.replace("EXECUTE", "DEALLOCATE"))
         self.absent = set() if is_all else self.absent.difference(changed)
         if is_all:
             self.schemas.clear()
@@ -167,6 +210,16 @@ class Catalog:
             plan = replace(plan, takes_bytes=self.takes_bytes)
             self.plans[table.id, columns] = plan
         return plan
+
+
+def heirs_problem(table: TableId) -> NotExpressible:
+    """Say why a table from which others inherit is not written."""
+    return NotExpressible(
+        "tables of the target inherit from a table of the stream: what changes or removes its rows"
+        " would do so with theirs",
+        table=table,
+        hint="ALTER TABLE … NO INHERIT … of each of them",
+    )
 
 
 @dataclass(slots=True)
@@ -197,7 +250,9 @@ def apply_changes(
     inexact: Collection[str] = (),
 ) -> None:
     """Apply changes in commit order; `inexact` tables may lack rows that a change needs."""
-    catalog.need(cursor, [table for table, rows in changes.items() if rows])
+    written = [table for table, rows in changes.items() if rows]
+    catalog.need(cursor, written)
+    catalog.compare(cursor, written, inexact)
     per_table = [
         [(catalog.tables[table], columns, run) for columns, run in by_columns(rows)]
         for table, rows in changes.items()
@@ -228,6 +283,7 @@ def apply_changes(
         nets = [(work.plan.table, work.net) for work in works.values()]
         with counting(cursor, catalog, expected(nets, inexact)):
             apply_works(cursor, works, inexact)
+    catalog.still(cursor, written)
 
 
 def is_in_order(table: TargetTable, columns: Sequence[str]) -> bool:

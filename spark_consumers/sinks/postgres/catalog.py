@@ -8,9 +8,10 @@ are safe for the table (spark_consumers/sinks/postgres/apply.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from schemas.quoting import constant, qualified
 from schemas.tables import TableId
 from spark_consumers.dialects.postgres import OF_SOURCE
 from spark_consumers.sinks.postgres.products import EQUALITY, POSTGRES, TargetProduct
@@ -56,6 +57,12 @@ class TargetTable:
     parents: frozenset[int]  # oids of tables that our foreign keys point at
     children: frozenset[int]  # oids of tables whose foreign keys point here
     is_counted: bool = False  # the server counts its rows under this oid
+    numbers: Mapping[str, int] = field(default_factory=dict)  # of the columns, which a rename keeps
+    loose: frozenset[str] = frozenset()  # columns in which different texts may be equal
+    persistence: str = "p"  # u: a crash of the server empties it
+    has_heirs: bool = False  # UPDATE, DELETE and TRUNCATE mean tables that inherit from it, too
+    version: str = ""  # another one after an ALTER TABLE that matters
+    home: int = 0  # oid of the ledger, if there is one: another one in a restored database
     shadow: TableId | None = None  # what is described: where its rows go until END of its load
 
     @property
@@ -108,6 +115,43 @@ _FOREIGN_KEYS: Final = """
 SELECT conrelid, confrelid FROM pg_catalog.pg_constraint
 WHERE contype = 'f' AND (conrelid = ANY(%s::oid[]) OR confrelid = ANY(%s::oid[]))
 """
+# Of `c`. xmin is that of the newest statement about a column: VACUUM FULL and ANALYZE keep it.
+# Foreign keys that come or go have triggers, at both ends.
+_VERSION: Final = """
+c.relpersistence::text
+|| ' ' || EXISTS (SELECT 1 FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid)::text
+|| ' ' || (SELECT count(*)::text || ' ' || coalesce(sum(v.xmin::text::bigint), 0)::text
+           FROM pg_catalog.pg_attribute v WHERE v.attrelid = c.oid AND v.attnum > 0)
+|| ' ' || (SELECT count(*) FROM pg_catalog.pg_trigger r WHERE r.tgrelid = c.oid)::text
+"""
+# In citext, and by a collation that is not deterministic, which not every version has.
+_DETAILS: Final = f"""
+SELECT c.oid, c.relpersistence::text,
+       c.relkind = 'r'
+       AND EXISTS (SELECT 1 FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid),
+       {_VERSION}, coalesce((
+           SELECT l.oid::bigint FROM pg_catalog.pg_class l
+           JOIN pg_catalog.pg_namespace n ON n.oid = l.relnamespace
+           WHERE n.nspname = 'gauss_cdc' AND l.relname = 'ledger'), 0),
+       a.attname, a.attnum,
+       ty.typname = 'citext'
+       OR coalesce(row_to_json(co)::text LIKE '%%"collisdeterministic":false%%', false)
+FROM pg_catalog.pg_class c
+LEFT JOIN pg_catalog.pg_attribute a
+  ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+LEFT JOIN pg_catalog.pg_type ty ON ty.oid = a.atttypid
+LEFT JOIN pg_catalog.pg_collation co ON co.oid = a.attcollation
+WHERE c.oid = ANY(%s::oid[])
+"""
+
+
+def is_as_read(table: TargetTable) -> str:
+    """Write the condition that a table is as it was read, for tables that a statement locked."""
+    name = constant(qualified(table.id))
+    return (
+        f"EXISTS (SELECT 1 FROM pg_catalog.pg_class c WHERE c.oid = {table.oid:d}"
+        f" AND c.oid = {name}::pg_catalog.regclass AND {_VERSION} = '{table.version}')"
+    )
 
 
 def read_tables(
@@ -134,6 +178,7 @@ def read_tables(
         indexes.setdefault(oid, []).append(tuple(index))
     cursor.execute(_FOREIGN_KEYS, (oids, oids))
     links = cursor.fetchall()
+    details = _details(cursor, oids)
     return {
         table: _table(
             table,
@@ -143,6 +188,7 @@ def read_tables(
             parents=frozenset(parent for child, parent in links if child == oid),
             children=frozenset(child for child, parent in links if parent == oid),
             is_counted=counted[oid],
+            **details[oid],
         )
         for oid, table in names.items()
     }
@@ -157,6 +203,7 @@ def _table(
     parents: frozenset[int],
     children: frozenset[int],
     is_counted: bool,
+    **details: Any,
 ) -> TargetTable:
     key: tuple[str, ...] = ()
     key_is_deferrable = False
@@ -170,8 +217,25 @@ def _table(
             columns_of = () if expressions else tuple(of)
             uniques.append(TargetUnique(name, columns_of, deferrable, of_source))
     return TargetTable(
-        table, oid, columns, key, key_is_deferrable, tuple(uniques), parents, children, is_counted
-    )
+        table, oid, columns, key, key_is_deferrable, tuple(uniques), parents, children, is_counted,
+        **details,
+    )  # fmt: skip
+
+
+def _details(cursor: Any, oids: list[int]) -> dict[int, dict[str, Any]]:
+    """Read what else may change without a statement of ours that fails."""
+    cursor.execute(_DETAILS, (oids,))
+    found: dict[int, dict[str, Any]] = {}
+    for oid, persistence, has_heirs, version, home, name, number, is_loose in cursor.fetchall():
+        one = found.setdefault(
+            oid,
+            {"persistence": persistence, "has_heirs": has_heirs, "version": version, "home": home,
+             "numbers": {}, "loose": frozenset()},
+        )  # fmt: skip
+        if name is not None:
+            one["numbers"][name] = number
+            one["loose"] |= {name} if is_loose else frozenset()
+    return found
 
 
 def parents_first(tables: Iterable[TargetTable]) -> list[TargetTable]:

@@ -38,6 +38,10 @@ CREATE TABLE IF NOT EXISTS gauss_cdc.conflicts (  -- with what others changed, s
     overwritten bigint NOT NULL, missing bigint NOT NULL,  -- rows
     last_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (source, table_schema, table_name));
+CREATE TABLE IF NOT EXISTS gauss_cdc.shapes (  -- as the source's rows were written into them
+    source text, table_schema text, table_name text,
+    shape text NOT NULL,
+    PRIMARY KEY (source, table_schema, table_name));
 CREATE TABLE IF NOT EXISTS gauss_cdc.lease (  -- who applies; all others wait
     source text PRIMARY KEY, holder text NOT NULL, expires timestamptz NOT NULL,
     keeper bigint, keeper_since timestamptz,  -- the session that renews it

@@ -20,6 +20,7 @@ from schemas.tables import UNCHANGED, TableId
 from spark_consumers.cuts.compact import Collapsed, Image, Key, by_columns, collapse, one_by_one
 from spark_consumers.dialects.base import quote
 from spark_consumers.model import Cell, Change, Ledger, Rows, Segment
+from spark_consumers.native import RowsSettled
 from spark_consumers.sinks.base import Met
 from spark_consumers.sinks.postgres import conflicts
 from spark_consumers.sinks.postgres.apply import Catalog, is_in_order, known_net
@@ -92,9 +93,15 @@ class StepMessage:
         if (after, before) != (FIRST, LAST):
             raise NotOneMessage
         changes = present(self.rows.changes, inexact)
-        works = [_work(self.catalog, *item) for item in changes.items() if item[1]]
-        if not works:
+        written = {table: rows for table, rows in changes.items() if rows}
+        if not written:
             return
+        if not written.keys() <= self.catalog.compared.keys():
+            raise NotOneMessage  # they are compared with what they were, or are not exact
+        try:
+            works = [_work(self.catalog, *item) for item in written.items()]
+        except RowsSettled as error:
+            raise NotOneMessage from error
         if not self.catalog.is_replica:
             self.statements.append(("SET CONSTRAINTS ALL DEFERRED", ()))
         if self.catalog.has_counts:
@@ -110,6 +117,7 @@ class StepMessage:
         for work in reversed(order):
             if work.plan.is_late:
                 self.statements += work.deletes()
+        self.statements += [(self.catalog.compared[table], ()) for table in written]
 
 
 @dataclass(slots=True)
@@ -186,6 +194,8 @@ def _work(catalog: Catalog, table_id: TableId, changes: Sequence[Change]) -> _Ta
     if plan.takes_bytes or plan.form == "park" or not plan.places:
         raise NotOneMessage
     todo = _collapsed(table, columns, list(run))
+    if todo.deletes and todo.upserts and table.children and not catalog.is_replica:
+        raise NotOneMessage  # which keys are equal is the server's
     if todo.is_truncated or any(single.old is not None for single in todo.singles or ()):
         raise NotOneMessage
     return _TableChanges(plan, todo)

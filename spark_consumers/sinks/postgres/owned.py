@@ -19,6 +19,7 @@ class Owned:
     def __init__(self, source: str) -> None:
         self._source = source
         self._known: dict[TableId, bool] | None = None
+        self._of_others: dict[TableId, str] = {}
 
     def made(self, cursor: Any, table: TableId) -> bool | None:
         """Say whether we made a table; None: it is not ours."""
@@ -28,6 +29,11 @@ class Owned:
         """A table becomes ours, which others made, if it is there."""
         self._read(cursor)[table] = False
         cursor.execute("INSERT INTO gauss_cdc.tables VALUES (%s, %s, %s)", (self._source, *table))
+
+    def by_another(self, cursor: Any, table: TableId) -> str | None:
+        """Name another source that writes a table here."""
+        self._read(cursor)
+        return self._of_others.get(table)
 
     def note_made(self, cursor: Any, table: TableId) -> None:
         """A table of ours was not there, and we made it."""
@@ -64,9 +70,11 @@ class Owned:
 
     def _read(self, cursor: Any) -> dict[TableId, bool]:
         if self._known is None:
-            cursor.execute(
-                "SELECT table_schema, table_name, made FROM gauss_cdc.tables WHERE source = %s",
-                (self._source,),
-            )
-            self._known = {TableId(*name): bool(made) for *name, made in cursor.fetchall()}
+            cursor.execute("SELECT source, table_schema, table_name, made FROM gauss_cdc.tables")
+            rows = cursor.fetchall()
+            mine = [row for row in rows if row[0] == self._source]
+            self._known = {TableId(*name): bool(made) for _, *name, made in mine}
+            self._of_others = {
+                TableId(*name): source for source, *name, _ in rows if source != self._source
+            }
         return self._known

@@ -88,7 +88,10 @@ def make_plan(
     listed = f"({into}){' OVERRIDING SYSTEM VALUE' if always else ''} " if into else ""
     rows = f"{listed}SELECT {', '.join(cell.values())} FROM {temp} s WHERE s.op = 'u'"
     insert = f"INSERT INTO {name} {rows}"
-    rest = [n for n in names if n not in key]
+    is_referenced = bool(table.children) and not is_replica
+    # With children 1.0 becomes 1.00 where it stands: see `delete`.
+    keeps = [n for n in key if not is_referenced or table.columns[n].is_always]
+    rest = [n for n in names if n not in keeps]
     conflict = how = ""
     if product.has_on_conflict:
         update = ", ".join(f"{quoted[n]} = excluded.{quoted[n]}" for n in rest)
@@ -105,6 +108,10 @@ def make_plan(
                 + upsert
             )
     delete = f"DELETE FROM {name} t USING {temp} s WHERE {same_key}"
+    stays = ""
+    if is_referenced:  # the row of an equal key that begins: with it its children would go
+        same_staged = " AND ".join(f"u.{cell[n]} {equal[n]} s.{cell[n]}" for n in key)
+        stays = f" AND NOT EXISTS (SELECT 1 FROM {temp} u WHERE u.op = 'u' AND {same_staged})"
     return Plan(
         table=table,
         name=name,
@@ -122,7 +129,7 @@ def make_plan(
             for at, n in enumerate(names)
         ),
         fill_from=f"FROM {name} t WHERE s.unsent IS NOT NULL AND {same_origin}",
-        delete=f"{delete} AND s.op = 'd'",
+        delete=f"{delete} AND s.op = 'd'{stays}",
         delete_keys=delete,
         insert=insert,
         upsert=upsert,

@@ -37,7 +37,7 @@ LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = 'gauss_cdc'
 _LEDGER: Final = """
 SELECT c.relname::text FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = 'gauss_cdc' AND c.relname IN ('ledger', 'tables', 'lease', 'conflicts')
+WHERE n.nspname = 'gauss_cdc' AND c.relname IN ('ledger', 'tables', 'lease', 'conflicts', 'shapes')
   AND NOT (has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
            AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'))
 """

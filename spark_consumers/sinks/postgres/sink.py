@@ -30,6 +30,8 @@ from spark_consumers.errors import (
     MissingTable,
     NotExpressible,
     RowMissing,
+    TableAltered,
+    TableLookedAtBefore,
     TargetDown,
     TargetError,
     TargetNotPermitted,
@@ -68,11 +70,12 @@ from spark_consumers.sinks.postgres.rights import (
     power_problems,
 )
 from spark_consumers.sinks.postgres.shadows import Shadows
+from spark_consumers.sinks.postgres.shapes import Shapes
 from spark_consumers.sinks.postgres.tables import OpenLoads, Tables
 from spark_consumers.sinks.postgres.waits import Waits
 from spark_consumers.sinks.step import Place, check_fence, divided, present, shapes_of, step
 
-_OF_TABLES: Final = (TargetRefused, MissingTable, MissingColumn)
+_OF_TABLES: Final = (TargetRefused, MissingTable, MissingColumn, TableLookedAtBefore)
 _NOT_UNIQUE: Final = "23505"
 # What a COPY into a table meets and a staged row does not: a row of somebody else under its key,
 # row-level security.
@@ -122,6 +125,7 @@ class PostgresSink:
         self._source = source
         self._wants_replica, self._product = replica_role, product
         self._shadows = Shadows(source)
+        self._shapes = Shapes(source)
         self._loads = OpenLoads(source, replace=replace)
         self._tables = Tables(
             source,
@@ -308,7 +312,8 @@ class PostgresSink:
                 upto = step(one, segment, fence=self._fence, on_step=self._on_step)
                 met = dict(self._catalog.met)
         except RowMissing as error:  # of a table that is not exact from the next attempt on
-            self._conflicts.add(lacking(error))
+            if not isinstance(error, TableAltered):
+                self._conflicts.add(lacking(error))
             raise
         self._known = upto
         self._on_step("committed")
@@ -334,6 +339,7 @@ class PostgresSink:
     def _give_up(self) -> None:
         self._known = None
         self._tables.ask_again()
+        self._shapes.ask_again()
         if self._conn is not None:
             self._conn.close()
             self._conn = None
@@ -348,6 +354,7 @@ class PostgresSink:
             self._catalog.absent.clear()  # others may have made them since
             self._catalog.schemas.clear()
             self._catalog.met.clear()
+            self._catalog.renewed.clear()
             with self._waits.watched(self._pid), conn.cursor() as cursor:
                 yield cursor
                 conn.commit()
@@ -391,6 +398,7 @@ class PostgresSink:
         """Roll back; if that fails, too, close the connection."""
         self._known = None
         self._tables.ask_again()
+        self._shapes.ask_again()
         if self._conn is None:
             return
         try:
@@ -404,7 +412,9 @@ class PostgresSink:
             self._catalog = self._unread(self._shadows)
 
     def _unread(self, shadows: Shadows) -> Catalog:
-        return Catalog(product=self._product, shadows=shadows, asked=self._asked)
+        return Catalog(
+            product=self._product, shadows=shadows, shapes=self._shapes, asked=self._asked
+        )
 
     def _connected(self) -> Any:
         if self._conn is not None and not self._conn.closed:
@@ -432,6 +442,7 @@ class PostgresSink:
                 self._on_note(f"WARNING: {problem}")
             is_replica = self._wants_replica and may_replicate(cursor)
             self._tables.ask_again()
+            self._shapes.ask_again()
             self._catalog = self._unread(self._shadows)
             self._catalog.is_replica, self._catalog.takes_bytes = is_replica, take_bytes(conn)
             cursor.execute("SELECT current_setting('track_counts') = 'on'")
@@ -475,6 +486,11 @@ class _Step:
         return lock_ledger(self.cursor, self.source, self.guard)
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
+        catalog = self.catalog
+        if catalog.shapes is not None and catalog.renewed:
+            catalog.look(self.cursor, catalog.renewed)
+            there = [t for name, t in catalog.tables.items() if name in catalog.renewed]
+            catalog.shapes.keep(self.cursor, catalog.renewed, there)
         move_ledger(self.cursor, before, upto)
 
     def check_staged(self, segment: Segment) -> None:
@@ -495,6 +511,8 @@ class _Step:
             yield
 
     def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
+        one = (change.before, change.after)
+        self.catalog.renewed |= {table.id for table in one if table is not None}
         return self.made.alter(self.cursor, self.catalog, change, is_exact=is_exact)
 
     def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
@@ -519,6 +537,7 @@ class _Step:
                     load_rows(cursor, catalog, cut.table, rows)
             case LoadPhase.END:
                 self.loads.end(cursor, cut.table, place=place)
+                catalog.renewed.add(cut.table)
                 if place != cut.table:
                     catalog.need(cursor, [cut.table])
                     exchange(cursor, catalog, self.shadows, cut.table)

@@ -22,7 +22,7 @@ from spark_consumers.dialects import COLUMN_TYPES, user_types
 from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote, refuse_reserved
 from spark_consumers.dialects.fitting import fits
 from spark_consumers.errors import MissingColumn, NotExpressible, TargetNotEmpty
-from spark_consumers.sinks.postgres.apply import Catalog
+from spark_consumers.sinks.postgres.apply import Catalog, heirs_problem
 from spark_consumers.sinks.postgres.catalog import TargetTable
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, part, sqlstate
 from spark_consumers.sinks.postgres.owned import Owned
@@ -462,6 +462,13 @@ class Tables:
         """A table becomes ours; refuse one that someone else filled."""
         if self._owned.made(cursor, table) is not None:
             return
+        if not self._replace and (other := self._owned.by_another(cursor, table)) is not None:
+            raise TargetNotEmpty(
+                f"a table that {why} is another source's at the target",
+                table=table,
+                source=other,
+                hint="apply into another database, or with --replace if that source is no more",
+            )
         self._owned.take(cursor, table)
         if not self.is_there(cursor, catalog, table):
             return
@@ -485,6 +492,10 @@ class Tables:
             raise problem
 
 
+def _is_loose(column: Column) -> bool:
+    return column.user_type is not None and column.user_type.name == "citext"
+
+
 def shape_problems(
     cursor: Any, catalog: Catalog, change: SchemaChange
 ) -> Iterator[MissingColumn | NotExpressible]:
@@ -499,12 +510,36 @@ def shape_problems(
             columns=", ".join(lost),
             hint="add them, or drop the table and let apply create it",
         )
+    if there.has_heirs:
+        yield heirs_problem(change.after.id)
+    if there.persistence != "p":
+        yield NotExpressible(
+            "the target's table is not logged: a crash of the server would empty it",
+            table=change.after.id,
+            hint="ALTER TABLE … SET LOGGED",
+        )
     settled = _with_types_of_the_target(cursor, change).after or change.after
     type_of = COLUMN_TYPES[catalog.product.dialect]
     for column in settled.columns:
         found = there.columns.get(column.name)
-        if found is None or found.is_generated:
+        if found is None:
             continue
+        if found.is_generated:
+            if not column.generated and catalog.product.has_images:
+                yield NotExpressible(
+                    "the target computes a column that the source does not",
+                    table=change.after.id,
+                    column=column.name,
+                    hint="ALTER TABLE … ALTER COLUMN … DROP EXPRESSION",
+                )
+            continue
+        if column.name in there.loose and column.name in there.key and not _is_loose(column):
+            yield NotExpressible(
+                "different keys of the source would be one at the target",
+                table=change.after.id,
+                column=column.name,
+                hint='ALTER TABLE … ALTER COLUMN … TYPE text COLLATE "C"',
+            )
         needed = type_of(settled, column)
         if not fits(found.type_name, needed):
             yield NotExpressible(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.control import Hole, LoadPhase, Start, Topic
+from schemas.control import Hole, LoadPhase, Start, TableLoad, Topic
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.cuts.complete import check_complete, promised
@@ -12,6 +12,7 @@ from spark_consumers.cuts.ledger import (
     LATE,
     NOT_LOADED,
     SWITCHED,
+    is_for,
     is_unloaded,
     showing,
     shown,
@@ -37,6 +38,15 @@ NEW = Ledger("bank")
 def test_a_mark_without_what_readers_see_is_the_same_mark() -> None:
     assert unshown("it had a gap") == "it had a gap"
     assert unshown(showing("loading", "1/5")) == unshown(unshown(showing("loading", "2/7"))) != ""
+
+
+@pytest.mark.parametrize("phase", [LoadPhase.CHUNK, LoadPhase.END])
+def test_a_load_for_one_target_is_of_who_took_its_begin(phase: LoadPhase) -> None:
+    cut = TableLoad(Feed().head(), A.id, phase, target="one")
+
+    for mark in ("loading", "loading for another", "not loaded"):
+        assert not is_for(replace(NEW, inexact={"public.a": mark}), cut, "one")
+    assert is_for(replace(NEW, inexact={"public.a": "loading for one"}), cut, "another by now")
 
 
 def test_a_takeover_moves_only_the_ledger() -> None:

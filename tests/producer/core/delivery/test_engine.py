@@ -557,6 +557,17 @@ def test_a_changed_catalog_is_noted_at_once_and_not_before_what_was_found() -> N
     assert (state.looked, found.head.last_seq) == (later, 2)
 
 
+def test_a_topic_that_is_another_one_by_the_same_name_needs_a_state() -> None:
+    """It got partitions, or was made again: readers compare its id."""
+    play = Playbook()
+    topics = {**TOPICS, next(iter(TOPICS)): Topic("another", 9)}
+    play.feed(TopicsChanged(topics), rows(1), ended(1, 1), InputDrained())
+
+    state, _ = play.acknowledge((*A0, 4)).cuts
+    assert isinstance(state, State)
+    assert state.topics == topics
+
+
 def test_topics_that_did_not_change_need_no_state() -> None:
     play = Playbook()
     play.feed(TopicsChanged(TOPICS), rows(1), ended(1, 1), InputDrained())
@@ -636,6 +647,16 @@ def test_what_is_lent_is_what_is_durable_and_what_comes_back_goes_on() -> None:
     assert [type(cut) for cut in play.at(24).cuts] == [State, Heartbeat], (
         "3 of our own, and 2 of the load"
     )
+
+
+def test_a_position_that_no_record_says_is_not_that_of_a_load_that_comes_back() -> None:
+    play = Playbook(Limits(heartbeat_seconds=5))
+    play.feed(PositionReached(300))
+    lent = play.engine.lend()
+
+    play.engine.take_back(replace(lent, head=replace(lent.head, n=1, resume=150)))
+
+    assert play.engine.resume == 150
 
 
 # ---------------------------------------------------------------- leaving
