@@ -56,7 +56,7 @@ from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import WalMessage
 from schemas.control import Commits, Head, Identity, Topic
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
 from schemas.types.names import oid_of
 
@@ -85,7 +85,7 @@ TABLES = [
 CELLS = [b"123456", b"Alice Example", b"-7", b"1000.00", b"2024-05-01 12:00:00.123456+00", None]
 
 
-Messages: TypeAlias = Callable[[Sequence[WalMessage]], Iterable[tuple[int, Message]]]
+Messages: TypeAlias = Callable[[Sequence[WalMessage]], Iterable[tuple[Lsn, Message]]]
 # of the tables in force, and whether a native walker takes the stream
 Open: TypeAlias = Callable[[dict[TableId, TableSchema], native.Choice], Messages]
 
@@ -109,7 +109,7 @@ def _relation(number: int, table: TableSchema) -> bytes:
 def stream(rows: int, size: int) -> Iterator[WalMessage]:
     """Messages of transactions of `size` changes."""
     for number, table in enumerate(TABLES):
-        yield 0, 0, _relation(number, table)
+        yield NOWHERE, NOWHERE, _relation(number, table)
     row = _cells(CELLS)
     key = _cells([CELLS[0], *[None] * 5])
     changes = [
@@ -119,11 +119,12 @@ def stream(rows: int, size: int) -> Iterator[WalMessage]:
     ]
     at = 1_000
     for xid in range(rows // size):
-        yield at, at, struct.pack(">cqqI", b"B", at + 100 * size, 800_000_000_000_000, xid)
+        place = Lsn(at)
+        yield place, place, struct.pack(">cqqI", b"B", at + 100 * size, 800_000_000_000_000, xid)
         for n in range(size):
-            yield at + 100 * n, at + 100 * n, changes[(xid + n) % 15]
+            yield Lsn(at + 100 * n), Lsn(at + 100 * n), changes[(xid + n) % 15]
         at += 100 * size
-        yield at, at, struct.pack(">cBqqq", b"C", 0, at, at + 8, 800_000_000_000_000)
+        yield place, place, struct.pack(">cBqqq", b"C", 0, at, at + 8, 800_000_000_000_000)
         at += 8
 
 
@@ -176,7 +177,9 @@ def gauss(style: str, *, is_batch: bool) -> Open:
             newest_csn=0,
             hold_bytes=HOLD_BYTES,
         )
-        stream = GaussStream(decoder, relations, spill=SpillFile, resume=1, held=held, style=style)
+        stream = GaussStream(
+            decoder, relations, spill=SpillFile, resume=Lsn(1), held=held, style=style
+        )
         return stream.messages
 
     return opened
@@ -239,7 +242,7 @@ def once(
     `walks`: "off": natively nothing but cells and books.
     """
     shapes = {table.id: table for table in TABLES}
-    walker = None if parts is None else parts.walker(epoch=1, resume=1, max_row_bytes=1 << 20)
+    walker = None if parts is None else parts.walker(epoch=1, resume=Lsn(1), max_row_bytes=1 << 20)
     books = {"ddl_topic": "bank.ddl", "untracked_topics": frozenset[str]()}
     group = (PlainTally if parts is None else parts.tally)(**books)  # type: ignore[arg-type]
     known = dict(shapes)
@@ -253,14 +256,14 @@ def once(
         ports=AssemblerPorts(lambda table: bound(table, parts), lambda _: b"", lambda: 10**15),
         epoch=1,
         seq=0,
-        redelivery=Redelivery(1),
+        redelivery=Redelivery(Lsn(1)),
         ddl_topic="bank.ddl",
         max_row_bytes=1 << 20,
         walker=walker,
     )
     decoded = opens(known, walks if parts is not None else "off")
     topics = {f"bank.{table.id}": Topic("id", 1) for table in TABLES}
-    head = Head(1, 1, 1, "instance", 0, 1, -1)
+    head = Head(1, 1, 1, "instance", 0, Lsn(1), -1)
     identity = Identity("7000", 1, "bank", "slot", "pgoutput")
     engine = Engine(WriterState(head, 0, identity, "", "", topics, {}), Limits(), group)
     offsets = dict.fromkeys(topics, 0)
@@ -298,7 +301,7 @@ def once(
 
 def walked(messages: list[WalMessage], parts: Native) -> tuple[float, int]:
     """Run only the walker; CPU seconds, and rows."""
-    walker = parts.walker(epoch=1, resume=1, max_row_bytes=1 << 20)
+    walker = parts.walker(epoch=1, resume=Lsn(1), max_row_bytes=1 << 20)
     for number, table in enumerate(TABLES):
         binding = bound(table)
         assert binding.encoder.plan is not None

@@ -28,6 +28,7 @@ from schemas.control import (
     cut_to_avro,
 )
 from schemas.load import avsc
+from schemas.positions import NOWHERE, Lsn
 from spark_consumers.cuts.segments import segments
 from spark_consumers.decode.control import decode_cut
 from spark_consumers.model import Ledger
@@ -36,7 +37,11 @@ from spark_consumers.native import IS_BUILT
 ROUNDS, RECORDS, COMMITS = 5, 50, 1_000
 FRAME = b"\x00\x00\x00\x00\x09"
 START = Start(
-    Head(1, 1, 1, "i1", 0, 0, -1), Identity("7000", 1, "bank", "s", "pgoutput"), "", "cluster", {}
+    Head(1, 1, 1, "i1", 0, NOWHERE, -1),
+    Identity("7000", 1, "bank", "s", "pgoutput"),
+    "",
+    "cluster",
+    {},
 )
 
 
@@ -51,13 +56,13 @@ def records(width: int) -> list[bytes]:
         )
         entries = tuple(
             CommitEntry(
-                seq, seq + 700, 0, seq * 1000, seq * 1000 + 900, seq * 10**6, width,
+                seq, seq + 700, 0, Lsn(seq * 1000), Lsn(seq * 1000 + 900), seq * 10**6, width,
                 dict.fromkeys(range(width), 1),
             )
             for seq in range(first + 1, first + COMMITS + 1)
         )  # fmt: skip
         last = first + COMMITS
-        cut = Commits(Head(number + 2, 1, 1, "i1", last, last * 1000, -1), entries, ranges)
+        cut = Commits(Head(number + 2, 1, 1, "i1", last, Lsn(last * 1000), -1), entries, ranges)
         file = io.BytesIO()
         fastavro.schemaless_writer(file, parsed, cut_to_avro(cut))
         out.append(FRAME + file.getvalue())

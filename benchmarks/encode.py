@@ -24,6 +24,7 @@ from producer.core.records.encode import (
     reference,
 )
 from schemas.envelope import envelope_schema
+from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, TableId, TableSchema
 from spark_consumers.decode import RowDecoder, split
 
@@ -48,7 +49,9 @@ NEW: Cells = [
     b"123456", b"Alice Example", b"1234.56", b"-7", b"t", b"2024-05-01 12:00:00.123456+00", None,
 ]  # fmt: skip
 KEY: Cells = [b"123456", *[None] * 6]
-TX = TransactionConstants(700, 99, 1, 5, 1_714_561_200_123_456, 1_714_561_200_223_456, 0x16B374D84)
+TX = TransactionConstants(
+    700, 99, 1, 5, 1_714_561_200_123_456, 1_714_561_200_223_456, Lsn(0x16B374D84)
+)
 CASES: dict[str, tuple[str, str, Cells | None, Cells | None]] = {
     "insert": ("c", "", None, NEW),
     "update, whole old row": ("u", "O", NEW, NEW),
@@ -65,7 +68,7 @@ def encoding(encoder: RowEncoder, case: str, rows: int) -> Callable[[], None]:
 
     def run() -> None:
         for ordinal in range(rows):
-            encode(op, kind, before, after, TX, 0x16B374D900 + ordinal, ordinal)
+            encode(op, kind, before, after, TX, Lsn(0x16B374D900 + ordinal), ordinal)
 
     return run
 
@@ -103,10 +106,10 @@ def main() -> None:
     print(f"{len(TABLE.columns)} columns, µs per row         native  fastavro  ratio  bytes")
     for case, arguments in CASES.items():
         a, b = best([encoding(encoder, case, rows) for encoder in (fast, slow)], rows)
-        size = len(fast.encode(*arguments, TX, 0x16B374D900, 1))
+        size = len(fast.encode(*arguments, TX, Lsn(0x16B374D900), 1))
         print(f"{case:29} {a:9.2f} {b:9.2f} {b / a:6.1f} {size:6}")
     decoder = RowDecoder(envelope_schema("bank", TABLE))
-    value = fast.encode(*CASES["insert"], TX, 0x16B374D900, 1)
+    value = fast.encode(*CASES["insert"], TX, Lsn(0x16B374D900), 1)
 
     def by_native(values: list[bytes]) -> None:
         assert decoder.rows(42).take(values, 0) == len(values)

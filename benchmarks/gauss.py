@@ -58,7 +58,7 @@ from producer.sources.dsn import parse_dsn
 from producer.sources.gauss import slots
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.functions import FunctionStream
-from producer.wire.replication import NOWHERE
+from schemas.positions import NOWHERE
 
 WIDE: Final = Table("wide", (("id", "bigint"), ("a", "int"), ("b", "numeric(12,2)"), ("c", "text")))
 _PUBLICATION: Final = "wide"

@@ -29,6 +29,7 @@ from report import Bars, Report, finish, number, parser, ratio
 
 from gauss_cdc.runtime import jars, java
 from schemas.control import Commits, Head, LoadPhase, Origin, SchemaChange, TableLoad
+from schemas.positions import NOWHERE
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.model import CommitRows, Segment
 from spark_consumers.sinks.base import Setup
@@ -135,7 +136,7 @@ class LakeRig:
         chunk = TableLoad(begin.head, ACCOUNTS.id, LoadPhase.CHUNK, rows=rows)
         end = TableLoad(begin.head, ACCOUNTS.id, LoadPhase.END)
         upto = replace(self.ledger, epoch=1, n=self.n, state="EXACT")
-        made = SchemaChange(1, 0, 0, 0, 0, 0, Origin.SNAPSHOT, "CREATE TABLE", None, ACCOUNTS)
+        made = SchemaChange(1, 0, 0, 0, 0, NOWHERE, Origin.SNAPSHOT, "CREATE TABLE", None, ACCOUNTS)
         segment = Segment(end, self.ledger, upto, loads=(begin, chunk, end))
         self._step(segment, FrameRows([made], {ACCOUNTS.id: lambda: [loaded]}))
         self.tables.make(BY_HAND, shapes.columns(ACCOUNTS, "scd1"))
@@ -180,7 +181,7 @@ class LakeRig:
     def widen(self) -> Times:
         """A commit that adds a column, and nothing else."""
         change = SchemaChange(
-            1, self.seq + 1, 0, 0, 0, 0, Origin.TRIGGER, "ALTER TABLE", ACCOUNTS, WIDER
+            1, self.seq + 1, 0, 0, 0, NOWHERE, Origin.TRIGGER, "ALTER TABLE", ACCOUNTS, WIDER
         )
         return self.apply(0, None, [change])
 
@@ -197,7 +198,7 @@ class LakeRig:
 
     def _head(self) -> Head:
         self.n += 1
-        return Head(self.n, 1, 1, "bench", self.seq, 0, -1)
+        return Head(self.n, 1, 1, "bench", self.seq, NOWHERE, -1)
 
     def _step(self, segment: Segment, staged: FrameRows) -> Times:
         self.marks.clear()

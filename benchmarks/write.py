@@ -37,7 +37,7 @@ from producer.kafka.native_writer import NativeWriter
 from producer.kafka.writer import ConfluentWriter, MakeWriter, Writer
 from producer.native import NativeParts, _native, parts
 from schemas.headers import row_headers, transaction_headers
-from schemas.positions import CommitKey
+from schemas.positions import CommitKey, Lsn
 
 _GROUP, _TRANSACTION, _BYTES, _EPOCH = 20_000, 500, 180, 1_700_000_000
 _ROUNDS = 3
@@ -51,7 +51,7 @@ def objects(topic: str) -> list[Record]:
         seq, ordinal = divmod(at, _TRANSACTION)
         if not ordinal:
             constant = transaction_headers(70_000 + seq, _LSN + seq)
-        headers = row_headers(constant, _LSN + at, CommitKey(_EPOCH, seq, ordinal))
+        headers = row_headers(constant, Lsn(_LSN + at), CommitKey(_EPOCH, seq, ordinal))
         out.append((topic, 0, b"key", bytes(_BYTES), headers))
     return out
 
