@@ -260,6 +260,9 @@ class Segment:
     is_barrier: bool = False  # holds DDL: alone, applied in ordinal order
     holes: tuple[Hole, ...] = ()  # gaps of its commits
     loads: tuple[TableLoad, ...] = ()
+    # Marks of a step that failed without them, by the tables' names where it failed: behind a
+    # rename, perhaps.
+    lacking: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def schema_ids(self) -> Mapping[str, tuple[int, ...]]:

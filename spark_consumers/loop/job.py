@@ -239,7 +239,14 @@ class Applier:
             target=self._options.target,
             known=self._known,
         )
-        return self._apply(plan, stop)
+        return self._apply(self._first_lacking(plan), stop)
+
+    def _first_lacking(self, plan: Iterable[Segment]) -> Iterator[Segment]:
+        """Have the step that failed at this place mark its tables under their later names, too."""
+        lacking = self._lacking if self._is_marked else {}
+        for segment in plan:
+            yield replace(segment, lacking=lacking) if lacking else segment
+            lacking = {}
 
     def _noting(self, coming: Iterable[tuple[int, Cut]]) -> Iterator[tuple[int, Cut]]:
         for offset, cut in coming:

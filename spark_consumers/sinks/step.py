@@ -188,7 +188,7 @@ def shapes_of(ddl: Iterable[SchemaChange], table: TableId) -> Iterator[SchemaCha
 
 def _apply(transaction: TargetTransaction, segment: Segment, upto: Ledger) -> Ledger:
     """Rows and schema changes in commit order."""
-    holed = {gap.table: f"{gap.kind}: {gap.why}" for gap in segment.holes}
+    holed = {**segment.lacking, **{gap.table: f"{gap.kind}: {gap.why}" for gap in segment.holes}}
     for _ in transaction.parts():
         after = FIRST
         for change in sorted(transaction.ddl, key=lambda d: (d.seq, d.ordinal)):

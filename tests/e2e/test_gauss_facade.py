@@ -13,7 +13,7 @@ from gauss_cdc_lab.services.process import poll
 from producer.errors import CdcError, ConnectionLost, SlotTaken
 from producer.sources.decoders import Format
 from producer.sources.gauss.connection import GaussConnection
-from schemas.positions import Lsn
+from schemas.positions import Lsn, lsn_text
 from tests.e2e.gauss_facade import Front, Streamed, facade
 
 BINARY = Format("mppdb_decoding", "b", batch=True)
@@ -53,7 +53,7 @@ def test_a_slot_is_seen_with_its_own_plugin(front: Front) -> None:
         )
         same = session.query("SELECT plugin FROM pg_get_replication_slots()")
 
-    assert rows == [["s1", "sql_decoding", "logical", front.database, "f", str(point)]]
+    assert rows == [["s1", "sql_decoding", "logical", front.database, "f", lsn_text(point)]]
     assert same == [["sql_decoding"]]
 
 
@@ -363,6 +363,6 @@ def test_a_position_ahead_of_the_log_is_taken_as_it_is(front: Front, postgres_ur
         do(postgres_url, INSERT.format(1))
         with front.open() as asks:
             slots = "SELECT confirmed_flush FROM pg_replication_slots"
-            assert poll(lambda: asks.query(slots) == [[str(ahead)]], 60)
+            assert poll(lambda: asks.query(slots) == [[lsn_text(ahead)]], 60)
     with front.open() as asks:
-        assert asks.query(slots) == [[str(ahead)]]
+        assert asks.query(slots) == [[lsn_text(ahead)]]

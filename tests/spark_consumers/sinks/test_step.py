@@ -230,6 +230,24 @@ def test_a_gap_of_the_commit_itself_holds_for_its_rows_already() -> None:
     assert upto.state == "LOADING"
 
 
+def test_a_table_that_lacked_a_row_behind_its_rename_is_marked_under_that_name() -> None:
+    """The step failed, and is tried again with a mark of the name that the table has by then."""
+    named, marks = table("named", "id integer, v text"), {"public.named": "seen: it lacked a row"}
+    feed, (begun, commit) = fed([alter(A, named), insert(named, "1", "x")])
+    at = replace(begun.upto, fence=3, inexact=marks)
+    transaction = Noting(at, feed.read_rows(commit).ddl)
+
+    upto = step(
+        transaction,
+        replace(commit, after=at, upto=replace(commit.upto, inexact=marks), lacking=marks),
+        fence=3,
+    )
+
+    written = [did for did in transaction.did if did[0] == "write"]
+    assert written[-1] == ("write", (1, 0), LAST, ["public.named"])
+    assert upto.inexact == marks
+
+
 def test_schema_changes_of_a_table_that_is_not_here_move_its_mark_alone() -> None:
     named, made = table("named", "id integer, v text"), table("a", "id integer")
     changes = [alter(A, named), alter(named, None), alter(None, made, tag="CREATE TABLE")]
