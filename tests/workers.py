@@ -80,6 +80,7 @@ SCENES: Final = (
     "tests/e2e/test_frozen.py",
     "tests/e2e/test_gauss_rereads.py",
     "tests/e2e/test_beside.py",
+    "tests/e2e/test_beside_keys.py",
     "tests/e2e/test_spark_source.py",
     "tests/sim/test_mutations.py",
     "tests/e2e/test_cluster.py",

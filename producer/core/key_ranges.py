@@ -98,6 +98,12 @@ def key_places(table: TableSchema) -> tuple[int, ...]:
     return tuple(names.index(name) for name in table.key)
 
 
+def key_columns(table: TableSchema) -> list[tuple[int, str, int, int]]:
+    """What a row's key is read by, and what its order is: place, name and type of each column."""
+    columns = [(at, table.columns[at]) for at in key_places(table)]
+    return [(at, column.name, column.type_oid, column.type_mod) for at, column in columns]
+
+
 def key_of(row: Cells, places: Sequence[int]) -> Key:
     """Return the key of a row."""
     return tuple(cast("bytes", row[at]) for at in places)

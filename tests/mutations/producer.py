@@ -149,7 +149,7 @@ MUTATIONS: Final = (
         "one-moved",
         "a row that moves in part begins the load for one target again",
         _REREAD_FILE,
-        "            self._begin_again(_MOVED)\n",
+        "            self._begin_again(why)\n",
         "            pass\n",
         _REREAD,
     ),

@@ -896,7 +896,7 @@ MUTATIONS: list[Mutation] = [
              edit(Rereads, "_check_for_one", ("elif was is None or shape != was", "elif False")),
              {**_ONES, "asks": 12}, first_seed=100),
     Mutation("one-moved-gap", "and is no gap for the others",
-             edit(Rereads, "_lose_moved", ("if not (self._load", "if True or not (self._load")),
+             edit(Rereads, "_lose_load", ("if not (self._load", "if True or not (self._load")),
              {**_ONES, "asks": 12, "transactions": 40, "steps": 800}),
     Mutation("one-replaced", "one for all takes its place",
              edit(control, "note_load", ("targeted.pop(table, None)", "pass")),

@@ -24,11 +24,12 @@ from typing import Final, NamedTuple, Protocol
 from producer.core.catalog.look import Before
 from producer.core.changes import Begin, Logical, Lost, Message, Relation, Update
 from producer.core.delivery.engine import WriterState
-from producer.core.key_ranges import Upto
+from producer.core.key_ranges import Upto, key_columns
 from producer.core.loads.beside import Beside, Piece
 from producer.core.loads.queue import FOR_ALL, LoadQueue
 from producer.core.loads.window import UNSEEN, QuietWindow
 from producer.core.ports import Blocking, Clock, Point, Source
+from producer.core.shape_change import StatementChanges
 from producer.errors import CdcError, SourceBusy, TableChanging
 from schemas.positions import Lsn, lsn_text
 from schemas.tables import UNCHANGED, TableId, TableSchema
@@ -41,6 +42,7 @@ _TOLD_SHARE: Final = 10  # it is said after a tenth of the time that is waited
 _MOVED: Final = (
     "a row came to another key without all of its values, while the table was being loaded"
 )
+_OTHER_KEY: Final = "its key was altered while it was loaded"
 _MOST_BEGUN: Final = 3  # times that a load beside the stream begins; then a point is taken
 
 
@@ -326,6 +328,7 @@ class Rereads:
         """Take a message that does not stop the stream; return the gap that it makes.
 
         A target may lack the row that an UPDATE moves, and gets no other values than it brings.
+        How far a load has come is told by the key of its BEGIN: with another one it means nothing.
         """
         if self._beside is not None:
             self._beside.watch(message)
@@ -337,21 +340,28 @@ class Rereads:
                 key = () if shape is None else shape.key
                 cells = zip(found.columns, old, new, strict=True)
                 if any(was != now for column, was, now in cells if column.name in key):
-                    return self._lose_moved(table)
+                    return self._lose_load(table, _MOVED)
+            case StatementChanges(changes):
+                for one in changes:
+                    was, now = one.before, one.after
+                    if was is None or now is None or not self.is_read_beside(was.id):
+                        continue
+                    if key_columns(was) != key_columns(now):
+                        return self._lose_load(was.id, _OTHER_KEY)
         return None
 
-    def _lose_moved(self, table: TableId) -> Lost | None:
-        """Begin a load again in which a row came to another key in part; return its gap, if any.
+    def _lose_load(self, table: TableId, why: str) -> Lost | None:
+        """Begin a load again that cannot be gone on with; return its gap, if any.
 
-        Nobody but the target of a load for one may lack the row: to the others it is no gap.
+        Nobody but the target of a load for one lacks rows by it: to the others it is no gap.
         """
         beside = self._beside
         is_under_way = beside is not None and beside.table == table
         if not (self._load.target if is_under_way else self.queue.is_for_one(table)):
-            return Lost(*table, "seen", _MOVED)
+            return Lost(*table, "seen", why)
         self._begin_anew(str(table))
         if is_under_way:
-            self._begin_again(_MOVED)
+            self._begin_again(why)
         return None
 
     def reach(

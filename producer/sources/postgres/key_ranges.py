@@ -18,7 +18,7 @@ from typing import Any, Final
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer.core.catalog.catalog_rows import as_sent
-from producer.core.key_ranges import Key, RangeRead, Visible, key_of, key_places
+from producer.core.key_ranges import Key, RangeRead, Visible, key_columns, key_of, key_places
 from producer.core.loads.copy_lines import CopyLines
 from producer.errors import CdcError, ConnectionLost, TableChanging
 from producer.options import Options
@@ -290,6 +290,8 @@ class _Sessions:
         if found is None:
             raise TableChanging("the table is gone", table=table)
         place, shape = _Snapshot.of(snapshot, high), as_sent(found)
+        if key_columns(shape) != key_columns(self._shape):
+            raise TableChanging("its key was altered while it was loaded", table=table)
         tuning = self._options.tuning
         limit = max(1, min(tuning.range_rows, tuning.range_bytes // self._row_bytes))
         lines, size = list[bytes](), 0

@@ -25,8 +25,9 @@ from producer.core.loads.queue import EVERYTHING, Due, LoadQueue, asked
 from producer.core.loads.reread import Rereads
 from producer.core.loads.window import UNSEEN, MarkTokens, QuietWindow
 from producer.core.ports import Wish
+from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.errors import CdcError, ConnectionLost, NotPermitted, SourceBusy
-from schemas.control import Head
+from schemas.control import Head, Origin
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
 
@@ -905,6 +906,37 @@ def test_a_row_that_moves_in_part_is_no_gap_while_only_one_target_may_lack_it() 
     assert play.rereads.looks_at_all
     assert play.rereads.watch(moved) is None
     assert play.anew == ["public.a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_lost"),
+    [("another key", True), ("its name", True), ("its type", True), ("its place", True),
+     ("none", True), ("another column", False)],
+)  # fmt: skip
+def test_a_load_beside_the_stream_begins_again_with_another_key(name: str, is_lost: bool) -> None:
+    """How far it has come is told by the key of its BEGIN."""
+    id_, g = Column("id", 23, -1, "integer"), Column("g", 23, -1, "integer")
+    was = TableSchema(A, (id_, g), ("id",))
+    text = replace(id_, type_oid=25, type_name="text")
+    now = {
+        "another key": replace(was, key=("g",)),
+        "its name": replace(was, columns=(replace(id_, name="n"), g), key=("n",)),
+        "its type": replace(was, columns=(text, g)),
+        "its place": replace(was, columns=(g, id_)),
+        "none": replace(was, key=()),
+        "another column": replace(was, columns=(id_, g, replace(g, name="w"))),
+    }[name]
+    said = StatementChanges((ShapeChange(was, now, "ALTER TABLE"),), Origin.TRIGGER)
+    play = Play()
+    play.rereads.follow({"public.a": "CHUNK"}, {"public.a": Upto(key=(b"1",)).text}, {}, {A: was})
+
+    found = play.rereads.watch(said)
+
+    why = "its key was altered while it was loaded"
+    assert found == (Lost(*A, "seen", why) if is_lost else None)
+    play.rereads.follow({"public.a": "END"}, {}, {"public.a": Upto(target="lake").text}, {A: was})
+    assert play.rereads.watch(said) is None
+    assert play.anew == (["public.a"] if is_lost else [])
 
 
 class Ranges:
