@@ -18,12 +18,11 @@ from typing import Final
 from prometheus_client.samples import Sample
 
 from gauss_cdc.config import Config
-from gauss_cdc.config_serve import address
 from gauss_cdc.inspect.check import check_all
 from gauss_cdc.inspect.places import ENDPOINTS, Endpoints, ReplicationStatus
 from gauss_cdc.secrets import masked
 from gauss_cdc.serve.alarms import ALARMS, BY_ERROR, Alarm
-from gauss_cdc.serve.answers import ProgramAnswer, ask_program
+from gauss_cdc.serve.answers import ProgramAnswer, addresses, ask_program
 from gauss_cdc.serve.server import is_well
 from gauss_cdc.serve.standing import Gauges, WalLeft, of_standing, of_target
 from gauss_cdc.serve.table import METRICS, PREFIX, STATUS
@@ -58,10 +57,9 @@ def ask(
     `checked` are findings of `check` that are still good; None: it is asked, too.
     `compared_within`: see `Endpoints.standing`.
     """
-    listens = [at for at in dict.fromkeys([*config.listens, *listens]) if address(at)[1]]
     with ThreadPoolExecutor() as pool:
         looking = pool.submit(places.standing, compared_within=compared_within)
-        asking = [pool.submit(ask_program, config.serve, at) for at in listens]
+        asking = [pool.submit(ask_program, config.serve, at) for at in addresses(config, listens)]
         if checked is None:
             checked = list(check_all(config, fix=False))
         standing, wal = looking.result(), WalLeft()

@@ -100,7 +100,7 @@ def slot_advance(config_path: Path, *, lsn: Lsn | None, yes: bool) -> None:
         if slot.confirmed is not None and slot.confirmed >= goal:
             reached = slot.confirmed
         else:
-            reached = gauss_slots.advance(session, config.source.slot, Lsn(goal))
+            reached = gauss_slots.advance(session, config.source.slot, goal)
     click.echo(lsn_text(reached))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -49,11 +49,15 @@ class ProgramAnswer:
         return f"{next(said, 'a program')} at {self.at}"
 
 
+def addresses(config: Config, more: Sequence[str] = ()) -> list[str]:
+    """Where programs can be asked: of [serve] listen, and `more`; port 0 is none."""
+    return [at for at in dict.fromkeys([*config.listens, *more]) if address(at)[1]]
+
+
 def ways_told(config: Config) -> dict[str, dict[str, int]]:
     """Ask the programs of [serve] listen, and return `ways` of what they say."""
-    listens = [at for at in dict.fromkeys(config.listens) if address(at)[1]]
     with ThreadPoolExecutor() as pool:
-        return ways(pool.map(lambda at: ask_program(config.serve, at), listens))
+        return ways(pool.map(lambda at: ask_program(config.serve, at), addresses(config)))
 
 
 def ways(programs: Iterable[ProgramAnswer]) -> dict[str, dict[str, int]]:

@@ -166,8 +166,7 @@ class Stream:
         self._saw(end)
 
     def _saw(self, end: Lsn) -> None:
-        if end > self.received_end:
-            self.received_end = Lsn(end)
+        self.received_end = max(self.received_end, end)
 
 
 def status_update(

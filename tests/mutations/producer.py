@@ -543,7 +543,7 @@ MUTATIONS: Final = (
         "walker-keeps-the-transaction",
         "a transaction that the walker opened is open",
         _TRANSACTIONS_FILE,
-        "            self.open(Begin(Lsn(now.commit_lsn), now.committed_at, now.xid, now.csn))\n",
+        "            self.open(Begin(now.commit_lsn, now.committed_at, now.xid, now.csn))\n",
         "            pass\n",
         (*_HAND_OVER, *_SIM),
     ),

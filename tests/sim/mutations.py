@@ -296,7 +296,7 @@ _NATIVE: list[Mutation] = [
              _SWITCHING),
     Mutation("native-open", "and the transaction that is open behind what it took",
              edit(Transactions, "take_back",
-                  ("self.open(Begin(Lsn(now.commit_lsn), now.committed_at, now.xid, now.csn))",
+                  ("self.open(Begin(now.commit_lsn, now.committed_at, now.xid, now.csn))",
                    "pass")),
              _SWITCHING),
     Mutation("native-closed", "one that it closed is not open any more",

@@ -299,7 +299,7 @@ class _Cutter:
                 xid=number,
                 csn=number,
                 first_lsn=Lsn(self._first) if self._first else None,
-                commit_lsn=Lsn(start),
+                commit_lsn=start,
                 end_lsn=Lsn(end),
                 committed_at="",
                 items=tuple(self._rows),

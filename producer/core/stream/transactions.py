@@ -96,7 +96,7 @@ class Transactions:
         """Open a transaction of our own at a place between two of the source's."""
         at = self._now_us() - EPOCH_2000_US
         csn = None if self._positions_are_csns else 0
-        self.open(Begin(Lsn(position), at, 0, csn), is_ours=True)
+        self.open(Begin(position, at, 0, csn), is_ours=True)
 
     def number(self, now_us: int | None = None) -> TransactionConstants:
         """Give the open transaction its number: it has a record that survives."""
@@ -157,7 +157,7 @@ class Transactions:
         if self.constants is None and not self.is_skipped:
             self.begin = None
             return
-        self.close(Commit(begin.commit_lsn, Lsn(end), begin.committed_at))
+        self.close(Commit(begin.commit_lsn, end, begin.committed_at))
 
     # ------------------------------------------------------------ the native walker
     def lend(self) -> Lent:
@@ -196,7 +196,7 @@ class Transactions:
             self.begin, self.is_skipped = None, False
         elif was is None or (was.xid, was.commit_lsn) != (now.xid, now.commit_lsn):
             self.begin = None
-            self.open(Begin(Lsn(now.commit_lsn), now.committed_at, now.xid, now.csn))
+            self.open(Begin(now.commit_lsn, now.committed_at, now.xid, now.csn))
         if now.stage is Stage.NUMBERED and self.constants is None:
             self._seq = now.seq - 1
             self.number(now.now_us)

@@ -55,9 +55,7 @@ class Walk(NamedTuple):
     open: Lent
     position: Lsn  # greatest end of a transaction without records; 0 = none
     begun: list[int]  # xids
-    passed: Lsn = (
-        NOWHERE  # end of the transaction whose COMMIT came, and which was delivered before
-    )
+    passed: Lsn = NOWHERE  # end of a delivered transaction, whose COMMIT came
 
 
 class Walker(Protocol):

@@ -310,7 +310,7 @@ class GaussSource(PlainSource):
             # A standby marks the primary's slot as used with the first position that we confirm;
             # until then the primary may invalidate it.  To confirm it again is harmless.
             slot = self.slot()
-            wire.send_status(Lsn(slot.confirmed if slot else 0))
+            wire.send_status(slot.confirmed if slot else NOWHERE)
         return True
 
     def make_slot(self) -> MadeSlot | None:
@@ -408,7 +408,7 @@ class GaussSource(PlainSource):
             if_gone=if_gone,
         )
         if window is not None and self._functions is not None:
-            self._functions.flushed(Lsn(window.at))
+            self._functions.flushed(window.at)
         return window
 
     def adopt(self, table: TableSchema) -> None:

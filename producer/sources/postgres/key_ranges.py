@@ -322,7 +322,7 @@ class _Sessions:
     def _see_to_flush(asks: Connection, high: Lsn) -> None:
         """Have the log written up to a place: an idle server does so by itself, seconds later."""
         with catalog.asking(asks) as cursor:
-            cursor.execute(_IS_FLUSHED.format(literal(lsn_text(Lsn(high)))))
+            cursor.execute(_IS_FLUSHED.format(literal(lsn_text(high))))
             if not cursor.fetchone()[0]:
                 cursor.execute("SELECT txid_current()")
 

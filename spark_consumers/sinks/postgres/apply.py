@@ -87,7 +87,8 @@ class Catalog:
     guarded: bool = False  # a COPY into a table was refused: every row is staged
     shadows: Shadows | None = None  # None: who looks sees what readers see
     shapes: Shapes | None = None  # None: who looks writes nothing
-    # Tables whose shape is the one that was kept, and the statement that fails once it is not.
+    # Tables whose shape is the one that was kept, and the prepared statement that fails once it is
+    # not.
     compared: dict[TableId, str] = field(default_factory=dict)
     renewed: set[TableId] = field(default_factory=set)  # by the stream, in this transaction
     has_counts: bool = False  # the server counts what is written
@@ -123,11 +124,11 @@ class Catalog:
                 # Planned once: to plan it takes longer than to write a row.
                 name = f"cdc_as_read_{self.made}"
                 cursor.execute(f"PREPARE {name} AS SELECT 1 / ({is_as_read(there)})::int")
-                self.compared[table] = f"EXECUTE {name}"
+                self.compared[table] = name
 
     def still(self, cursor: Any, tables: Iterable[TableId]) -> None:
         """See that tables are as they were read; what was written into them locks them."""
-        several = [self.compared[table] for table in tables if table in self.compared]
+        several = [f"EXECUTE {self.compared[table]}" for table in tables if table in self.compared]
         if not several:
             return
         try:
@@ -184,8 +185,8 @@ class Catalog:
             del self.asked[one]
         for name in [*self.tables] if is_all else changed:
             self.tables.pop(name, None)
-            if statement := self.compared.pop(name, ""):
-                cursor.execute(statement.replace("EXECUTE", "DEALLOCATE"))
+            if prepared := self.compared.pop(name, ""):
+                cursor.execute(f"DEALLOCATE {prepared}")
         self.absent = set() if is_all else self.absent.difference(changed)
         if is_all:
             self.schemas.clear()

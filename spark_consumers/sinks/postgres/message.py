@@ -117,7 +117,7 @@ class StepMessage:
         for work in reversed(order):
             if work.plan.is_late:
                 self.statements += work.deletes()
-        self.statements += [(self.catalog.compared[table], ()) for table in written]
+        self.statements += [(f"EXECUTE {self.catalog.compared[table]}", ()) for table in written]
 
 
 @dataclass(slots=True)

@@ -88,7 +88,7 @@ def emitted(position: Lsn, record: bytes, encoding: str) -> Logical:
                 prefix = record[match.end() : size.start()]
                 return Logical(
                     match[1] == b"1",
-                    Lsn(position),
+                    position,
                     reader(encoding)(prefix) if prefix else "",
                     record[size.end() :],
                 )

@@ -88,8 +88,8 @@ class Lines:
             raise unknown_line(line)
         xid, at = number(match[1]), stamp(match[2])
         if self._batch:
-            return TxCommit(xid, None, at, end_lsn=Lsn(position))
-        return TxCommit(xid, None, at, commit_lsn=Lsn(position))
+            return TxCommit(xid, None, at, end_lsn=position)
+        return TxCommit(xid, None, at, commit_lsn=position)
 
 
 def _begin(line: bytes) -> TxBegin | None:

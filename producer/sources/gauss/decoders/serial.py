@@ -105,9 +105,9 @@ def sql(written: Format) -> SerialDecoder:
 
     def between(position: Lsn, record: bytes) -> DecodedMessage | None:
         if (match := _SQL_BEGIN.fullmatch(record)) is not None:
-            return TxBegin(csn=int(match[1]), first_lsn=Lsn(position) if position else None)
+            return TxBegin(csn=int(match[1]), first_lsn=position or None)
         if (match := _SQL_COMMIT.fullmatch(record)) is not None:
-            return TxCommit(None, int(match[2]), stamp(match[1]), end_lsn=Lsn(position))
+            return TxCommit(None, int(match[2]), stamp(match[1]), end_lsn=position)
         return _rare(record, written.encoding)
 
     rows = SqlRows(written.encoding)
@@ -118,9 +118,9 @@ def _bounds(position: Lsn, record: bytes) -> TxBegin | TxCommit | None:
     """Decode BEGIN and COMMIT of mppdb_decoding and test_decoding."""
     if (match := _BEGIN.fullmatch(record)) is not None:
         xid, origin = number(match[1]), number(match[2])
-        return TxBegin(xid, None, Lsn(position) if position else None, None, None, origin)
+        return TxBegin(xid, None, position or None, None, None, origin)
     if (match := _COMMIT.fullmatch(record)) is not None:
-        return TxCommit(number(match[1]), number(match[3]), stamp(match[2]), end_lsn=Lsn(position))
+        return TxCommit(number(match[1]), number(match[3]), stamp(match[2]), end_lsn=position)
     return None
 
 
