@@ -138,8 +138,8 @@ class SparkCluster:
         try:
             with urllib.request.urlopen(f"http://{LOOPBACK}:{self._web}/json/", timeout=5) as page:
                 return dict(json.load(page))
-        except OSError:
-            return None
+        except (OSError, json.JSONDecodeError):
+            return None  # while it starts, its web server answers each path with a page
 
     def _spawn(self, name: str, main: str, *arguments: str) -> Process:
         main = f"org.apache.spark.deploy.{main}"
