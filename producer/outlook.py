@@ -12,13 +12,13 @@ from contextlib import ExitStack, closing
 from typing import Final, TypeVar
 
 from producer.core.catalog.look import Before
-from producer.core.log.cuts_log import CutsLog
 from producer.core.takeover.takeover import Step, foresee
 from producer.core.turn import PAUSE
 from producer.errors import BrokerDown, CdcError, RegistryDown
 from producer.options import Options
 from producer.sources.kinds import SOURCES
 from producer.start import StartParts
+from schemas.control import Looked
 from schemas.findings import Finding, Level, refused
 
 T = TypeVar("T")
@@ -49,21 +49,20 @@ def _check_start(options: Options, stack: ExitStack) -> Iterator[Finding]:
     reader = parts.reader(cuts) if cuts in parts.admin.list_below(options.prefix) else None
     log = parts.log(reader, note=lambda _: None)
     request = parts.request(source, instance="")
-    reason = _driven(foresee(source, log, request, patience=_TRIES))
-    if reason is None:
-        yield Finding(Level.OK, "run", f"continues after the newest cut, by slot {options.slot}")
-        yield from _gaps(options, log)
-    else:
-        what = f"begins an epoch: creates slot {options.slot} and loads every table ({reason})"
+    found = _driven(foresee(source, log, request, patience=_TRIES))
+    if isinstance(found, str):
+        what = f"begins an epoch: creates slot {options.slot} and loads every table ({found})"
         yield Finding(Level.OK, "run", what)
+    else:
+        yield Finding(Level.OK, "run", f"continues after the newest cut, by slot {options.slot}")
+        if found.looked is not None:
+            yield from _gaps(options, found.looked)
 
 
-def _gaps(options: Options, log: CutsLog) -> Iterator[Finding]:
+def _gaps(options: Options, looked: Looked) -> Iterator[Finding]:
     """Say what changed in the catalog behind the last look, and no stream explains."""
-    if (replay := log.tail()) is None or replay.looked is None:
-        return
     with closing(SOURCES[options.kind].inspector(options)) as inspector:
-        for what in inspector.changed(Before.of(replay.looked)):
+        for what in inspector.changed(Before.of(looked)):
             yield Finding(
                 Level.WARNING,
                 "run",

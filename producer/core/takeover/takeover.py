@@ -183,10 +183,11 @@ def take_over(
 
 def foresee(
     source: Looking, log: Log, request: TakeoverRequest, *, patience: int = 100
-) -> Generator[Step, None, str | None]:
+) -> Generator[Step, None, str | CutReplay]:
     """Find what `take_over` would do next, and change nothing.
 
-    Returns why an epoch would begin, None where it would go on; raises what would stop it.
+    Returns why an epoch would begin, or the cuts that it would go on with; raises what would
+    stop it.
     """
     once_held = _once_held(log, request)
     replay = yield from _settled_tail(log, patience)
@@ -195,8 +196,7 @@ def foresee(
         return reason
     assert replay is not None  # else an epoch begins
     slot = _fit_slot(source, log, request, replay)
-    yield from _compare(source, log, request, slot.confirmed, patience)
-    return None
+    return (yield from _compare(source, log, request, slot.confirmed, patience))
 
 
 def take_slot(source: Source, resume: Lsn) -> Generator[Step, None, None]:
@@ -371,16 +371,18 @@ def _fit_slot(source: Looking, log: Log, request: TakeoverRequest, seen: CutRepl
 
 def _compare(
     source: Looking, log: Log, request: TakeoverRequest, confirmed: Lsn, patience: int
-) -> Generator[Step, None, None]:
-    """Raise what makes going on wrong, once all that could explain it is decided."""
+) -> Generator[Step, None, CutReplay]:
+    """Return the cuts that fit; raise what does not, once all that could explain it is decided."""
     _, high = log.bounds()
     yield Step("compare")
     tries = 0
     while True:
         is_settled = log.lso() >= high  # asked before the tail is read, or the tail is too old
-        problem = difference(source, log, request, log.tail(), confirmed)
+        replay = log.tail()
+        problem = difference(source, log, request, replay, confirmed)
         if problem is None:
-            return
+            assert replay is not None  # else that is the problem
+            return replay
         if is_settled:
             raise problem
         if tries >= patience:

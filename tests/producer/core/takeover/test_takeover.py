@@ -472,15 +472,15 @@ def test_a_heartbeat_moves_what_the_slot_may_be_confirmed_to() -> None:
 
 
 # ---------------------------------------------------------------- looking without taking
-def look(world: World, wanted: TakeoverRequest = WANTED, patience: int = 3) -> str | None:
-    reason, _ = drive(foresee(world, world, wanted, patience=patience))
-    return reason
+def look(world: World, wanted: TakeoverRequest = WANTED, patience: int = 3) -> str | CutReplay:
+    found, _ = drive(foresee(world, world, wanted, patience=patience))
+    return found
 
 
 def test_looking_ahead_takes_and_writes_nothing() -> None:
     world = running()
 
-    assert look(world) is None
+    assert look(world) == world.tail()
     assert set(world.done) == {"slot", "tail"}
 
 
@@ -539,9 +539,9 @@ def test_looking_ahead_waits_for_a_cut_that_is_confirmed_and_not_visible_yet() -
     def decided(_: Step) -> None:
         world.undecided = 0
 
-    reason, waited = drive(foresee(world, world, WANTED), decided)
+    found, waited = drive(foresee(world, world, WANTED), decided)
 
-    assert reason is None
+    assert found == world.tail()
     assert [step.name for step in waited] == ["compare"]
 
 
