@@ -408,6 +408,46 @@ def test_a_publication_that_leaves_rows_or_columns_out_is_reported(new_database)
     assert found.whole == (TableId("public", "a"),)
 
 
+@pytest.mark.since(13, "publications of roots")
+@pytest.mark.parametrize("published", ["ALL TABLES", "TABLE plain, good, deep, far, other"])
+def test_roots_whose_partitions_send_something_else_are_reported(db: Any, published: str) -> None:
+    run(
+        db,
+        "SET search_path = public",
+        "CREATE TABLE plain (id int PRIMARY KEY)",
+        *(
+            f"CREATE TABLE {name} (id int) PARTITION BY LIST (id)"
+            for name in ("good", "far", "other")
+        ),
+        "CREATE TABLE deep PARTITION OF other FOR VALUES IN (2, 3) PARTITION BY LIST (id)",
+        "CREATE TABLE deep_1 PARTITION OF deep FOR VALUES IN (2)",
+        "CREATE TABLE good_1 PARTITION OF good FOR VALUES IN (1)",
+        "ALTER TABLE good REPLICA IDENTITY FULL; ALTER TABLE good_1 REPLICA IDENTITY FULL",
+        "ALTER TABLE deep_1 REPLICA IDENTITY FULL",
+        "CREATE FOREIGN DATA WRAPPER nothing; CREATE SERVER s FOREIGN DATA WRAPPER nothing",
+        "CREATE FOREIGN TABLE far_1 PARTITION OF far FOR VALUES IN (1) SERVER s",
+        f"CREATE PUBLICATION p FOR {published} WITH (publish_via_partition_root)",
+        "CREATE PUBLICATION leaves FOR TABLE plain, other",
+        "CREATE PUBLICATION below FOR TABLE deep WITH (publish_via_partition_root)",
+    )
+
+    found, leaves, below = (publications.publication(db, n) for n in ("p", "leaves", "below"))
+
+    assert found is not None
+    assert leaves is not None
+    assert below is not None
+    whose = (
+        "has it with deep_1, whose replica identity is not that of its root: old rows cannot be"
+        " found"
+    )
+    assert {table.name: why for table, why in found.partly.items()} == {
+        "far": "has it with the foreign partition far_1, whose changes are not sent",
+        "other": whose,
+    }
+    assert leaves.partly == {}
+    assert below.partly == {TableId("public", "deep"): whose}
+
+
 @pytest.mark.since(15, "schemas in publications, and partitions that the view leaves to their root")
 @pytest.mark.parametrize("via_root", [True, False])
 @pytest.mark.parametrize(

@@ -373,24 +373,26 @@ def type_name(connection: Connection, oid: int, modifier: int) -> str:
     return str(row[0]) if row is not None else ""
 
 
-# What rows have that are older than a column. A partitioned table has none of its own; its leaves
-# may have different ones, by a function that only claims to be stable.
-#
-# attmissingval is an array of one value: its text, parsed again. A type whose arrays are not
-# separated by commas (box) never needs quotes there.
-_KEPT: Final = """
+# Tables, and what is below those that are partitioned.
+TREE: Final = """
 WITH RECURSIVE tree (root, oid) AS (
     SELECT o, o FROM unnest(%(oids)s::oid[]) AS o
     UNION ALL
     SELECT t.root, i.inhrelid FROM tree t JOIN pg_class p ON p.oid = t.oid AND p.relkind = 'p'
     JOIN pg_inherits i ON i.inhparent = t.oid
-), kept (root, name, value, is_one) AS (
+)"""
+# What rows have that are older than a column. A partitioned table has none of its own; its leaves
+# may have different ones, by a function that only claims to be stable.
+#
+# attmissingval is an array of one value: its text, parsed again. A type whose arrays are not
+# separated by commas (box) never needs quotes there.
+_KEPT: Final = f"""{TREE}, kept (root, name, value, is_one) AS (
     SELECT t.root, a.attname, min(a.attmissingval::text),
            min(a.attmissingval::text) = max(a.attmissingval::text)
     FROM tree t JOIN pg_attribute a ON a.attrelid = t.oid
     WHERE a.attnum > 0 AND NOT a.attisdropped AND a.atthasmissing
     GROUP BY 1, 2)
-"""
+"""  # noqa: S608  a constant
 _NOT_KEPT: Final = """
 WITH kept (root, name, value, is_one) AS (SELECT 0::oid, ''::name, ''::text, true WHERE false)
 """

@@ -9,9 +9,7 @@ from typing import Any, Final
 from psycopg2 import sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.sources.postgres.catalog import (
-    asking,
-)
+from producer.sources.postgres.catalog import TREE, asking
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
 
 _WHOLE_ROWS: Final = 180_000  # from here on an identity of published tables has sent columns only
@@ -67,14 +65,13 @@ def publication(connection: Connection, name: str) -> Publication | None:
         has_filters = connection.server_version >= _FILTERS
         tables = _tables(cursor, row[2], said, has_schemas=has_filters)
         filtered = _filtered(cursor, name) if has_filters else {}
-        loose = _loose(cursor)
+        loose = {t: why for t, why in _loose(cursor).items() if t in tables}
         if said.get("pubviaroot", False):
-            loose = {**loose, **_unidentified(cursor), **_foreign(cursor)}
-        loose = {t: why for t, why in loose.items() if t in tables}
+            loose |= _parted(cursor, tables)
         computed = {t: why for t, why in _computed(cursor, said).items() if t in tables}
     return Publication(
         name=name,
-        tables=tables,
+        tables=tuple(sorted(tables)),
         all_tables=said["puballtables"],
         actions=frozenset(a for a in _ACTIONS if said.get(f"pub{a}", False)),
         via_root=said.get("pubviaroot", False),
@@ -102,9 +99,9 @@ WITH RECURSIVE named (oid) AS (
     SELECT i.inhrelid, true FROM below b JOIN pg_class p ON p.oid = b.oid AND p.relkind = 'p'
     JOIN pg_inherits i ON i.inhparent = b.oid
 )
-SELECT n.nspname, c.relname FROM below b JOIN pg_class c ON c.oid = b.oid
+SELECT n.nspname, c.relname, c.oid FROM below b JOIN pg_class c ON c.oid = b.oid
 JOIN pg_namespace n ON n.oid = c.relnamespace
-GROUP BY 1, 2, c.relkind
+GROUP BY 1, 2, 3, c.relkind
 HAVING CASE WHEN %(via_root)s THEN NOT bool_or(b.is_part) ELSE c.relkind = 'r' END
 """
 _BY_SCHEMA: Final = """OR c.relnamespace IN (
@@ -113,7 +110,7 @@ _BY_SCHEMA: Final = """OR c.relnamespace IN (
 
 def _tables(
     cursor: Any, oid: int, said: Mapping[str, Any], *, has_schemas: bool
-) -> tuple[TableId, ...]:
+) -> dict[TableId, int]:
     cursor.execute(
         _TABLES.format(by_schema=_BY_SCHEMA if has_schemas else ""),
         {
@@ -122,7 +119,7 @@ def _tables(
             "via_root": said.get("pubviaroot", False),
         },
     )
-    return tuple(sorted(TableId(*table) for table in cursor.fetchall()))
+    return {TableId(*table): oid for *table, oid in cursor.fetchall()}
 
 
 def _filtered(cursor: Any, name: str) -> dict[TableId, str]:
@@ -174,61 +171,36 @@ def _loose(cursor: Any) -> dict[TableId, str]:
 
 # REPLICA IDENTITY of a root is not that of its partitions, which decides what is sent of old rows.
 # A partition without any refuses UPDATE and DELETE: nothing of it is needed.
-_IDENTITIES: Final = """
-WITH RECURSIVE line (part, oid) AS (
-    SELECT c.oid, i.inhparent FROM pg_class c JOIN pg_inherits i ON i.inhrelid = c.oid
-    WHERE c.relkind = 'r' AND c.relispartition
-    UNION
-    SELECT l.part, i.inhparent FROM line l JOIN pg_inherits i ON i.inhrelid = l.oid
-), root (oid) AS (
-    SELECT DISTINCT l.oid FROM line l JOIN pg_class c ON c.oid = l.oid AND NOT c.relispartition
-), named (oid, kind, names) AS (
-    SELECT c.oid, c.relreplident, (
+_PARTS: Final = f"""{TREE}, part (root, oid, sort, kind, names) AS (
+    SELECT t.root, c.oid, c.relkind, c.relreplident, (
         SELECT array_agg(a.attname) FROM pg_index i
         JOIN pg_attribute a ON a.attrelid = i.indrelid
             AND a.attnum = ANY ((i.indkey::int2[])[:i.indnkeyatts - 1])
         WHERE i.indrelid = c.oid AND i.indimmediate
         AND CASE c.relreplident WHEN 'i' THEN i.indisreplident ELSE i.indisprimary END)
-    FROM pg_class c WHERE c.oid IN (SELECT oid FROM root UNION SELECT part FROM line)
+    FROM tree t JOIN pg_class r ON r.oid = t.root AND r.relkind = 'p'
+    JOIN pg_class c ON c.oid = t.oid
 )
-SELECT n.nspname, c.relname, min(p.oid::regclass::text)
-FROM line l JOIN named r ON r.oid = l.oid JOIN named p ON p.oid = l.part
-JOIN pg_class c ON c.oid = l.oid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE l.oid IN (SELECT oid FROM root)
+SELECT p.root, p.sort = 'f', min(p.oid::regclass::text)
+FROM part p JOIN part r ON r.oid = p.root
+WHERE p.sort = 'f' OR p.sort = 'r'
 AND (p.kind = 'f' OR p.kind IN ('d', 'i') AND p.names IS NOT NULL)
 AND CASE WHEN r.names IS NULL THEN r.kind <> 'f' OR p.kind <> 'f'
     ELSE p.kind <> 'f' AND NOT r.names <@ p.names END
-GROUP BY 1, 2
-"""
+GROUP BY 1, 2 ORDER BY 2
+"""  # noqa: S608  a constant
 
 
-def _unidentified(cursor: Any) -> dict[TableId, str]:
-    """Return partitioned tables of which some partition sends old rows that cannot be found."""
-    cursor.execute(_IDENTITIES)
+def _parted(cursor: Any, tables: Mapping[TableId, int]) -> dict[TableId, str]:
+    """Return partitioned tables of whose partitions not every change is sent as the root's."""
+    cursor.execute(_PARTS, {"oids": [*tables.values()]})
+    roots = {oid: table for table, oid in tables.items()}
     return {
-        TableId(*table): f"has it with {part}, whose replica identity is not that of its root: old"
-        " rows cannot be found"
-        for *table, part in cursor.fetchall()
-    }
-
-
-def _foreign(cursor: Any) -> dict[TableId, str]:
-    """Return partitioned tables with a foreign partition: its rows are read, and never sent."""
-    cursor.execute(
-        """
-        WITH RECURSIVE line (part, oid) AS (
-            SELECT f.oid, i.inhparent FROM pg_class f JOIN pg_inherits i ON i.inhrelid = f.oid
-            WHERE f.relkind = 'f' AND f.relispartition
-            UNION
-            SELECT l.part, i.inhparent FROM line l JOIN pg_inherits i ON i.inhrelid = l.oid)
-        SELECT n.nspname, c.relname, min(l.part::regclass::text) FROM line l
-        JOIN pg_class c ON c.oid = l.oid JOIN pg_namespace n ON n.oid = c.relnamespace
-        GROUP BY 1, 2
-        """
-    )
-    return {
-        TableId(*table): f"has it with the foreign partition {part}, whose changes are not sent"
-        for *table, part in cursor.fetchall()
+        roots[root]: f"has it with the foreign partition {part}, whose changes are not sent"
+        if is_foreign
+        else f"has it with {part}, whose replica identity is not that of its root: old rows cannot"
+        " be found"
+        for root, is_foreign, part in cursor.fetchall()
     }
 
 
