@@ -16,7 +16,6 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from schemas.control import (
     CommitEntry,
     Commits,
-    Hole,
     PackedEntries,
     Range,
     SchemaChange,
@@ -258,11 +257,10 @@ class Segment:
     ranges: tuple[Range, ...] = ()
     commit_rows: CommitRows = field(default_factory=CommitRows)
     is_barrier: bool = False  # holds DDL: alone, applied in ordinal order
-    holes: tuple[Hole, ...] = ()  # gaps of its commits
-    loads: tuple[TableLoad, ...] = ()
-    # Marks of a step that failed without them, by the tables' names where it failed: behind a
+    # Of gaps of its commits, and of tables without which it failed, by their names there: behind a
     # rename, perhaps.
-    lacking: Mapping[str, str] = field(default_factory=dict)
+    marks: Mapping[str, str] = field(default_factory=dict)
+    loads: tuple[TableLoad, ...] = ()
 
     @property
     def schema_ids(self) -> Mapping[str, tuple[int, ...]]:

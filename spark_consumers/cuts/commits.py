@@ -7,10 +7,10 @@ thousands of commits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from schemas.control import CommitEntry, Commits, Hole, Range
+from schemas.control import CommitEntry, Commits, Range
 from spark_consumers.cuts.ledger import follows, left_out, remarked, state_of
 from spark_consumers.errors import CutsGap
 from spark_consumers.model import Ledger, ReadEntries, columns_of
@@ -26,7 +26,7 @@ class Run:
     ranges: tuple[Range, ...]  # the commits' own share of each of the record's
     commit_rows: bytes  # see `Columns.rows`
     rows: int
-    holes: tuple[Hole, ...]
+    marks: Mapping[str, str]  # what its gaps say of tables
     has_ddl: bool
     upto: Ledger
 
@@ -92,7 +92,7 @@ class CommitsRecord:
         """Take the commits up to an index; `ledger` is what holds before them."""
         first, cut = self.at, self._cut
         special = [self._special[at] for at in sorted(self._special) if first <= at < end]
-        holes = tuple(gap for entry in special for gap in entry.holes)
+        marks = _marks(special)
         ends = self._ends(end)
         ranges = tuple(
             Range(r.topic, r.partition, *own)
@@ -109,20 +109,17 @@ class CommitsRecord:
             ranges,
             self._columns.rows(first, end),
             self._columns.total(first, end),
-            holes,
+            marks,
             any(entry.ddl for entry in special),
-            self._after(ledger, end - 1, holes),
+            self._after(ledger, end - 1, marks),
         )
 
-    def _after(self, ledger: Ledger, at: int, holes: Sequence[Hole]) -> Ledger:
+    def _after(self, ledger: Ledger, at: int, marks: Mapping[str, str]) -> Ledger:
         """Return the ledger after a commit."""
         head, seq = self._cut.head, self._columns.first + at
         csn, commit_lsn, committed_at = self._columns.place(at)
         known = ledger.inexact
-        # Of several of a table one that was seen is told: it says what ends it.
-        holes = sorted(holes, key=lambda hole: hole.kind == "seen")
-        gaps = {g.table: remarked(known.get(g.table), f"{g.kind}: {g.why}") for g in holes}
-        inexact = {**known, **gaps}
+        inexact = {**known, **{t: remarked(known.get(t), why) for t, why in marks.items()}}
         is_last = at == self._size - 1
         return replace(
             ledger,
@@ -157,3 +154,9 @@ class CommitsRecord:
             raise CutsGap(
                 "counts do not fill the ranges of a cut", n=self._cut.head.n, offset=self._offset
             )
+
+
+def _marks(entries: Iterable[CommitEntry]) -> dict[str, str]:
+    """Marks by gaps; of several of a table one that was seen: it says what ends it."""
+    holes = sorted((h for e in entries for h in e.holes), key=lambda hole: hole.kind == "seen")
+    return {hole.table: f"{hole.kind}: {hole.why}" for hole in holes}

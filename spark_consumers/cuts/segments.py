@@ -291,7 +291,7 @@ def joined(several: Sequence[Segment]) -> Segment:
             first.first_seq, (segment.commit_rows.tobytes() for segment in several)
         ),
         is_barrier=any(segment.is_barrier for segment in several),
-        holes=tuple(gap for segment in several for gap in segment.holes),
+        marks=dict(mark for segment in several for mark in segment.marks.items()),
     )
 
 
@@ -309,7 +309,7 @@ def _pack(after: Ledger, runs: list[Run], upto: Ledger) -> Segment:
         ranges=ranges,
         commit_rows=CommitRows.of(after.seq + 1, (run.commit_rows for run in runs)),
         is_barrier=any(run.has_ddl for run in runs),
-        holes=tuple(gap for run in runs for gap in run.holes),
+        marks=dict(mark for run in runs for mark in run.marks.items()),
     )
 
 

@@ -245,7 +245,7 @@ class Applier:
         """Have the step that failed at this place mark its tables under their later names, too."""
         lacking = self._lacking if self._is_marked else {}
         for segment in plan:
-            yield replace(segment, lacking=lacking) if lacking else segment
+            yield replace(segment, marks={**lacking, **segment.marks}) if lacking else segment
             lacking = {}
 
     def _noting(self, coming: Iterable[tuple[int, Cut]]) -> Iterator[tuple[int, Cut]]:

@@ -188,7 +188,6 @@ def shapes_of(ddl: Iterable[SchemaChange], table: TableId) -> Iterator[SchemaCha
 
 def _apply(transaction: TargetTransaction, segment: Segment, upto: Ledger) -> Ledger:
     """Rows and schema changes in commit order."""
-    holed = {**segment.lacking, **{gap.table: f"{gap.kind}: {gap.why}" for gap in segment.holes}}
     for _ in transaction.parts():
         after = FIRST
         for change in sorted(transaction.ddl, key=lambda d: (d.seq, d.ordinal)):
@@ -199,7 +198,7 @@ def _apply(transaction: TargetTransaction, segment: Segment, upto: Ledger) -> Le
             if (taken := _of_present(change, upto.inexact)) is not None:
                 is_lost = transaction.alter(taken, is_exact=is_exact)
             after = place
-            inexact = followed(upto.inexact, change, holed)
+            inexact = followed(upto.inexact, change, segment.marks)
             name = "" if change.after is None else str(change.after.id)
             if is_lost and name in inexact:
                 inexact[name] = unshown(inexact[name])
@@ -256,11 +255,11 @@ def divided(
 
 
 def followed(
-    inexact: Mapping[str, str], change: SchemaChange, holed: Mapping[str, str] = _NONE
+    inexact: Mapping[str, str], change: SchemaChange, marks: Mapping[str, str] = _NONE
 ) -> dict[str, str]:
     """Tables that are not exact, after a schema change: a mark moves and goes with its table.
 
-    `holed` are those that this very step marks, and why: if one of them is dropped and made
+    `marks` are those that this very step marks, and why: if one of them is dropped and made
     again in it, the mark is the new table's.
     """
     out = dict(inexact)
@@ -268,8 +267,8 @@ def followed(
     name = str(after.id) if after is not None else ""
     if before is None or str(before.id) != name:
         out.pop(name, None)  # of an older table that had this name
-        if name in holed:
-            out[name] = holed[name]
+        if name in marks:
+            out[name] = marks[name]
     if change.moved is not None and change.moved.op == "move" and after is not None:
         mark = out.get(str(change.moved.table))  # rows take along what is not known of them
         if mark is not None:

@@ -234,7 +234,7 @@ def test_a_table_that_lacks_a_row_is_marked_and_the_others_go_on() -> None:
         assert sink.doing is not None
         if where == "before" and sink.doing.first_seq == 2:
             tried.append(dict(sink.doing.after.inexact))
-            assert sink.doing.lacking == tried[-1], "under its name behind a rename, too"
+            assert sink.doing.marks == tried[-1], "under its name behind a rename, too"
             if str(A) not in sink.doing.after.inexact:
                 raise RowMissing("no", table=A)
 

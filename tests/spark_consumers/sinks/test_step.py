@@ -239,7 +239,7 @@ def test_a_table_that_lacked_a_row_behind_its_rename_is_marked_under_that_name()
 
     upto = step(
         transaction,
-        replace(commit, after=at, upto=replace(commit.upto, inexact=marks), lacking=marks),
+        replace(commit, after=at, upto=replace(commit.upto, inexact=marks), marks=marks),
         fence=3,
     )
 
