@@ -104,7 +104,5 @@ def _tables(
     spark: SparkSession, source: str, *, kind: str, dsn: str
 ) -> DeltaTables | IcebergTables:
     if kind == "iceberg":
-        for name, value in places.iceberg_catalog(dsn).items():
-            spark.conf.set(name, value)
-        return IcebergTables(lambda: spark, places.catalog(dsn), "")
+        return IcebergTables(lambda: spark, places.defined(spark, dsn), "")
     return DeltaTables(lambda: spark, partial(places.delta_place, dsn), source, "")

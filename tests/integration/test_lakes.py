@@ -270,14 +270,13 @@ def make_lake(
     kind, _, place = request.param.partition(" ")
     dsn = f"{request.getfixturevalue('bucket').url}/lake" if place else str(tmp_path)
     session = spark.newSession()
-    settings = FEW_ROWS | places.iceberg_catalog(dsn) if kind == "iceberg" else {}
-    for name, value in settings.items():
+    for name, value in FEW_ROWS.items() if kind == "iceberg" else ():
         session.conf.set(name, value)
 
     def make(mode: str) -> Lake:
         tables: DeltaTables | IcebergTables
         if kind == "iceberg":
-            tables = IcebergTables(lambda: session, places.catalog(dsn), mode)
+            tables = IcebergTables(lambda: session, places.defined(session, dsn), mode)
         else:
             where = partial(places.delta_place, dsn)
             tables = DeltaTables(lambda: session, where, topic_prefix, mode)

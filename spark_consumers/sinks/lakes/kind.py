@@ -44,9 +44,7 @@ def _delta_beside(mode: str, session: SparkSession, folder: str) -> DeltaTables:
 def _iceberg_beside(mode: str, session: SparkSession, folder: str) -> IcebergTables:
     from spark_consumers.sinks.lakes.iceberg import IcebergTables  # noqa: PLC0415
 
-    for name, value in places.iceberg_catalog(folder, _REHEARSAL).items():
-        session.conf.set(name, value)
-    return IcebergTables(lambda: session, _REHEARSAL, mode)
+    return IcebergTables(lambda: session, places.defined(session, folder, _REHEARSAL), mode)
 
 
 def _sink(

@@ -6,10 +6,13 @@ A folder needs no metastore: Iceberg's tables are in a Hadoop catalog there, Del
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from schemas.tables import TableId
 from spark_consumers.spark import folders
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 CATALOG: Final = "lake"  # the name of the catalog that we define
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
@@ -43,6 +46,13 @@ def catalog(dsn: str) -> str:
     return dsn if is_catalog(dsn) else CATALOG
 
 
+def defined(spark: SparkSession, dsn: str, called: str = CATALOG) -> str:
+    """Have a session know a folder's catalog, which it takes at any time; return its name."""
+    for name, value in _catalog_settings(dsn, called).items():
+        spark.conf.set(name, value)
+    return dsn if is_catalog(dsn) else called
+
+
 def delta_settings(dsn: str) -> dict[str, str]:
     """Return the settings of Spark that Delta needs."""
     del dsn
@@ -59,11 +69,10 @@ def delta_settings(dsn: str) -> dict[str, str]:
 def iceberg_settings(dsn: str) -> dict[str, str]:
     """Return the settings of Spark that Iceberg needs."""
     extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-    return {_EXTENSIONS: extensions, **iceberg_catalog(dsn)}
+    return {_EXTENSIONS: extensions, **_catalog_settings(dsn, CATALOG)}
 
 
-def iceberg_catalog(dsn: str, called: str = CATALOG) -> dict[str, str]:
-    """Return the settings of a folder's catalog, which a session takes at any time."""
+def _catalog_settings(dsn: str, called: str) -> dict[str, str]:
     if is_catalog(dsn):
         return {}
     name = f"spark.sql.catalog.{called}"
