@@ -15,7 +15,7 @@ import inspect
 import itertools
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -140,11 +140,13 @@ def replaced(where: Any, **names: Any) -> Callable[..., None]:
     return apply
 
 
-def noticed(rule: str, apply: Callable[..., None], seeds: int, play: Callable[[int], Any]) -> str:
+def noticed(
+    rule: str, apply: Callable[..., None], seeds: Iterable[int], play: Callable[[int], Any]
+) -> str:
     """Take a rule away and play histories until one returns what is wrong; fail if none does."""
     with ExitStack() as stack:
         apply(stack)
-        found = ((seed, wrong) for seed in range(seeds) if (wrong := play(seed)) is not None)
+        found = ((seed, wrong) for seed in seeds if (wrong := play(seed)) is not None)
         seed, wrong = next(found, (0, None))
     if wrong is None:
         pytest.fail(f"nobody noticed: {rule}", pytrace=False)
