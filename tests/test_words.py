@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 
 import click
-import pytest
 
 from gauss_cdc.cli import cli
 from gauss_cdc.config import REMOVED, Config, keys, sections_of
@@ -101,32 +100,54 @@ def mentions(text: str) -> Iterator[list[str]]:
             yield words
 
 
-@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_command_that_a_message_names_exists(path: Path) -> None:
-    found = [words for text in strings(path) for words in mentions(" ".join(text.split()))]
-    wrong = [fault(words) for words in found if words[0] not in NO_COMMANDS]
+def test_each_command_that_a_message_names_exists() -> None:
+    found = [
+        (path, words)
+        for path in CODE
+        for text in strings(path)
+        for words in mentions(" ".join(text.split()))
+    ]
+    wrong = [(path, fault(words)) for path, words in found if words[0] not in NO_COMMANDS]
 
-    assert not [what for what in wrong if what]
-
-
-@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_setting_that_a_message_names_exists(path: Path) -> None:
-    found = [named for text in strings(path) for named in settings(" ".join(text.split()))]
-
-    wrong = [f"{section}.{key}" for section, key in found if key not in _SECTIONS[section]]
-    assert not [name for name in wrong if name not in REMOVED]
+    assert found
+    assert not [(path, what) for path, what in wrong if what]
 
 
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_command_that_a_document_names_exists(path: Path) -> None:
-    text = path.read_text("utf-8")
-    # Only what is written as code: a sentence may go on behind the product's name.
-    code = re.findall(r"`([^`\n]+)`", text) + re.findall(r"(?m)^(?:    |\$ )(.+)$", text)
-    code += re.findall(r"(?ms)^```[a-z]*\n(.*?)^```", text)
-    found = [words for piece in code for words in mentions("`" + " ".join(piece.split()))]
-    wrong = [fault(words) for words in found]
+def test_each_setting_that_a_message_names_exists() -> None:
+    found = [
+        (path, *named)
+        for path in CODE
+        for text in strings(path)
+        for named in settings(" ".join(text.split()))
+    ]
+    wrong = [
+        (path, f"{section}.{key}") for path, section, key in found if key not in _SECTIONS[section]
+    ]
 
-    assert not [what for what in wrong if what]
+    assert found
+    assert not [(path, name) for path, name in wrong if name not in REMOVED]
+
+
+def written_as_code(text: str) -> list[str]:
+    """What a document shows as code: a sentence may go on behind the product's name."""
+    return [
+        *re.findall(r"`([^`\n]+)`", text),
+        *re.findall(r"(?m)^(?:    |\$ )(.+)$", text),
+        *re.findall(r"(?ms)^```[a-z]*\n(.*?)^```", text),
+    ]
+
+
+def test_each_command_that_a_document_names_exists() -> None:
+    found = [
+        (path, words)
+        for path in TEXTS
+        for piece in written_as_code(path.read_text("utf-8"))
+        for words in mentions("`" + " ".join(piece.split()))
+    ]
+    wrong = [(path, fault(words)) for path, words in found]
+
+    assert found
+    assert not [(path, what) for path, what in wrong if what]
 
 
 def test_what_does_not_exist_is_found() -> None:
