@@ -119,7 +119,8 @@ class CommitsRecord:
         head, seq = self._cut.head, self._columns.first + at
         csn, commit_lsn, committed_at = self._columns.place(at)
         known = ledger.inexact
-        inexact = {**known, **{t: remarked(known.get(t), why) for t, why in marks.items()}}
+        gaps = {table: remarked(known.get(table), why) for table, why in marks.items()}
+        inexact = {**known, **gaps}
         is_last = at == self._size - 1
         return replace(
             ledger,

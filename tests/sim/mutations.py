@@ -806,7 +806,7 @@ MUTATIONS: list[Mutation] = [
              edit(ledger, "_unloaded", ('shown(at, table) if table in had else ""', '""')),
              {"slot_faults": 3, "steps": 500}),
     Mutation("beside-gap", "also where a gap comes between",
-             edit(CommitsRecord, "_after", ("remarked(known.get(t), ", "str(")),
+             edit(CommitsRecord, "_after", ("remarked(known.get(table), ", "str(")),
              {**_LONG, "lossy": True, "asks": 6, "producer_crashes": 8}, first_seed=597),
     Mutation("beside-stream", "changes between BEGIN and END go to the load's rows [H39]",
              edit(SimTransaction, "write", ("self.database.written()", "self.database.tables")),
