@@ -28,30 +28,58 @@ from gauss_cdc.config import load
 from gauss_cdc.runtime import jars
 from gauss_cdc.runtime.errors import Unavailable
 from gauss_cdc_lab.services import Addresses, LocalServices, ServiceError, down, env, up
-from gauss_cdc_lab.services.process import ProcessCommand, accepts
+from gauss_cdc_lab.services.process import ProcessCommand, accepts, poll
 from producer.core.ports import Wish
 from producer.sources import requests
 from producer.sources.postgres import catalog
 from producer.sources.postgres.connection import ReplicationConnection
 from producer.sources.postgres.triggers import install as ddl_triggers
 from schemas.tables import TableId
+from spark_consumers.errors import KafkaDown
+from spark_consumers.kafka.cluster import Cluster
+from spark_consumers.kafka.ranges import Place
 from tests.e2e.path import until
 from tests.services_fixtures import execute, forget_answers, open_directory
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[LocalServices]:
-    """Services of this file, so that a failure here breaks nobody else's."""
-    services = LocalServices(open_directory())
+def kept() -> Iterator[Path]:
+    """A folder of services of this file, so that a failure here breaks nobody else's."""
+    directory = open_directory()
+    up(directory)
+    yield directory
+    LocalServices(directory).remove()
+
+
+@pytest.fixture
+def own(kept: Path) -> LocalServices:
+    """Those services, all of them running."""
+    password = (kept / "secrets" / "admin").read_text().strip()
+    services = LocalServices(kept, keep=True, password=password)
     services.start()
-    yield services
-    services.remove()
+    return services
 
 
-def test_a_killed_broker_comes_back_with_its_records(own: LocalServices, topic_prefix: str) -> None:
+PATIENCE = 120  # seconds; a client that keeps an old leader epoch is refused for ever
+
+
+def answers(cluster: Cluster, place: Place) -> bool:
+    try:
+        return cluster.high([place]) == {place: 0}
+    except KafkaDown:
+        return False
+
+
+def test_a_killed_broker_comes_back_with_its_records_and_is_believed_again(
+    own: LocalServices, topic_prefix: str
+) -> None:
     settings = {"bootstrap.servers": own.addresses.kafka_bootstrap}
     admin = AdminClient(settings)
-    admin.create_topics([NewTopic(topic_prefix, 1, 1)])[topic_prefix].result(30)
+    empty = f"{topic_prefix}.empty"
+    for made in admin.create_topics([NewTopic(t, 1, 1) for t in (topic_prefix, empty)]).values():
+        made.result(30)
+    cluster = Cluster({**settings, "log_level": 0})
+    assert poll(lambda: answers(cluster, (empty, 0)), PATIENCE)
     producer = Producer({**settings, "transactional.id": topic_prefix, "log_level": 0})
     producer.init_transactions(30)
     producer.begin_transaction()
@@ -62,6 +90,8 @@ def test_a_killed_broker_comes_back_with_its_records(own: LocalServices, topic_p
     own.kill("kafka")
     assert own.process("kafka") is None
     own.start("kafka")
+
+    assert poll(lambda: answers(cluster, (empty, 0)), PATIENCE)
 
     # The broker may not know the topic yet when it answers again: ask soon, not in 5 minutes.
     asking = {"topic.metadata.refresh.interval.ms": 1_000, "isolation.level": "read_committed"}
@@ -178,32 +208,29 @@ def _check_that_triggers_can_be_installed(directory: Path, addresses: Addresses)
             assert requests.requests(session, "gauss_cdc")
 
 
-def test_up_leaves_services_running_and_down_leaves_nothing() -> None:
-    directory = open_directory()
-    try:
-        addresses = up(directory)
-        processes = [LocalServices(directory).process(name) for name in ("postgres", "kafka")]
-        assert all(process is not None and process.alive for process in processes)
-        assert up(directory) == addresses, "safe to repeat"
-        assert env(directory)["GAUSS_CDC_KAFKA_BOOTSTRAP"] == addresses.kafka_bootstrap
-        written = tomllib.loads((directory / "gauss-cdc.toml").read_text(encoding="utf-8"))
-        assert written["source"]["dsn"] == addresses.public_url("source", "cdc_source")
-        for name in ("source", "target"):
-            psycopg2.connect(addresses.postgres_url(name)).close()
-        _check_that_strangers_stay_outside(directory, addresses)
-        _check_that_triggers_can_be_installed(directory, addresses)
+def test_up_leaves_services_running_and_down_leaves_nothing(own: LocalServices) -> None:
+    directory, addresses = own.directory, own.addresses
+    processes = [LocalServices(directory).process(name) for name in ("postgres", "kafka")]
+    assert all(process is not None and process.alive for process in processes)
+    assert up(directory) == addresses, "safe to repeat"
+    assert env(directory)["GAUSS_CDC_KAFKA_BOOTSTRAP"] == addresses.kafka_bootstrap
+    written = tomllib.loads((directory / "gauss-cdc.toml").read_text(encoding="utf-8"))
+    assert written["source"]["dsn"] == addresses.public_url("source", "cdc_source")
+    for name in ("source", "target"):
+        psycopg2.connect(addresses.postgres_url(name)).close()
+    _check_that_strangers_stay_outside(directory, addresses)
+    _check_that_triggers_can_be_installed(directory, addresses)
 
-        stopped = down(directory)
+    stopped = down(directory)
 
-        assert set(stopped) == {"postgres", "kafka", "registry"}
-        assert not any(process is not None and process.alive for process in processes)
-        assert not accepts(addresses.postgres_port)
-        assert processes_below(directory) == []
-        assert down(directory) == ()
-        with pytest.raises(ServiceError, match="not running in"):
-            env(directory)
-    finally:
-        LocalServices(directory).remove()
+    assert set(stopped) == {"postgres", "kafka", "registry"}
+    assert not any(process is not None and process.alive for process in processes)
+    assert not accepts(addresses.postgres_port)
+    assert processes_below(directory) == []
+    assert down(directory) == ()
+    with pytest.raises(ServiceError, match="not running in"):
+        env(directory)
+    LocalServices(directory).remove()
     assert not directory.exists()
 
 
