@@ -19,7 +19,12 @@ assert _SPEC is not None
 assert _SPEC.loader is not None
 SETUP = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(SETUP)
-SHARED = SETUP.shared()
+
+
+@pytest.fixture(scope="module")
+def shared() -> list[str]:
+    """Modules that it takes along; each worker would look for them when it imports the tests."""
+    return SETUP.shared()
 
 
 def ranges(dependencies: list[str]) -> dict[str, str]:
@@ -42,17 +47,17 @@ def test_it_has_the_version_and_the_ranges_of_the_product() -> None:
     assert READER["requires-python"] == PRODUCT["requires-python"]
 
 
-@pytest.mark.parametrize("module", SHARED)
-def test_what_is_taken_along_imports_nothing_that_is_not_there(module: str) -> None:
-    text = SETUP.renamed(SETUP.file_of(module).read_text("utf-8"))
+def test_what_is_taken_along_imports_nothing_that_is_not_there(shared: list[str]) -> None:
+    for module in shared:
+        names = {*imports(SETUP.renamed(SETUP.file_of(module).read_text("utf-8")))}
 
-    tops = {name.partition(".")[0] for name in imports(text)} - sys.stdlib_module_names
-    assert tops <= {"gauss_cdc_reader", "confluent_kafka", "fastavro"}
-    below = {name.removeprefix(f"{SETUP.BELOW}.") for name in imports(text) if SETUP.BELOW in name}
-    only_types = {name for name in below if name.endswith("._native")}
-    assert below - only_types <= {*SHARED}
+        tops = {name.partition(".")[0] for name in names} - sys.stdlib_module_names
+        assert tops <= {"gauss_cdc_reader", "confluent_kafka", "fastavro"}, module
+        below = {name.removeprefix(f"{SETUP.BELOW}.") for name in names if SETUP.BELOW in name}
+        only_types = {name for name in below if name.endswith("._native")}
+        assert below - only_types <= {*shared}, module
 
 
-def test_an_import_of_types_alone_takes_nothing_along() -> None:
-    assert "spark_consumers.kafka.registry" in SHARED
-    assert not [name for name in SHARED if "sinks" in name or "source" in name]
+def test_an_import_of_types_alone_takes_nothing_along(shared: list[str]) -> None:
+    assert "spark_consumers.kafka.registry" in shared
+    assert not [name for name in shared if "sinks" in name or "source" in name]
