@@ -60,7 +60,7 @@ LONG: Final = (
     "tests/e2e/test_reader.py",
     "tests/integration/test_wheel.py",
 )
-# Of `make scenes`: each takes minutes of all cores.
+# Of `make scenes`: most take minutes of all cores.
 SCENES: Final = (
     "tests/integration/test_lakes.py",
     "tests/e2e/test_undone.py",
@@ -93,6 +93,11 @@ SCENES: Final = (
     "tests/e2e/test_idle.py",
     "tests/e2e/test_debezium_sink.py",
     "tests/integration/test_wheel.py",
+    # Random tables, statements and kills: they search, for as long as they are given.
+    "tests/e2e/test_property.py",
+    "tests/e2e/test_ddl_random.py",
+    "tests/e2e/test_moments.py",
+    "tests/e2e/test_kills_native.py",
 )
 
 
