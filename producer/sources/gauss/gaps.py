@@ -90,12 +90,12 @@ def _behind(decoded: Detectability, otherwise: Detectability) -> Kind:
 
 def _by_statement(decoded: Detectability, otherwise: Detectability) -> Kind:
     """Gaps that a statement shows: `decoded` where it is sent."""
+    return lambda mode: decoded if sends_statements(mode) else otherwise
 
-    def kind(mode: DecodingMode) -> Detectability:
-        is_decoded = mode.decodes_ddl and (mode.is_gaussdb or not mode.parallel)
-        return decoded if is_decoded else otherwise
 
-    return kind
+def sends_statements(mode: DecodingMode) -> bool:
+    """Say whether DDL is in the stream: not where threads of openGauss decode."""
+    return mode.decodes_ddl and (mode.is_gaussdb or not mode.parallel)
 
 
 def sends_truncate(mode: DecodingMode) -> bool:

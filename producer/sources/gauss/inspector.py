@@ -21,6 +21,7 @@ from producer.sources.gauss.checks import check_gauss_source
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.options import Decoding, effective
 from producer.sources.gauss.point import exporting_slot, exports_snapshot, open_replication
+from producer.sources.gauss.server import Server
 from producer.sources.gauss.source import open_session
 from schemas.findings import Finding, Level
 from schemas.positions import Lsn
@@ -42,14 +43,17 @@ class GaussSourceInspector(SourceInspector):
         return self._stack.enter_context(open_session(self._options))
 
     @cached_property
+    def _server(self) -> Server:
+        return self._session.server()
+
+    @cached_property
     def _is_looked_at(self) -> bool:
         """Say whether `run` looks at the catalog for statements that are not sent."""
         options = self._options
         mode = gaps.decoding_mode(effective(options.plugin_options, options.terms))
-        if options.role != "primary" or not mode.loses_rows_behind_ddl:
+        if not (self._server.is_primary and mode.loses_rows_behind_ddl):
             return False
-        server = self._session.server()
-        return server.is_primary and gauss_readings.node_of(self._session, server)[0] != "CN"
+        return gauss_readings.node_of(self._session, self._server)[0] != "CN"
 
     def close(self) -> None:
         self._stack.close()
@@ -95,7 +99,7 @@ class GaussSourceInspector(SourceInspector):
                 "a slot in the order of CSNs has no position in the log that could be waited for",
                 hint="give the CSN as --lsn, in hex and with a slash before its last eight digits",
             )
-        if decided.mode is not Decoding.SERIAL and self._options.role == "primary":
+        if decided.mode is not Decoding.SERIAL and self._server.is_primary:
             self._session.query("SELECT txid_current()")
         return end
 
@@ -124,7 +128,7 @@ class GaussSourceInspector(SourceInspector):
             with open_replication(self._options) as wire:
                 said = wire.identify()
             system_id, timeline = said.system_id, said.timeline
-        return ServerNow(system_id, timeline, end, self._options.role != "primary")
+        return ServerNow(system_id, timeline, end, not self._server.is_primary)
 
     def estimated_rows(self, table: TableId) -> int:
         return gauss_snapshot.estimated_rows(self._session, table)

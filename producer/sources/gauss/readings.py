@@ -174,14 +174,14 @@ def publishes_ddl(session: ReadingSession) -> bool:
 
 
 def wal_end(session: Asks) -> Lsn:
-    """The current end of the log, on a standby the end of replay.
+    """Where the next record of the log is put, on a standby the end of replay.
 
-    Everything committed before is below.
+    Everything committed before is below: what is written may lag behind that.
     """
     in_recovery = session.query("SELECT pg_is_in_recovery()") == [["t"]]
     names = ("pg_last_xlog_replay_location", "pg_last_wal_replay_lsn")
     if not in_recovery:
-        names = ("pg_current_xlog_location", "pg_current_wal_lsn")
+        names = ("pg_current_xlog_insert_location", "pg_current_wal_insert_lsn")
     rows = session.query(
         f"SELECT DISTINCT proname FROM pg_catalog.pg_proc WHERE proname IN {one_of(names)}"  # noqa: S608  quoted
         " ORDER BY proname DESC"  # PostgreSQL's name, which a compatible server may have, too, last
