@@ -7,7 +7,7 @@ import psycopg2
 import pytest
 
 from producer.core.catalog.look import Before
-from producer.sources.gauss.storage import StorageWatch, Told, stored
+from producer.sources.gauss.storage import StorageWatch, StreamTells, stored
 from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
 from schemas.tables import TableId
 
@@ -28,10 +28,12 @@ DETACH = "ALTER TABLE parted DETACH PARTITION parted_1"
 
 
 KINDS = {
-    "nothing told": Told(truncate=False, statements=False),
-    "DDL told": Told(truncate=False, statements=True),
-    "TRUNCATE told": Told(truncate=True, statements=False),
-    "TRUNCATE told, without positions": Told(truncate=True, statements=False, positions=False),
+    "nothing told": StreamTells(truncate=False, statements=False),
+    "DDL told": StreamTells(truncate=False, statements=True),
+    "TRUNCATE told": StreamTells(truncate=True, statements=False),
+    "TRUNCATE told, without positions": StreamTells(
+        truncate=True, statements=False, positions=False
+    ),
 }
 
 
@@ -199,6 +201,22 @@ def test_a_table_that_was_never_seen_is_suspected_if_it_had_rows(
     assert watched.look() == (
         {TableId("public", "emptied")},
         {TableId("public", "old"): "has rows from before it was seen first: they were not sent"},
+    )
+
+
+def test_a_table_that_was_dropped_and_made_again_is_seen_where_no_statement_is_sent(
+    postgres_url: str, session: ReplicationConnection
+) -> None:
+    told, untold = Watched(session, "DDL told"), Watched(session)
+    told.look()
+    untold.look()
+
+    do(postgres_url, "DROP TABLE other; CREATE TABLE other (id int PRIMARY KEY)")
+
+    assert told.look() == (set(), {})
+    assert untold.look() == (
+        set(),
+        {OTHER: "was dropped and made again: its older rows are still at targets"},
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from producer.core.catalog.look import Before
 from producer.errors import Unsupported
 from producer.options import Options
+from producer.sources import patterns
 from producer.sources.base import ServerNow, SnapshotPoint, SourceInspector, SourceStanding
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss import gaps
@@ -23,6 +24,7 @@ from producer.sources.gauss.options import Decoding, effective
 from producer.sources.gauss.point import exporting_slot, exports_snapshot, open_replication
 from producer.sources.gauss.server import Server
 from producer.sources.gauss.source import open_session
+from producer.sources.gauss.storage import StorageWatch, StreamTells
 from schemas.findings import Finding, Level
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
@@ -140,8 +142,33 @@ class GaussSourceInspector(SourceInspector):
         inexact: Container[str],
     ) -> str:
         """Rows behind a statement that is not sent are lost, until `run` looks for it."""
-        del known, inexact
+        changed = {
+            table: why
+            for table, why in self._changed(before).items()
+            if table in known and str(table) not in inexact
+        }
+        if changed:
+            return "; ".join(f"{table} {why}" for table, why in changed.items())
         return self._not_judged(self._session, before) if self._is_looked_at else ""
+
+    def changed(self, before: Before) -> list[str]:
+        return [f"{table} {why}" for table, why in self._changed(before).items()]
+
+    def notes(self, before: Before | None) -> list[str]:
+        changed = [] if before is None else self.changed(before)
+        return [f"{what}; `run` has not compared it yet" for what in changed]
+
+    def _changed(self, before: Before | None) -> Mapping[TableId, str]:
+        """Name tables in which `run` finds something at its next look."""
+        if before is None or not self._server.is_primary:
+            return {}
+        decided = effective(self._options.plugin_options, self._options.terms)
+        mode = gauss_readings.decoding_mode(self._session, decided)
+        chosen = patterns.chooser(self._options.include, self._options.exclude)
+        is_coordinator = gauss_readings.node_of(self._session, self._server)[0] == "CN"
+        watch = StorageWatch(StreamTells.by(mode, decided), chosen, clears=not is_coordinator)
+        found = watch.look(self._session, before, lambda _: None)
+        return {**dict.fromkeys(found.emptied, "has other storage files"), **found.suspected}
 
     # ---- verify
     @contextmanager

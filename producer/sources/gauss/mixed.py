@@ -41,6 +41,7 @@ class Mixed:
         self._touched: dict[tuple[str, str], None] = {}  # by statements, in order
         self._made: dict[tuple[str, str], bool] = {}  # -> is it partitioned
         self._statements = 0
+        self._former: set[tuple[str, str]] = set()  # names, by which rows were sent
 
     def row(self, schema: str, table: str) -> None:
         """Note a row."""
@@ -68,6 +69,7 @@ class Mixed:
         for action in statement.actions:
             if isinstance(action, Rename) and table[1] == action.old.name:
                 new = (action.new.schema or table[0], action.new.name)
+                self._former.add(table)
                 for noted in (self._rows, self._touched):
                     if table in noted:
                         del noted[table]
@@ -83,7 +85,7 @@ class Mixed:
         """
         if not self._statements:
             return None
-        judged = (*self._rows, *self._touched) if self._is_mixed else self._made
+        judged = (*self._rows, *self._touched, *self._former) if self._is_mixed else self._made
         return frozenset(TableId(*table) for table in judged)
 
     @property

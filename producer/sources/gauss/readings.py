@@ -16,8 +16,10 @@ from typing import Final, Protocol
 from producer.errors import ConnectionLost, SourceError
 from producer.sources import patterns
 from producer.sources.gauss import catalog as gauss_catalog
+from producer.sources.gauss import gaps
 from producer.sources.gauss import slots as gauss_slots
-from producer.sources.gauss.options import ServerFacts
+from producer.sources.gauss.gaps import DecodingMode
+from producer.sources.gauss.options import Effective, ServerFacts
 from producer.sources.gauss.server import QUESTION, Product, Server, parse_server
 from producer.sources.gauss.slots import OpenTransaction, SlotReading
 from producer.sources.gauss.system_schemas import is_system_schema
@@ -161,6 +163,12 @@ def read(session: ReadingSession, include: Sequence[str], exclude: Sequence[str]
         node=node,
         shards=shards,
     )
+
+
+def decoding_mode(session: ReadingSession, decided: Effective) -> DecodingMode:
+    """Return the mode of a stream; openGauss decodes DDL where a publication says so."""
+    mode = gaps.decoding_mode(decided)
+    return mode if mode.is_gaussdb else replace(mode, decodes_ddl=publishes_ddl(session))
 
 
 def publishes_ddl(session: ReadingSession) -> bool:

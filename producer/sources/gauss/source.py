@@ -53,7 +53,7 @@ from producer.sources.gauss.options import (
 from producer.sources.gauss.recorded import evidence
 from producer.sources.gauss.server import Server
 from producer.sources.gauss.snapshot import GaussReading
-from producer.sources.gauss.storage import StorageWatch, Told
+from producer.sources.gauss.storage import StorageWatch, StreamTells
 from producer.sources.gauss.stream_reader import StreamReader
 from producer.sources.gauss.tries import Tries
 from producer.sources.lock import SlotLock
@@ -97,17 +97,11 @@ class GaussSource(PlainSource):
         # what is older than the slot.
         self.new_tables_are_complete = self._has_snapshot
         self._windows: dict[TableId, int] = {}  # that were opened for each table
-        mode = gaps.decoding_mode(self.decided)
+        mode = gauss_readings.decoding_mode(asking, self.decided)
         self._node = gauss_readings.node_of(asking, server)
         # A coordinator's transaction ids are not those of data nodes, in rows and in the stream.
         self._has_ids_of_its_own = self._node[0] == "CN"
-        # CSNs, and calls of functions, which skip the commit behind a look, are not compared.
-        self._tells_positions = (
-            self.decided.ordered_by == "lsn" and self.decided.interface == "stream"
-        )
-        self._told = Told(
-            gaps.sends_truncate(mode), gaps.sends_statements(mode), self._tells_positions
-        )
+        self._told = StreamTells.by(mode, self.decided)
         self._storage = StorageWatch(self._told, self._selects, clears=not self._has_ids_of_its_own)
         self._writers: CatalogWriters | None = None
         if mode.loses_rows_behind_ddl and not self._has_ids_of_its_own:
@@ -200,9 +194,7 @@ class GaussSource(PlainSource):
             note(str(advice))
         if sentence := why_not_full(self._options.plugin_options):
             note(sentence)
-        mode = gaps.decoding_mode(self.decided)
-        if not mode.is_gaussdb:
-            mode = replace(mode, decodes_ddl=gauss_readings.publishes_ddl(self.asking))
+        mode = gauss_readings.decoding_mode(self.asking, self.decided)
         if sentence := gaps.invisible_sentence(mode):
             note(sentence)
         return self._expanded()
@@ -365,7 +357,7 @@ class GaussSource(PlainSource):
         session = self.asking if self._reading is None else self._reading.session
         horizon, judged = catalog_writers.baseline(session)
         found = StorageWatch(self._told, self._selects).look(session, None, self._note)
-        since = made.consistent_point if self._tells_positions else NOWHERE
+        since = made.consistent_point if self._told.positions else NOWHERE
         return Before.of_files(
             horizon, judged, found.versions, parts=found.parts, since=since
         ).looked()
@@ -532,7 +524,7 @@ class GaussSource(PlainSource):
 
     def _position(self) -> Lsn:
         """Return where the log ends, which is behind all that is visible; 0: not comparable."""
-        return gauss_point.log_end(self.asking) if self._tells_positions else NOWHERE
+        return gauss_point.log_end(self.asking) if self._told.positions else NOWHERE
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""

@@ -20,17 +20,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 from urllib.parse import quote, unquote
 
 from producer.core.catalog.look import Before, CatalogVersion
 from producer.errors import SourceError
+from producer.sources.gauss import gaps
 from producer.sources.gauss.evidence import is_gone, limited
+from producer.sources.gauss.gaps import DecodingMode
+from producer.sources.gauss.options import Effective
 from producer.sources.session import Asks
 from schemas.quoting import qualified
 from schemas.tables import TableId
 
 _ALTERED: Final = "has another key, or a column made again: its older rows may be others"
+_MADE_AGAIN: Final = "was dropped and made again: its older rows are still at targets"
 _CAME: Final = "has rows from before it was seen first: they were not sent"
 _ROWS: Final = 1000  # of its beginning, where VACUUM FULL puts the first rows
 _FROZEN: Final = 2  # the id of rows that are older than any; COPY writes it, too (FREEZE)
@@ -84,16 +88,22 @@ _STORED: Final = f"""
     ) k ON k.owner = t.part"""
 
 
-class Told(NamedTuple):
+class StreamTells(NamedTuple):
     """What the stream tells of a table; the rest only the catalog shows."""
 
     truncate: bool  # of a table, not of a partition
     statements: bool  # what alters a table
     positions: bool = True  # so that a look waits for what the stream tells
 
+    @classmethod
+    def by(cls, mode: DecodingMode, decided: Effective) -> Self:
+        """Take a mode; CSNs, and calls of functions, are not compared with the log's end."""
+        positions = decided.ordered_by == "lsn" and decided.interface == "stream"
+        return cls(gaps.sends_truncate(mode), gaps.sends_statements(mode), positions)
+
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredTable:
     """One table of the catalog."""
 
     id: TableId
@@ -122,7 +132,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class StorageFindings:
     """What a look shows, beside the look before."""
 
     versions: Mapping[int, CatalogVersion]  # by oid
@@ -136,7 +146,7 @@ class StorageWatch:
     """Compares tables with those of the look before."""
 
     def __init__(
-        self, told: Told, selects: Callable[[TableId], bool], *, clears: bool = True
+        self, told: StreamTells, selects: Callable[[TableId], bool], *, clears: bool = True
     ) -> None:
         """`selects`: the tables that are captured.
 
@@ -144,11 +154,13 @@ class StorageWatch:
         """
         self._told, self._selects, self._clears = told, selects, clears
         self._signature: Sequence[object] = ()
-        self._tables: Mapping[int, Stored] = {}
+        self._tables: Mapping[int, StoredTable] = {}
         self._open_from = 0  # at the look before; 0: that is of an earlier run
         self._said: set[str] = set()  # why a look failed
 
-    def look(self, session: Asks, before: Before | None, note: Callable[[str], None]) -> Found:
+    def look(
+        self, session: Asks, before: Before | None, note: Callable[[str], None]
+    ) -> StorageFindings:
         """Compare with the look before.
 
         `note` is told which tables are cleared.  Raises ConnectionLost; after another error, which
@@ -163,10 +175,12 @@ class StorageWatch:
                 self._said.add(str(error))
                 note(f"storage files and keys were not looked for in the catalog: {error}")
             if before is None:
-                return Found({}, "", 0)
-            return Found(before.versions, before.parts, before.horizon)
+                return StorageFindings({}, "", 0)
+            return StorageFindings(before.versions, before.parts, before.horizon)
 
-    def _look(self, session: Asks, before: Before | None, note: Callable[[str], None]) -> Found:
+    def _look(
+        self, session: Asks, before: Before | None, note: Callable[[str], None]
+    ) -> StorageFindings:
         ((text,),) = session.query(  # first: what ended before it ended before the rest
             "SELECT txid_snapshot_xmin(txid_current_snapshot())::text"
         )
@@ -178,12 +192,13 @@ class StorageWatch:
         parts, ended = _digest([signature[1]]), self._open_from
         now = {oid: table.version for oid, table in self._tables.items()}
         if before is None or not before.versions or before.versions == now:
-            return Found(now, parts, ended)
+            return StorageFindings(now, parts, ended)
         # A partition that was exchanged brought rows of any age.
         is_cleared = self._clears and before.parts == parts
         open_from = open_from or before.horizon
         emptied: set[TableId] = set()
         suspected: dict[TableId, str] = {}
+        gone = {_read(was.name) for oid, was in before.versions.items() if oid not in now}
         for oid, table in self._tables.items():
             was = before.versions.get(oid)
             names = {table.id, *([] if was is None else [_read(was.name)])}
@@ -191,12 +206,14 @@ class StorageWatch:
                 is_cleared and self._is_cleared(session, table, open_from, note)
             ):
                 emptied |= names
-            if why := self._why_other(session, table, was, open_from):
+            if was is None and table.id in gone and not self._told.statements:
+                suspected[table.id] = _MADE_AGAIN
+            elif why := self._why_other(session, table, was, open_from):
                 suspected |= dict.fromkeys(names, why)
-        return Found(now, parts, ended, tuple(sorted(emptied)), suspected)
+        return StorageFindings(now, parts, ended, tuple(sorted(emptied)), suspected)
 
     def _why_other(
-        self, session: Asks, table: Stored, was: CatalogVersion | None, open_from: int
+        self, session: Asks, table: StoredTable, was: CatalogVersion | None, open_from: int
     ) -> str:
         """Say why a table may have other rows than were sent; "": nothing shows that."""
         if was is None:  # it was made since, or got a captured name
@@ -206,7 +223,7 @@ class StorageWatch:
             return _ALTERED
         return ""
 
-    def _lacks_files(self, table: Stored, was: CatalogVersion | None) -> bool:
+    def _lacks_files(self, table: StoredTable, was: CatalogVersion | None) -> bool:
         truncate, statements, positions = self._told
         if was is None:  # it was made since
             return not truncate and not table.parts and table.file != table.oid
@@ -215,7 +232,7 @@ class StorageWatch:
         return not (statements and was.last != table.last)  # one that is sent may have written it
 
     def _is_cleared(
-        self, session: Asks, table: Stored, open_from: int, note: Callable[[str], None]
+        self, session: Asks, table: StoredTable, open_from: int, note: Callable[[str], None]
     ) -> bool:
         is_cleared = not table.parts and _has_older_row(session, table.id, open_from)
         if is_cleared:
@@ -223,7 +240,7 @@ class StorageWatch:
         return is_cleared
 
 
-def stored(session: Asks, selects: Callable[[TableId], bool]) -> dict[int, Stored]:
+def stored(session: Asks, selects: Callable[[TableId], bool]) -> dict[int, StoredTable]:
     """Read tables, by oid; `session` may see a snapshot."""
     parents: dict[int, int] = {}
     parts: dict[int, dict[int, int]] = {}
@@ -239,7 +256,7 @@ def stored(session: Asks, selects: Callable[[TableId], bool]) -> dict[int, Store
     for text, file, schema, name, last, key in session.query(_STORED):
         table, oid = TableId(schema or "", name or ""), int(text or 0)
         if selects(table) and oid not in parents:
-            found[oid] = Stored(
+            found[oid] = StoredTable(
                 table,
                 oid,
                 int(file or 0),
