@@ -490,21 +490,6 @@ def test_rows_that_are_equal_in_a_key_that_went_are_noticed(gauss, mode, how, pl
 
 
 @pytest.mark.parametrize("gauss", ["gaussdb"], indirect=True)
-def test_a_schema_that_is_renamed_out_of_tables_leaves_a_mark(gauss, play) -> None:
-    sql = f"{PROBE} CREATE SCHEMA app; CREATE TABLE app.t (id int PRIMARY KEY)"
-    include = ("public.*", "app.*")
-    with play(DECODED, sql, include=include) as p:
-        p.start()
-        ask(p.source, "INSERT INTO app.t VALUES (1)")
-        p.wait()
-        ask(p.source, "ALTER SCHEMA app RENAME TO away")
-        ask(p.source, "INSERT INTO away.t VALUES (2)")
-        marks = p.wait()
-        if not marks & {"app.t", "away.t"}:
-            assert content(p.target, "away.t") == content(p.source, "away.t"), "FALSE EXACT"
-
-
-@pytest.mark.parametrize("gauss", ["gaussdb"], indirect=True)
 def test_a_schema_that_gets_a_captured_name_brings_no_table_that_counts_as_complete(
     gauss, play
 ) -> None:

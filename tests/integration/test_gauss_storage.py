@@ -27,6 +27,7 @@ INSERT = f"INSERT INTO {NAME} VALUES (7, 'new')"
 DETACH = "ALTER TABLE parted DETACH PARTITION parted_1"
 
 
+CAME = "has rows from before it was seen first: they were not sent"
 KINDS = {
     "nothing told": StreamTells(truncate=False, statements=False),
     "DDL told": StreamTells(truncate=False, statements=True),
@@ -48,7 +49,7 @@ class Watched:
 
     def begin(self) -> None:
         """Another run."""
-        self._watch = StorageWatch(self.told, lambda table: table.schema == "public")
+        self._watch = StorageWatch(self.told, lambda table: table.schema in {"public", "app"})
 
     def look(self) -> tuple[set[TableId], dict[TableId, str]]:
         found = self._watch.look(self.session, self.before, self.notes.append)
@@ -186,8 +187,8 @@ def test_another_key_and_a_column_made_again_are_seen_where_no_statement_is_sent
 def test_a_table_that_was_never_seen_is_suspected_if_it_had_rows(
     postgres_url: str, session: ReplicationConnection
 ) -> None:
-    do(postgres_url, "CREATE SCHEMA away; CREATE TABLE away.old (id int); INSERT INTO away.old"
-       " VALUES (1)")  # fmt: skip
+    old = "CREATE SCHEMA {0}; CREATE TABLE {0}.{1} (id int); INSERT INTO {0}.{1} VALUES (1)"
+    do(postgres_url, old.format("away", "old"), old.format("hidden", "older"))
     watched = Watched(session)
     watched.look()
 
@@ -200,8 +201,12 @@ def test_a_table_that_was_never_seen_is_suspected_if_it_had_rows(
 
     assert watched.look() == (
         {TableId("public", "emptied")},
-        {TableId("public", "old"): "has rows from before it was seen first: they were not sent"},
+        {TableId("public", "old"): CAME},
     )
+
+    do(postgres_url, "ALTER SCHEMA hidden RENAME TO app")
+
+    assert watched.look() == (set(), {TableId("app", "older"): CAME})
 
 
 def test_a_table_that_was_dropped_and_made_again_is_seen_where_no_statement_is_sent(

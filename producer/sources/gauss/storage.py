@@ -41,7 +41,7 @@ _FROZEN: Final = 2  # the id of rows that are older than any; COPY writes it, to
 _OF_USERS: Final = 16384  # oids of what users make begin here
 _TABLES: Final = f"""
     SELECT c.oid::bigint AS part, c.relfilenode::bigint AS file, n.nspname, c.relname,
-           c.xmin::text::bigint AS writer
+           c.xmin::text::bigint + n.xmin::text::bigint AS writer
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= {_OF_USERS}"""
 _PARTITIONS: Final = """
