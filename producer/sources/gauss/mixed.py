@@ -9,8 +9,8 @@ the table is suspected.
 
 The tables that the transaction names are the likely ones, not the only possible.
 For rows followed only by CREATE TABLE, the manual shows the same stream with and
-without lost rows.  A source that holds as many rows of the transaction as were sent
-may hold others: such tables are suspected, too.
+without lost rows.  Of the new tables the source says which are empty.  The others
+are suspected: as many rows of the transaction as were sent may be other ones.
 """
 
 from __future__ import annotations
@@ -94,14 +94,18 @@ class Mixed:
 
     def end(self, xid: int, wrote: Wrote) -> Iterator[Lost]:
         """Yield the detected and suspected gaps of the transaction that ends here."""
-        if self._is_mixed:
-            for schema, table in sorted({*self._rows, *self._touched}):
+        for schema, table in sorted(
+            {*self._rows, *self._touched} if self._is_mixed else self._made
+        ):
+            is_divided = self._made.get((schema, table), True)  # its rows would be stored elsewhere
+            is_new = (schema, table) in self._made and (schema, table) not in self._rows
+            found = wrote(TableId(schema, table), xid) if is_new else None
+            if found is False and not is_divided:
+                continue
+            if self._is_mixed:
                 yield Lost(schema, table, "suspected", BEHIND)
-        else:
-            for (schema, table), is_divided in sorted(self._made.items()):
-                found = wrote(TableId(schema, table), xid)
-                if found:
-                    yield Lost(schema, table, "seen", FOUND)
-                elif found is None or is_divided:  # its rows would be stored elsewhere
-                    yield Lost(schema, table, "suspected", FILLED)
+            elif found:
+                yield Lost(schema, table, "seen", FOUND)
+            else:
+                yield Lost(schema, table, "suspected", FILLED)
         self._clear()
