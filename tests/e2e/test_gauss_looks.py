@@ -15,6 +15,7 @@ import pytest
 
 from gauss_cdc.config import load
 from gauss_cdc.inspect.places import Endpoints
+from producer.core.catalog.look import Before
 from producer.core.ports import Tuning, Wish
 from producer.sources import requests
 from producer.sources.gauss import point as gauss_point
@@ -365,6 +366,31 @@ def test_a_restart_before_the_look_does_not_forget_the_rows_that_were_sent(
         p.path.options = replace(p.path.options, look_seconds=1.0)
         p.start()
         p.assert_honest(p.wait(), "t")
+
+
+@pytest.mark.parametrize(
+    ("gauss", "mode"),
+    [("gaussdb", PLAIN), ("og7", OG_PARALLEL)],
+    ids=["gaussdb", "og parallel"],
+    indirect=["gauss"],
+)
+def test_a_truncate_while_no_run_reads_is_named_by_check_and_found_by_the_next_run(
+    gauss, mode, play
+) -> None:
+    sql = f"{PROBE} CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1), (2)"
+    with play(mode, sql) as p:
+        p.start()
+        assert p.wait() == set()
+        p.path.stop()
+        ask(p.source, "TRUNCATE t")
+        ask(p.source, "INSERT INTO t VALUES (3)")
+
+        assert p.path.looked is not None
+        assert p.places.source().changed(Before.of(p.path.looked)) == [
+            "public.t has other storage files"
+        ]
+        p.start()
+        assert p.wait() == {"public.t"}
 
 
 def has_looked(p: Play) -> bool:
