@@ -225,6 +225,26 @@ def test_a_table_that_was_dropped_and_made_again_is_seen_where_no_statement_is_s
     )
 
 
+def test_a_table_that_went_or_got_another_name_is_seen_where_no_statement_is_sent(
+    postgres_url: str, session: ReplicationConnection
+) -> None:
+    told, untold = Watched(session, "DDL told"), Watched(session)
+    told.look()
+    untold.look()
+
+    do(postgres_url, f"DROP TABLE other; ALTER TABLE {NAME} RENAME TO u")
+
+    assert told.look() == (set(), {})
+    emptied, suspected = untold.look()
+    gone = "was dropped, or has another name: targets have it still"
+    other_name = "has another name: its older rows were not sent under this one"
+    assert (emptied, suspected) == (
+        set(),
+        {OTHER: gone, T: gone, TableId("public", "u"): other_name},
+    )
+    assert untold.look() == (set(), {})
+
+
 def test_a_table_that_was_read_again_is_not_suspected_for_what_was_before(
     postgres_url: str, session: ReplicationConnection
 ) -> None:

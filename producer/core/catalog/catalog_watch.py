@@ -192,11 +192,17 @@ class CatalogWatch:
         explained = self._told.with_later(told)
         if look.is_of_files:
             self.before = look.of_files or self.before
-            suspected = [
+            named = [
                 *((table, _EMPTIED) for table in look.emptied if table not in explained.emptied),
+                # Targets may know a table by its former name, and one that is new not at all.
                 *look.suspected.items(),
             ]
-            suspected = [(table, why) for table, why in suspected if table in known]
+            suspected = [
+                (table, why)
+                for table, why in named
+                if self._wanted(table)
+                and (table in known or (table in look.suspected and table in look.there))
+            ]
             suspected += ((table, _BEHIND) for table in look.behind)
             happened += [
                 Unseen(table, why, "suspected") for table, why in suspected if not is_marked(table)

@@ -142,13 +142,11 @@ class GaussSourceInspector(SourceInspector):
         inexact: Container[str],
     ) -> str:
         """Rows behind a statement that is not sent are lost, until `run` looks for it."""
-        changed = {
-            table: why
-            for table, why in self._changed(before).items()
-            if table in known and str(table) not in inexact
-        }
-        if changed:
-            return "; ".join(f"{table} {why}" for table, why in changed.items())
+        changed = self._changed(before, known)
+        if left := [
+            f"{table} {why}" for table, why in changed.items() if str(table) not in inexact
+        ]:
+            return "; ".join(left)
         return self._not_judged(self._session, before) if self._is_looked_at else ""
 
     def changed(self, before: Before) -> list[str]:
@@ -158,8 +156,13 @@ class GaussSourceInspector(SourceInspector):
         changed = [] if before is None else self.changed(before)
         return [f"{what}; `run` has not compared it yet" for what in changed]
 
-    def _changed(self, before: Before | None) -> Mapping[TableId, str]:
-        """Name tables in which `run` finds something at its next look."""
+    def _changed(
+        self, before: Before | None, known: Container[TableId] | None = None
+    ) -> Mapping[TableId, str]:
+        """Name tables in which `run` finds something at its next look.
+
+        `known`: the tables of the stream; None: any may be one.
+        """
         if before is None or not self._server.is_primary:
             return {}
         decided = effective(self._options.plugin_options, self._options.terms)
@@ -168,7 +171,16 @@ class GaussSourceInspector(SourceInspector):
         is_coordinator = gauss_readings.node_of(self._session, self._server)[0] == "CN"
         watch = StorageWatch(StreamTells.by(mode, decided), chosen, clears=not is_coordinator)
         found = watch.look(self._session, before, lambda _: None)
-        return {**dict.fromkeys(found.emptied, "has other storage files"), **found.suspected}
+        return {
+            table: why
+            for table, why in (
+                *((table, "has other storage files") for table in found.emptied),
+                *found.suspected.items(),
+            )
+            if known is None
+            or table in known
+            or (table in found.suspected and table in found.there)
+        }
 
     # ---- verify
     @contextmanager

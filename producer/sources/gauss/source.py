@@ -516,6 +516,7 @@ class GaussSource(PlainSource):
             is_of_files=True,
             emptied=found.emptied,
             suspected=found.suspected,
+            there=found.there,
             behind=behind,
             of_files=Before.of_files(
                 horizon, judged, found.versions, parts=found.parts, since=since

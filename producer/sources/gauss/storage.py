@@ -35,6 +35,8 @@ from schemas.tables import TableId
 
 _ALTERED: Final = "has another key, or a column made again: its older rows may be others"
 _MADE_AGAIN: Final = "was dropped and made again: its older rows are still at targets"
+_RENAMED: Final = "has another name: its older rows were not sent under this one"
+_GONE: Final = "was dropped, or has another name: targets have it still"
 _CAME: Final = "has rows from before it was seen first: they were not sent"
 _ROWS: Final = 1000  # of its beginning, where VACUUM FULL puts the first rows
 _FROZEN: Final = 2  # the id of rows that are older than any; COPY writes it, too (FREEZE)
@@ -138,6 +140,7 @@ class StorageFindings:
     versions: Mapping[int, CatalogVersion]  # by oid
     parts: str  # a digest of all partitions
     open_from: int  # each transaction with a lower id had ended
+    there: frozenset[TableId] = frozenset()
     emptied: tuple[TableId, ...] = ()  # these may have lost rows
     suspected: Mapping[TableId, str] = field(default_factory=dict)  # and these, for a reason
 
@@ -198,7 +201,6 @@ class StorageWatch:
         open_from = open_from or before.horizon
         emptied: set[TableId] = set()
         suspected: dict[TableId, str] = {}
-        gone = {_read(was.name) for oid, was in before.versions.items() if oid not in now}
         for oid, table in self._tables.items():
             was = before.versions.get(oid)
             names = {table.id, *([] if was is None else [_read(was.name)])}
@@ -206,11 +208,17 @@ class StorageWatch:
                 is_cleared and self._is_cleared(session, table, open_from, note)
             ):
                 emptied |= names
-            if was is None and table.id in gone and not self._told.statements:
-                suspected[table.id] = _MADE_AGAIN
-            elif why := self._why_other(session, table, was, open_from):
+            if why := self._why_other(session, table, was, open_from):
                 suspected |= dict.fromkeys(names, why)
-        return StorageFindings(now, parts, ended, tuple(sorted(emptied)), suspected)
+        there = frozenset(table.id for table in self._tables.values())
+        if not self._told.statements:
+            former = {_read(was.name): oid for oid, was in before.versions.items()}
+            for name, oid in former.items():
+                if name not in there:
+                    suspected[name] = _GONE
+                elif oid not in now:
+                    suspected[name] = _MADE_AGAIN
+        return StorageFindings(now, parts, ended, there, tuple(sorted(emptied)), suspected)
 
     def _why_other(
         self, session: Asks, table: StoredTable, was: CatalogVersion | None, open_from: int
@@ -219,9 +227,11 @@ class StorageWatch:
         if was is None:  # it was made since, or got a captured name
             has_older = self._clears and _has_older_row(session, table.id, open_from)
             return _CAME if has_older else ""
-        if not self._told.statements and _is_altered(was, table.version):
-            return _ALTERED
-        return ""
+        if self._told.statements:
+            return ""
+        if _read(was.name) != table.id:
+            return _RENAMED
+        return _ALTERED if _is_altered(was, table.version) else ""
 
     def _lacks_files(self, table: StoredTable, was: CatalogVersion | None) -> bool:
         truncate, statements, positions = self._told

@@ -20,7 +20,7 @@ from producer.core.catalog.look import (
 from producer.core.shape_change import ShapeChange, StatementChanges
 from schemas.control import Hole, Looked, Moved, Origin
 from schemas.positions import Lsn
-from schemas.tables import UserType
+from schemas.tables import TableId, UserType
 from tests.producer.core.looks import TABLE, A, B, look, seen
 
 FILES = {Cause.FILES: {A}}
@@ -393,16 +393,24 @@ def test_a_table_that_may_have_been_emptied_is_suspected_unless_that_is_known() 
 
 
 def test_what_a_look_suspects_for_a_reason_of_its_own_is_said_so_though_it_was_emptied() -> None:
-    watching, known = watch(), {A: TABLE, B: replace(TABLE, id=B, oid=101)}
-    now = Look(10, {}, is_of_files=True, suspected={A: "has another key", B: "is another one"})
+    watching, known = watch(), {A: TABLE}
+    gone = TableId("public", "gone")  # which nobody knows by this name
+    why = {A: "has another key", B: "has rows", gone: "has another name"}
+    now = Look(10, {}, is_of_files=True, suspected=why, there=frozenset({A, B}))
+
+    def said(told: Told) -> list[tuple[str, str]]:
+        found = watching.judge(10, known, reports_ddl=False, told=told)
+        return [(str(each), each.gap.kind) for each in found]
+
     watching.take(now, known)
-    watching.read_again(B, None)
-
-    found = watching.judge(10, known, reports_ddl=False, told=Told(emptied={A: {5}}))
-
-    assert [(str(each), each.gap.kind) for each in found] == [
-        ("public.a has another key", "suspected")
+    assert said(Told(emptied={A: {5}})) == [
+        ("public.a has another key", "suspected"),
+        ("public.b has rows", "suspected"),  # the stream has not brought it yet
     ]
+    watching.take(now, known)
+    watching.read_again(A, None)
+    watching.read_again(B, None)
+    assert said(Told()) == []
 
 
 def test_rows_behind_a_statement_are_suspected_until_their_table_is_read_again() -> None:
