@@ -51,8 +51,8 @@ class Watched:
         """Another run."""
         self._watch = StorageWatch(self.told, lambda table: table.schema in {"public", "app"})
 
-    def look(self) -> tuple[set[TableId], dict[TableId, str]]:
-        found = self._watch.look(self.session, self.before, self.notes.append)
+    def look(self, *known: TableId) -> tuple[set[TableId], dict[TableId, str]]:
+        found = self._watch.look(self.session, self.before, self.notes.append, known=known)
         now = Before.of_files(found.open_from, (), found.versions, parts=found.parts)
         self.before = Before.of(now.looked())
         return {*found.emptied}, dict(found.suspected)
@@ -237,12 +237,33 @@ def test_a_table_that_went_or_got_another_name_is_seen_where_no_statement_is_sen
     assert told.look() == (set(), {})
     emptied, suspected = untold.look()
     gone = "was dropped, or has another name: targets have it still"
-    other_name = "has another name: its older rows were not sent under this one"
+    other_name = "has, or had, another name: not all its rows were sent under this one"
     assert (emptied, suspected) == (
         set(),
         {OTHER: gone, T: gone, TableId("public", "u"): other_name},
     )
     assert untold.look() == (set(), {})
+
+
+def test_a_name_that_only_the_stream_has_seen_was_that_of_a_table_that_was_altered(
+    postgres_url: str, session: ReplicationConnection
+) -> None:
+    told, untold = Watched(session, "DDL told"), Watched(session)
+    for watched in (told, untold):
+        watched.look(T, OTHER, PARTED)
+    before = TableId("public", "before")
+
+    do(postgres_url, f"ALTER TABLE {NAME} RENAME TO before", f"ALTER TABLE before RENAME TO {NAME}")
+
+    known = (T, OTHER, PARTED, before)
+    assert told.look(*known) == (set(), {})
+    assert untold.look(*known) == (
+        set(),
+        {
+            before: "was dropped, or has another name: targets have it still",
+            T: "has, or had, another name: not all its rows were sent under this one",
+        },
+    )
 
 
 def test_a_table_that_was_read_again_is_not_suspected_for_what_was_before(

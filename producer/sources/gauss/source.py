@@ -480,7 +480,7 @@ class GaussSource(PlainSource):
 
     def look(
         self,
-        known: Mapping[TableId, TableSchema],  # noqa: ARG002
+        known: Mapping[TableId, TableSchema],
         *,
         unless: str,  # noqa: ARG002  the protocol's
         before: Before | None,
@@ -492,7 +492,7 @@ class GaussSource(PlainSource):
         if not self.server.is_primary:
             return None
         since = self._position()
-        found = self._storage.look(self.asking, before, self._note)
+        found = self._storage.look(self.asking, before, self._note, known=known)
         horizon, judged = found.open_from, frozenset[int]()
         behind: tuple[TableId, ...] = ()
         is_news = before is None or (found.versions, found.parts) != (before.versions, before.parts)

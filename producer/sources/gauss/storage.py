@@ -17,7 +17,7 @@ on: a restart compares, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, NamedTuple, Self
@@ -35,7 +35,7 @@ from schemas.tables import TableId
 
 _ALTERED: Final = "has another key, or a column made again: its older rows may be others"
 _MADE_AGAIN: Final = "was dropped and made again: its older rows are still at targets"
-_RENAMED: Final = "has another name: its older rows were not sent under this one"
+_RENAMED: Final = "has, or had, another name: not all its rows were sent under this one"
 _GONE: Final = "was dropped, or has another name: targets have it still"
 _CAME: Final = "has rows from before it was seen first: they were not sent"
 _ROWS: Final = 1000  # of its beginning, where VACUUM FULL puts the first rows
@@ -76,7 +76,7 @@ _SIGNATURE: Final = f"""
      FROM ({_COLUMNS}) c JOIN ({_TABLES}) t ON t.part = c.owner),
     (SELECT concat(count(*), ' ', sum(number), ' ', sum(writer)) FROM ({_KEYS}) k)"""
 _STORED: Final = f"""
-    SELECT t.part, t.file, t.nspname, t.relname, c.last, k.numbers
+    SELECT t.part, t.file, t.nspname, t.relname, t.writer, c.last, k.numbers
     FROM ({_TABLES}) t
     LEFT JOIN (
         SELECT owner, concat(max(number), ':', sum(CASE WHEN is_there THEN 1 ELSE 0 END), ':',
@@ -111,6 +111,7 @@ class StoredTable:
     id: TableId
     oid: int
     file: int
+    writer: int  # the transactions that wrote its row, and that of its schema; their sum
     last: str = ""  # of its columns: the greatest number, how many there are, and a digest
     key: str = ""  # oid of the primary key's index; "": none
     parts: tuple[tuple[int, int], ...] = ()  # of its partitions: oid, file
@@ -121,7 +122,8 @@ class StoredTable:
         files = "" if self.file == self.oid else str(self.file)
         if self.parts:
             files = f"{files}:{max(self.parts)[0]}:{_digest(self.parts)}"
-        return CatalogVersion(name=_written(self.id), files=files, key=self.key, last=self.last)
+        name = f"{_written(self.id)} {self.writer}"
+        return CatalogVersion(name=name, files=files, key=self.key, last=self.last)
 
     def has_files_of(self, before: str) -> bool:
         """Say whether no file is gone: one that came has rows of the stream."""
@@ -162,15 +164,21 @@ class StorageWatch:
         self._said: set[str] = set()  # why a look failed
 
     def look(
-        self, session: Asks, before: Before | None, note: Callable[[str], None]
+        self,
+        session: Asks,
+        before: Before | None,
+        note: Callable[[str], None],
+        *,
+        known: Iterable[TableId] = (),
     ) -> StorageFindings:
         """Compare with the look before.
 
-        `note` is told which tables are cleared.  Raises ConnectionLost; after another error, which
-        is noted once, the next look sees what this one did not.
+        `known`: the tables of the stream.  `note` is told which tables are cleared.  Raises
+        ConnectionLost; after another error, which is noted once, the next look sees what this one
+        did not.
         """
         try:
-            return self._look(session, before, note)
+            return self._look(session, before, note, known)
         except SourceError as error:
             if is_gone(error):
                 raise
@@ -182,7 +190,11 @@ class StorageWatch:
             return StorageFindings(before.versions, before.parts, before.horizon)
 
     def _look(
-        self, session: Asks, before: Before | None, note: Callable[[str], None]
+        self,
+        session: Asks,
+        before: Before | None,
+        note: Callable[[str], None],
+        known: Iterable[TableId],
     ) -> StorageFindings:
         ((text,),) = session.query(  # first: what ended before it ended before the rest
             "SELECT txid_snapshot_xmin(txid_current_snapshot())::text"
@@ -212,13 +224,27 @@ class StorageWatch:
                 suspected |= dict.fromkeys(names, why)
         there = frozenset(table.id for table in self._tables.values())
         if not self._told.statements:
-            former = {_read(was.name): oid for oid, was in before.versions.items()}
-            for name, oid in former.items():
-                if name not in there:
-                    suspected[name] = _GONE
-                elif oid not in now:
-                    suspected[name] = _MADE_AGAIN
+            suspected |= self._under_other_names(before, there, known)
         return StorageFindings(now, parts, ended, there, tuple(sorted(emptied)), suspected)
+
+    def _under_other_names(
+        self, before: Before, there: Container[TableId], known: Iterable[TableId]
+    ) -> Mapping[TableId, str]:
+        """Name tables that went, and those that may have had another name for a while."""
+        former = {_read(was.name): oid for oid, was in before.versions.items()}
+        gone = {name for name in former if name not in there}
+        # The stream had rows under these names, and no look saw them.
+        unseen = {name for name in known if name not in there and self._selects(name)} - gone
+        return {
+            **{name: _MADE_AGAIN for name, oid in former.items() if oid not in self._tables},
+            **dict.fromkeys(gone | unseen, _GONE),
+            **{
+                table.id: _RENAMED
+                for oid, table in self._tables.items()
+                if unseen and oid in before.versions
+                if before.versions[oid].name != table.version.name
+            },
+        }
 
     def _why_other(
         self, session: Asks, table: StoredTable, was: CatalogVersion | None, open_from: int
@@ -263,13 +289,14 @@ def stored(session: Asks, selects: Callable[[TableId], bool]) -> dict[int, Store
             root = parents[root]
         parts.setdefault(root, {})[int(part or 0)] = int(file or 0)
     found = {}
-    for text, file, schema, name, last, key in session.query(_STORED):
+    for text, file, schema, name, writer, last, key in session.query(_STORED):
         table, oid = TableId(schema or "", name or ""), int(text or 0)
         if selects(table) and oid not in parents:
             found[oid] = StoredTable(
                 table,
                 oid,
                 int(file or 0),
+                int(writer or 0),
                 last or "",
                 key or "",
                 tuple(sorted(parts.get(oid, {}).items())),
@@ -312,7 +339,7 @@ def _written(table: TableId) -> str:
 
 
 def _read(text: str) -> TableId:
-    schema, _, name = text.partition("/")
+    schema, _, name = text.partition(" ")[0].partition("/")
     return TableId(unquote(schema), unquote(name))
 
 
