@@ -29,7 +29,7 @@ from producer.core.takeover import takeover
 from producer.core.takeover.takeover import MadeSlot
 from producer.errors import CdcError
 from producer.wire.replication import Received, WalMessage
-from schemas.control import Cut, SchemaChange, Topic
+from schemas.control import Cut, Looked, SchemaChange, Topic
 from schemas.positions import Lsn
 from schemas.tables import Column, TableId, TableSchema
 from schemas.topics import Topics
@@ -306,6 +306,12 @@ class Source(takeover.Source, Protocol):
 
         None: not now, or not here.  `unless`: the signature of a look that need not be repeated.
         `before`: the look before, with which tables are compared, too.
+        """
+
+    def recalls(self, looked: Looked | None) -> Lsn:
+        """Return the position from which on cuts of earlier runs are to be noted; 0: of none.
+
+        `looked`: what the newest look of an earlier run showed.
         """
 
     def delivered(self, cuts: Sequence[Cut]) -> None:

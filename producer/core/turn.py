@@ -307,6 +307,8 @@ class Turn:
                 renamed=renamed.values(),
                 repairs=repairs,
             )
+        if since := self.blocking(source.recalls, writer_state.looked):
+            source.delivered(self.log.recent(writer_state, since))
         hidden = {table for table in found.tables if table not in known}
         source.start_reading(
             known,

@@ -152,6 +152,10 @@ class PlainSource:
         del known, unless, before
         return None
 
+    def recalls(self, looked: Looked | None) -> Lsn:
+        del looked
+        return NOWHERE
+
     def delivered(self, cuts: Sequence[Cut]) -> None:
         del cuts
 

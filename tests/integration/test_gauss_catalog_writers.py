@@ -8,11 +8,13 @@ import psycopg2
 import pytest
 
 from producer.core.catalog.look import Before
+from producer.sources.gauss import catalog_writers
 from producer.sources.gauss.catalog_writers import CatalogWriters, NotJudged
 from producer.sources.gauss.evidence import rows_of
 from producer.sources.gauss.point import log_end
 from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
 from schemas.control import CommitEntry, Commits, Head, Heartbeat, Range
+from schemas.positions import NOWHERE, Lsn
 from schemas.tables import TableId
 from schemas.topics import Topics
 from tests.integration.test_gauss_evidence import do
@@ -55,9 +57,10 @@ class Watched:
         self.writers.begin(xid)
 
     def look(self) -> set[TableId]:
-        end = log_end(self.session)
-        found = self.writers.suspected(self.session, lambda: (A, B, PARTED), position=end)
-        return set(found)
+        def end() -> Lsn:
+            return log_end(self.session)
+
+        return set(self.writers.suspected(self.session, lambda: (A, B, PARTED), end))
 
     def passes(self, xid: int = 0, *tables: TableId) -> None:
         """The stream is at the end of the log; it had rows of these in a transaction."""
@@ -149,6 +152,56 @@ def test_tables_that_had_rows_of_it_in_the_stream_are_suspected_wherever_these_a
     watched.passes(updated, A)
     assert watched.look() == {A}
     assert watched.look() == set()
+
+
+def test_rows_that_were_sent_are_known_though_looks_came_in_between(
+    session: ReplicationConnection, postgres_url: str
+) -> None:
+    """A transaction that runs, and what was delivered meanwhile, is found by a later look."""
+    watched = Watched(session)
+    watched.look()
+    with closing(psycopg2.connect(postgres_url)) as other, other.cursor() as cursor:
+        cursor.execute("SELECT txid_current()")
+        [(xid,)] = cursor.fetchall()
+        watched.passes(xid, A)
+        assert watched.look() == set()
+        watched.passes(do(postgres_url, ROW_B), B)
+        assert watched.look() == set()
+        cursor.execute(TYPE)
+        other.commit()
+
+    assert watched.suspects() == {A}
+
+
+def test_of_a_transaction_that_was_forgotten_each_table_is_suspected(
+    session: ReplicationConnection, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog_writers, "_MOST_DELIVERED", 3)
+    watched = Watched(session)
+    watched.look()
+    with closing(psycopg2.connect(postgres_url)) as older, older.cursor() as cursor:
+        cursor.execute("SELECT txid_current()")  # so that nothing is left behind
+        for _ in range(5):
+            watched.passes(do(postgres_url, "SELECT 1"), A)
+        changed = do(postgres_url, TYPE)
+        watched.passes(changed, B)
+        for _ in range(5):
+            watched.passes(do(postgres_url, "SELECT 1"), A)
+        assert watched.suspects() == {A, B, PARTED}
+
+
+def test_a_table_that_may_not_be_searched_is_suspected(
+    session: ReplicationConnection, postgres_url: str
+) -> None:
+    do(postgres_url, 'CREATE ROLE reader; GRANT SELECT ON "it\'s b" TO reader')
+    session.query("SET ROLE reader")
+    watched = Watched(session)
+    watched.look()
+    do(postgres_url, TYPE)
+
+    assert watched.suspects() == {A, PARTED}
+    do(postgres_url, "DROP TABLE a, parted", "DROP TYPE pair")
+    assert watched.suspects() == set(), "they are gone"
 
 
 def test_what_a_decoded_statement_names_was_judged_where_it_came(
@@ -316,9 +369,9 @@ def test_a_stream_without_positions_is_waited_for_by_looks(
     session: ReplicationConnection, postgres_url: str
 ) -> None:
     writers = CatalogWriters(TOPICS, pytest.fail)
-    looks = [writers.suspected(session, lambda: (A,), position=0)]
+    looks = [writers.suspected(session, lambda: (A,), lambda: NOWHERE)]
     do(postgres_url, GRANT, ROW_A)
-    looks += [writers.suspected(session, lambda: (A,), position=0) for _ in range(5)]
+    looks += [writers.suspected(session, lambda: (A,), lambda: NOWHERE) for _ in range(5)]
 
     assert looks == [(), (), (), (), (A,), ()]
 

@@ -108,36 +108,3 @@ def test_a_lost_session_is_no_answer(postgres_url: str, session: ReplicationConn
 
     with pytest.raises(SourceError):
         gauss_evidence.wrote(session, T, xid)
-
-
-ROW_1, ROW_2 = (f'INSERT INTO "it\'s new" VALUES ({n})' for n in (1, 2))
-
-
-@pytest.mark.parametrize(
-    ("at_once", "later", "rows", "holds"),
-    [
-        ([ROW_1], [], 1, True),
-        ([ROW_1, ROW_2], [], 1, False),  # one was not sent
-        ([ROW_1, "UPDATE \"it's new\" SET v = 'w'"], [], 1, False),
-        ([ROW_1, "SAVEPOINT s", ROW_2, "RELEASE s"], [], 1, False),  # another number, a later one
-        ([ROW_1], [ROW_2], 1, False),  # nobody can tell these from a subtransaction's
-        ([ROW_1], ['DELETE FROM "it\'s new" WHERE id = 1'], 1, False),
-        ([ROW_1], ['DROP TABLE "it\'s new"'], 1, False),
-    ],
-)
-def test_a_table_holds_what_was_sent(
-    at_once: list[str],
-    later: list[str],
-    rows: int,
-    *,
-    holds: bool,
-    postgres_url: str,
-    session: ReplicationConnection,
-) -> None:
-    do(postgres_url, MADE, "INSERT INTO \"it's new\" VALUES (7, 'older')")
-    xid = do(postgres_url, *at_once)
-    if later:
-        do(postgres_url, *later)
-
-    assert gauss_evidence.holds(session, T, xid, rows) is holds
-    assert gauss_evidence.holds(session, T, 0, rows) is False

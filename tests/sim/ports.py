@@ -42,7 +42,7 @@ from producer.sources.postgres.triggers.records import Trust
 from producer.wire.replication import Received, WalMessage
 from schemas.control import Cut, Looked, SchemaChange, Topic
 from schemas.envelope import EnvelopeOptions
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn
 from schemas.tables import TableId, TableSchema
 from schemas.topics import Topics
 from tests.sim import registry
@@ -335,6 +335,10 @@ class SimSource:
             raise SourceBusy("the table is locked")
         self._source.published.add(table.name)
         return ""
+
+    def recalls(self, looked: Looked | None) -> Lsn:
+        del looked
+        return NOWHERE
 
     def delivered(self, cuts: Sequence[Cut]) -> None:
         """Nothing is asked of it."""

@@ -150,17 +150,13 @@ class WalReader:
         statement = deparsed(content)
         if statement is None:
             return
-        if statement.filled is not None:
-            # PostgreSQL logs these rows before its triggers run; in GaussDB they stand behind.
-            self._items = [
-                item
-                for item in self._items
-                if not (isinstance(item, Row) and (item.schema, item.table) == statement.filled)
-            ]
+        # PostgreSQL logs rows of CREATE TABLE AS before its triggers run; here they stand behind.
+        filled = [item for item in self._items if _is_of(item, statement.filled)]
+        self._items = [item for item in self._items if not _is_of(item, statement.filled)]
+        told = Ddl(lsn, lsn)
         if self._tells_ddl:
-            self._items.append(Ddl(lsn, lsn, content=statement.content, sql=statement.sql))
-        else:
-            self._items.append(Ddl(lsn, lsn))
+            told = Ddl(lsn, lsn, content=statement.content, sql=statement.sql)
+        self._items += [told, *filled]
 
     def _row(self, lsn: Lsn, change: pgoutput.RowMessage) -> Row:
         relation, shape = self._tables[change.relation]
@@ -191,6 +187,10 @@ class WalReader:
             for (name, oid), value in zip(relation.columns, values, strict=True)
             if kept is None or name in kept
         ]
+
+
+def _is_of(item: object, table: tuple[str, str] | None) -> bool:
+    return isinstance(item, Row) and (item.schema, item.table) == table
 
 
 class Live:

@@ -193,11 +193,6 @@ def _reads_as_before(column: Column, now: UserType | None) -> bool:
     return True
 
 
-def columns(table: TableSchema) -> list[tuple[str, int, int]]:
-    """Return what an ALTER TABLE that writes rows anew changes: name, type and modifier."""
-    return [(column.name, column.type_oid, column.type_mod) for column in table.columns]
-
-
 def relation_of(table: TableSchema) -> Relation:
     """Describe a table as the stream would before its next row."""
     return Relation(

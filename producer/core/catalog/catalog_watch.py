@@ -23,7 +23,6 @@ from producer.core.catalog.catalog_differences import (
     Finding,
     Known,
     Unseen,
-    columns,
     differences,
 )
 from producer.core.catalog.look import Before, Look, Seen, Told, Unchanged
@@ -133,9 +132,12 @@ class CatalogWatch:
                 tuple(each for each in tables if each != table)
                 for tables in (self._look.emptied, self._look.behind)
             )
-            self._look = replace(self._look, emptied=emptied, behind=behind)
+            suspected = {t: why for t, why in self._look.suspected.items() if t != table}
+            self._look = replace(self._look, emptied=emptied, behind=behind, suspected=suspected)
         if at is None:
             return
+        if self._look is not None and (of_files := self._look.of_files) is not None:
+            self._look = replace(self._look, of_files=of_files.with_tables(at))
         if self._look is not None:  # it is older
             tables = {
                 oid: replace(
@@ -189,17 +191,21 @@ class CatalogWatch:
         happened: list[Finding] = []
         explained = self._told.with_later(told)
         if look.is_of_files:
-            if look.horizon:
-                self.before = Before.of_files(look.horizon, look.judged)
-            happened += [
-                Unseen(table, _EMPTIED, "suspected")
-                for table in look.emptied
-                if self._has_columns_of_look(known.get(table))
-                and table not in explained.emptied
-                and not is_marked(table)
+            self.before = look.of_files or self.before
+            named = [
+                *((table, _EMPTIED) for table in look.emptied if table not in explained.emptied),
+                # Targets may know a table by its former name, and one that is new not at all.
+                *look.suspected.items(),
             ]
+            suspected = [
+                (table, why)
+                for table, why in named
+                if self._wanted(table)
+                and (table in known or (table in look.suspected and table in look.there))
+            ]
+            suspected += ((table, _BEHIND) for table in look.behind)
             happened += [
-                Unseen(table, _BEHIND, "suspected") for table in look.behind if not is_marked(table)
+                Unseen(table, why, "suspected") for table, why in suspected if not is_marked(table)
             ]
         else:
             found += differences(
@@ -237,11 +243,6 @@ class CatalogWatch:
         if finding not in self._said:
             return False
         return isinstance(finding, Unseen) or self._said[finding] is known.get(finding.table)
-
-    def _has_columns_of_look(self, table: TableSchema | None) -> bool:
-        """Say whether a table was not altered since the look; its first row may have come since."""
-        before = self._known.get(table.id) if table is not None else None
-        return before is not None and table is not None and columns(before) == columns(table)
 
     def _captured(self, look: Look, known: Known) -> Iterator[tuple[TableId, Seen]]:
         by_name = {seen.id: seen for seen in look.tables.values()}

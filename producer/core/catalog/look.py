@@ -35,7 +35,7 @@ from typing import Final, NamedTuple, Self
 
 from producer.core.shape_change import ShapeChange, StatementChanges
 from schemas.control import Looked
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn
 from schemas.tables import TableId, TableSchema
 
 _FILES: Final = "files:"  # begins the version of what is no publication
@@ -51,7 +51,7 @@ class CatalogVersion(NamedTuple):
     files: str = ""  # "": the file that the table was made with
     generated: str = ""  # numbers of columns
     key: str = ""  # `oid:oid` of the primary key and of what identifies rows instead; 0: none
-    last: str = ""  # number of the newest column
+    last: str = ""  # number of the newest column; at GaussDB `number:count:digest`
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -134,9 +134,11 @@ class Look:
     is_ours: bool = False  # the publication is, so a table of `missing` can be put into it
     is_of_files: bool = False  # only for what follows: the stream does not tell it
     emptied: tuple[TableId, ...] = ()  # these may have been truncated
+    suspected: Mapping[TableId, str] = field(default_factory=dict)  # these, for a reason of its own
+    there: frozenset[TableId] = frozenset()  # with `is_of_files`: what is captured
     behind: tuple[TableId, ...] = ()  # rows of these may stand behind a statement, and are not sent
     horizon: int = 0  # each transaction with a lower id had ended
-    judged: tuple[int, ...] = ()  # with `is_of_files`: transactions behind it that were, too
+    of_files: Before | None = None  # with `is_of_files`: what the next look is compared with
     publication: str = ""  # its version: `oid:xid`
     triggers: str = ""  # the version of what describes statements; "": nothing does
 
@@ -158,6 +160,8 @@ class Before:
     files: Mapping[int, int] = field(default_factory=dict)  # leaf -> its file, as far as known
     triggers: str = ""
     judged: frozenset[int] = frozenset()  # transactions behind the horizon that were, too
+    parts: str = ""  # a digest of all partitions
+    since: Lsn = NOWHERE  # what was committed before it was seen; 0: not known
 
     @property
     def has_tables(self) -> bool:
@@ -165,23 +169,42 @@ class Before:
         return not self.publication.startswith(_FILES)
 
     @classmethod
-    def of_files(cls, horizon: int, judged: Iterable[int] = ()) -> Self:
-        """Make one that says only which transactions were judged.
+    def of_files(
+        cls,
+        horizon: int,
+        judged: Iterable[int] = (),
+        versions: Mapping[int, CatalogVersion] | None = None,
+        *,
+        parts: str = "",
+        since: Lsn = NOWHERE,
+    ) -> Self:
+        """Make one of a look that compares no publication.
 
-        >>> Before.of(Before.of_files(700, [720, 710]).looked()).judged == {710, 720}
+        >>> before = Before.of_files(700, [720, 710], parts="9f", since=Lsn(16))
+        >>> Before.of(before.looked()) == before
         True
+        >>> before.publication
+        'files:700:710,720:9f:16'
         """
         xids = sorted(judged)
-        behind = f":{','.join(map(str, xids))}" if xids else ""
-        return cls(horizon, f"{_FILES}{horizon}{behind}", {}, judged=frozenset(xids))
+        said = [str(horizon), ",".join(map(str, xids)), parts, str(since or "")]
+        text = _FILES + ":".join(said).rstrip(":")
+        return cls(horizon, text, versions or {}, judged=frozenset(xids), parts=parts, since=since)
 
     @classmethod
     def of(cls, looked: Looked) -> Self:
         """Take what a record of cuts says of it."""
-        if looked.publication.startswith(_FILES):
-            _, _, judged = looked.publication.removeprefix(_FILES).partition(":")
-            return cls.of_files(looked.horizon, map(int, filter(None, judged.split(","))))
         versions = {int(oid): CatalogVersion.parse(text) for oid, text in looked.tables.items()}
+        if looked.publication.startswith(_FILES):
+            said = looked.publication.removeprefix(_FILES).split(":")
+            _, judged, parts, since = [*said, "", "", ""][:4]
+            return cls.of_files(
+                looked.horizon,
+                map(int, filter(None, judged.split(","))),
+                versions,
+                parts=parts,
+                since=Lsn(int(since or 0)),
+            )
         return cls(looked.horizon, looked.publication, versions, triggers=looked.triggers)
 
     @classmethod

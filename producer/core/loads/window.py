@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from producer.core.catalog.look import Before
 from producer.core.changes import (
     Begin,
     Cells,
@@ -96,7 +97,7 @@ class QuietWindow:
     is_quiet: bool = True
     passed: int = 0  # transactions that the stream showed since
     left_out: str = ""  # a mark that the stream has passed and did not show: this is no point
-    looked: None = None  # the catalog is not compared
+    looked: Before | None = None  # the table in the catalog
     _position: Lsn = NOWHERE  # of the open transaction
     _is_within: bool = False
 

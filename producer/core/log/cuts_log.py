@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from producer.core.delivery.engine import WriterState
 from producer.core.events import Records as Produced
-from producer.core.log.delivered import delivered
+from producer.core.log.delivered import delivered, recent
 from producer.core.ports import Clock, Codec, Delivery, Reader, TopicCatalog
 from producer.core.stream.redelivery import DeliveredPart
 from producer.core.takeover.promotion import Tail, tail_behind
@@ -123,6 +123,15 @@ class CutsLog:
             note=self._note,
             has_triggers=has_triggers,
         )
+
+    def recent(self, start: WriterState, since: Lsn) -> list[Cut]:
+        """Read the cuts behind a position, up to our START."""
+        found: list[Cut] = self._blocking(
+            lambda: recent(
+                self._read, self.bounds()[0], start.state_from, head=start.head, since=since
+            )
+        )
+        return found
 
     def write_start(self, start: Start, shapes: Produced = ()) -> int:
         """Write START, and the shapes that it begins with in one Kafka transaction, durable."""

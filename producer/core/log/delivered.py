@@ -78,6 +78,18 @@ def delivered(
     return _parts(records, first, found.ends, exact)
 
 
+def recent(
+    read: Callable[[int, int], Records], start: int, end: int, *, head: Head, since: Lsn
+) -> list[Cut]:
+    """Read the records behind `since`, the oldest first, up to a START with `head` at `end`."""
+    found = []
+    for _, cut in backwards(read, start, end, head.n - 1, writer=head.writer - 1):
+        if cut.head.resume <= since:
+            break
+        found.append(cut)
+    return found[::-1]
+
+
 def _look_back(
     read: Callable[[int, int], Records],
     start: int,

@@ -23,7 +23,6 @@ All databases share some of these catalogs. A transaction of another one has no 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
@@ -53,7 +52,7 @@ _CATALOGS: Final = (
 )
 _FROZEN: Final = 2  # the id of rows that are older than any
 _LOOKS: Final = 3  # until the stream has passed a transaction, where no position says so
-_MOST_WAITING: Final = 10_000
+_MOST_NAMED: Final = 10_000  # transactions whose statements came
 _MOST_DELIVERED: Final = 200_000  # transactions
 _MOST_JUDGED: Final = 1_000  # behind the oldest that runs, in a record of cuts
 
@@ -79,8 +78,10 @@ class CatalogWriters:
         self._has_moved = False
         self._said: set[str] = set()  # why a look failed
         self._judged: dict[int, Collection[TableId]] = {}
-        self._delivered: deque[Commits] = deque()
-        self._count = 0  # of their transactions
+        self._delivered: list[Commits] = []  # since the look before
+        # Tables that had rows of a transaction in the stream: of those that may still be found.
+        self._sent: dict[int, set[TableId]] = {}
+        self._forgotten = 0  # the greatest id of those that there was no room for
         self._resume = 0
 
     @property
@@ -122,29 +123,31 @@ class CatalogWriters:
             self._resume = max(self._resume, cut.head.resume)
             if isinstance(cut, Commits):
                 self._delivered.append(cut)
-                self._count += len(cut.commits)
-        while self._count > _MOST_DELIVERED:
-            self._count -= len(self._delivered.popleft().commits)
 
     def judged(self, xid: int, tables: Collection[TableId]) -> None:
         """Leave out tables of a transaction whose statements came, and named them."""
         self._judged[xid] = tables
-        while len(self._judged) > _MOST_WAITING:
+        while len(self._judged) > _MOST_NAMED:
             self._judged.pop(next(iter(self._judged)))
 
     def suspected(
-        self, session: Asks, captured: Callable[[], Iterable[TableId]], *, position: Lsn
+        self,
+        session: Asks,
+        captured: Callable[[], Iterable[TableId]],
+        position: Callable[[], Lsn],
     ) -> tuple[TableId, ...]:
         """Look for new ones; return the tables that may lack rows of those that were passed.
 
-        `position`: where the log ends; 0: the stream tells none.  Raises ConnectionLost; after
-        another error, which is noted once, the next look sees what this one did not.
+        `position` asks where the log ends, once they were seen; 0: the stream tells none.  Raises
+        ConnectionLost; after another error, which is noted once, the next look sees what this one
+        did not.
         """
         self._looks += 1
         were_open, self._has_moved = self._open(), False
         try:
-            for xid in self._new(session):
-                self._waiting[xid] = _Waiting(position, self._looks)
+            if new := self._new(session):
+                self._waiting.update(dict.fromkeys(new, _Waiting(position(), self._looks)))
+            self._note_sent()
             passed = [xid for xid, waiting in self._waiting.items() if self._has_passed(waiting)]
             tables = tuple(captured()) if passed else ()
         except SourceError as error:
@@ -160,12 +163,12 @@ class CatalogWriters:
         for xid in passed:
             del self._waiting[xid]
             judged = self._judged.pop(xid, ())
-            suspected |= set(self._tables_of(xid)) - set(judged)
+            # Of one that was forgotten nobody knows which ones they were.
+            sent = self._sent.pop(xid, tables if xid <= self._forgotten else ())
+            suspected |= set(sent) - set(judged)
             for table in tables:
                 if table not in judged:
                     self._unsearched.setdefault(table, set()).add(xid)
-        while len(self._waiting) > _MOST_WAITING:
-            self._waiting.pop(next(iter(self._waiting)))
         suspected |= {table for _, table in rows_of(session, self._unsearched)}
         self._has_moved |= bool(passed) or not were_open <= self._open()
         return tuple(sorted(suspected))
@@ -189,14 +192,44 @@ class CatalogWriters:
         self._seen = {xid for xid in found if xid >= oldest}
         return new
 
-    def _tables_of(self, xid: int) -> Iterable[TableId]:
-        """Tables that had rows of a transaction in the stream."""
+    def _note_sent(self) -> None:
+        """Note tables of delivered transactions that wait, or that the next looks may find.
+
+        A look has found all with a lower id than the oldest one that runs.
+        """
+        oldest = self._since or 0
+        self._sent = {
+            xid: tables
+            for xid, tables in self._sent.items()
+            if xid >= oldest or xid in self._waiting
+        }
         for cut in self._delivered:
-            for seq, (_, other) in identities_of(cut.commits).items():
-                if other == xid:
-                    (entry,) = (one for one in cut.commits if one.seq == seq)
+            places = {
+                xid: seq
+                for seq, (_, xid) in identities_of(cut.commits).items()
+                if xid >= oldest or xid in self._waiting
+            }
+            for entry in cut.commits if places else ():
+                if places.get(entry.xid) == entry.seq:
                     topics = {cut.ranges[index].topic for index in entry.counts}
-                    yield from filter(None, map(self._topics.table_of, topics))
+                    tables = filter(None, map(self._topics.table_of, topics))
+                    self._sent.setdefault(entry.xid, set()).update(tables)
+        self._delivered.clear()
+        while len(self._sent) > _MOST_DELIVERED:
+            xid = next(iter(self._sent))
+            self._forgotten = max(self._forgotten, xid)
+            del self._sent[xid]
+
+
+def baseline(session: Asks) -> tuple[int, frozenset[int]]:
+    """Return the oldest id that may run, and those behind it that have changed the catalog."""
+    oldest, _ = _running(session)
+    return oldest, frozenset(_writers(session, _readable(session), oldest))
+
+
+def left(session: Asks, before: Before) -> set[int]:
+    """Return transactions that changed the catalog and were not judged at a look."""
+    return _writers(session, _readable(session), before.horizon) - before.judged
 
 
 class NotJudged:
@@ -214,7 +247,7 @@ class NotJudged:
         _, newest = _running(session)
         if before is None or before.horizon > newest:
             return "the catalog has not been looked at for statements that are not sent"
-        found = _writers(session, _readable(session), before.horizon) - before.judged
+        found = left(session, before)
         self._of_wait = found if self._of_wait is None else self._of_wait & found
         if not self._of_wait:
             return ""

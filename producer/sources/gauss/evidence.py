@@ -22,8 +22,8 @@ from schemas.quoting import constant, qualified
 from schemas.tables import TableId
 
 _CANCELLED: Final = {"57014", "55P03", "40P01"}  # by a timeout, a lock, a deadlock
+_GONE: Final = {"42P01", "3F000"}  # no such table, no such schema
 _ROWS: Final = 1000  # of its beginning, where the first rows are stored
-_MOST_ROWS: Final = 100_000  # of a table that is counted
 _LIMIT_MS: Final = 2000  # for one query
 _VISIBLE_SECONDS: Final = 2.0
 _PAUSE: Final = 0.01
@@ -31,38 +31,13 @@ _PAGES: Final = 8
 _ROWS_OF_A_PAGE: Final = 300  # of 8 KiB: no more fit into it
 
 
-def holds(session: Asks, table: TableId, xid: int, rows: int) -> bool:
-    """Say whether a table holds just `rows` rows of transaction `xid`, and none of a later one.
-
-    A later id may be that of a subtransaction.  Raises ConnectionLost; False where the answer
-    is unknown or would take too long.
-    """
-    if not xid:
-        return False
-    try:
-        with limited(session):
-            _await_visible(session, xid)
-            [found] = session.query(
-                "SELECT count(*)::text,"  # noqa: S608  quoted
-                f" coalesce(sum(CASE WHEN r.writer = {xid:d} THEN 1 ELSE 0 END), 0)::text,"
-                f" coalesce(sum(CASE WHEN r.writer > {xid:d} THEN 1 ELSE 0 END), 0)::text"
-                " FROM (SELECT xmin::text::bigint AS writer"
-                f" FROM {qualified(table)} LIMIT {_MOST_ROWS + 1}) r"
-            )
-    except SourceError as error:
-        if is_gone(error):
-            raise
-        return False
-    count, written, later = (int(text or 0) for text in found)
-    return count <= _MOST_ROWS and (written, later) == (rows, 0)
-
-
 def rows_of(session: Asks, wanted: dict[TableId, set[int]]) -> Iterator[tuple[int, TableId]]:
     """Yield transactions, and tables in whose beginning or last pages rows of them are found.
 
     A new row is put behind the last one, or where there is room.  `wanted`: the transactions of
-    each table.  A table that was searched is taken out; those that are locked, or for which there
-    is no time, stay behind the others.  Raises ConnectionLost.
+    each table.  A table that was searched is taken out, and one that is gone; those that are
+    locked, or for which there is no time, stay behind the others.  Rows of all of them may be in
+    one that may not be read.  Raises ConnectionLost.
     """
     end = time.monotonic() + _LIMIT_MS / 1000
     with limited(session):
@@ -80,6 +55,8 @@ def rows_of(session: Asks, wanted: dict[TableId, set[int]]) -> Iterator[tuple[in
                     raise
                 if error.where.get("sqlstate") in _CANCELLED:
                     wanted[table] = xids
+                elif error.where.get("sqlstate") not in _GONE:
+                    yield from ((xid, table) for xid in xids)
                 continue
             for (xid,) in found:
                 yield int(xid or 0), table

@@ -90,12 +90,12 @@ def _behind(decoded: Detectability, otherwise: Detectability) -> Kind:
 
 def _by_statement(decoded: Detectability, otherwise: Detectability) -> Kind:
     """Gaps that a statement shows: `decoded` where it is sent."""
+    return lambda mode: decoded if sends_statements(mode) else otherwise
 
-    def kind(mode: DecodingMode) -> Detectability:
-        is_decoded = mode.decodes_ddl and (mode.is_gaussdb or not mode.parallel)
-        return decoded if is_decoded else otherwise
 
-    return kind
+def sends_statements(mode: DecodingMode) -> bool:
+    """Say whether DDL is in the stream: not where threads of openGauss decode."""
+    return mode.decodes_ddl and (mode.is_gaussdb or not mode.parallel)
 
 
 def sends_truncate(mode: DecodingMode) -> bool:
@@ -122,8 +122,11 @@ def _undecoded_ddl(mode: DecodingMode) -> Detectability | None:
 
 
 def _without_ddl(mode: DecodingMode) -> Detectability | None:
-    is_decoded = mode.decodes_ddl and (mode.is_gaussdb or not mode.parallel)
-    return None if is_decoded else INVISIBLE
+    return None if sends_statements(mode) else INVISIBLE
+
+
+def _without_ddl_suspected(mode: DecodingMode) -> Detectability | None:
+    return None if sends_statements(mode) else SUSPECTED
 
 
 def _cuts_at_zero(mode: DecodingMode) -> Detectability | None:
@@ -136,9 +139,8 @@ CASES: Final = (
         "mixed",
         "rows after a DDL statement, in a transaction that has other rows or statements",
         _behind(SUSPECTED, SUSPECTED),
-        "the statement beside other changes; its tables. After inserts and CREATE TABLE alone,"
-        " only if the source holds other rows. Where statements are not sent: the catalog, as"
-        " below",
+        "the statement beside other changes; its tables. Where statements are not sent: the"
+        " catalog, as below",
         f"{_MIXED}; {_OVERVIEW} (DDL in transactions)",
     ),
     StreamGap(
@@ -192,15 +194,15 @@ CASES: Final = (
     ),
     StreamGap(
         "truncate",
-        "TRUNCATE, while `run` reads",
+        "TRUNCATE, also while no `run` reads",
         lambda mode: None if sends_truncate(mode) else SUSPECTED,
         "the catalog: another storage file, and no row from before",
         f"{_OVERVIEW} (truncate, exchange)",
     ),
     StreamGap(
         "truncate-away",
-        "TRUNCATE while no `run` reads, within seconds of an ALTER TABLE of the same table, or"
-        " where a standby is read",
+        "TRUNCATE within seconds of an ALTER TABLE of the same table that is sent, or where a"
+        " standby is read",
         lambda mode: None if sends_truncate(mode) else INVISIBLE,
         "none; DELETE is decoded",
         f"{_OVERVIEW} (truncate, exchange)",
@@ -216,8 +218,17 @@ CASES: Final = (
         "computed",
         "values that an ALTER TABLE computed: default by expression, USING, AUTO_INCREMENT",
         _by_statement(SEEN, SUSPECTED),
-        "the statement, or the first row of the new shape and the catalog's default",
+        "the statement; or the first row of the new shape and the catalog's default, or another"
+        " storage file",
         f"{_DDL} (ADD COLUMN, default); {_OPENGAUSS}",
+    ),
+    StreamGap(
+        "made-again",
+        "rows of a table, or values of its last column, that was dropped and made again; rows that"
+        " were equal in a key that went",
+        _without_ddl_suspected,
+        "the catalog",
+        f"{_OPTIONS}, enable-ddl-decoding; {_OPENGAUSS}",
     ),
     StreamGap(
         "volatile",

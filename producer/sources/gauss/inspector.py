@@ -10,6 +10,7 @@ from typing import Final
 from producer.core.catalog.look import Before
 from producer.errors import Unsupported
 from producer.options import Options
+from producer.sources import patterns
 from producer.sources.base import ServerNow, SnapshotPoint, SourceInspector, SourceStanding
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss import gaps
@@ -21,7 +22,9 @@ from producer.sources.gauss.checks import check_gauss_source
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.gauss.options import Decoding, effective
 from producer.sources.gauss.point import exporting_slot, exports_snapshot, open_replication
+from producer.sources.gauss.server import Server
 from producer.sources.gauss.source import open_session
+from producer.sources.gauss.storage import StorageWatch, StreamTells
 from schemas.findings import Finding, Level
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
@@ -42,14 +45,17 @@ class GaussSourceInspector(SourceInspector):
         return self._stack.enter_context(open_session(self._options))
 
     @cached_property
+    def _server(self) -> Server:
+        return self._session.server()
+
+    @cached_property
     def _is_looked_at(self) -> bool:
         """Say whether `run` looks at the catalog for statements that are not sent."""
         options = self._options
         mode = gaps.decoding_mode(effective(options.plugin_options, options.terms))
-        if options.role != "primary" or not mode.loses_rows_behind_ddl:
+        if not (self._server.is_primary and mode.loses_rows_behind_ddl):
             return False
-        server = self._session.server()
-        return server.is_primary and gauss_readings.node_of(self._session, server)[0] != "CN"
+        return gauss_readings.node_of(self._session, self._server)[0] != "CN"
 
     def close(self) -> None:
         self._stack.close()
@@ -95,7 +101,7 @@ class GaussSourceInspector(SourceInspector):
                 "a slot in the order of CSNs has no position in the log that could be waited for",
                 hint="give the CSN as --lsn, in hex and with a slash before its last eight digits",
             )
-        if decided.mode is not Decoding.SERIAL and self._options.role == "primary":
+        if decided.mode is not Decoding.SERIAL and self._server.is_primary:
             self._session.query("SELECT txid_current()")
         return end
 
@@ -124,7 +130,7 @@ class GaussSourceInspector(SourceInspector):
             with open_replication(self._options) as wire:
                 said = wire.identify()
             system_id, timeline = said.system_id, said.timeline
-        return ServerNow(system_id, timeline, end, self._options.role != "primary")
+        return ServerNow(system_id, timeline, end, not self._server.is_primary)
 
     def estimated_rows(self, table: TableId) -> int:
         return gauss_snapshot.estimated_rows(self._session, table)
@@ -136,8 +142,45 @@ class GaussSourceInspector(SourceInspector):
         inexact: Container[str],
     ) -> str:
         """Rows behind a statement that is not sent are lost, until `run` looks for it."""
-        del known, inexact
+        changed = self._changed(before, known)
+        if left := [
+            f"{table} {why}" for table, why in changed.items() if str(table) not in inexact
+        ]:
+            return "; ".join(left)
         return self._not_judged(self._session, before) if self._is_looked_at else ""
+
+    def changed(self, before: Before) -> list[str]:
+        return [f"{table} {why}" for table, why in self._changed(before).items()]
+
+    def notes(self, before: Before | None) -> list[str]:
+        changed = [] if before is None else self.changed(before)
+        return [f"{what}; `run` has not compared it yet" for what in changed]
+
+    def _changed(
+        self, before: Before | None, known: Container[TableId] | None = None
+    ) -> Mapping[TableId, str]:
+        """Name tables in which `run` finds something at its next look.
+
+        `known`: the tables of the stream; None: any may be one.
+        """
+        if before is None or not self._server.is_primary:
+            return {}
+        decided = effective(self._options.plugin_options, self._options.terms)
+        mode = gauss_readings.decoding_mode(self._session, decided)
+        chosen = patterns.chooser(self._options.include, self._options.exclude)
+        is_coordinator = gauss_readings.node_of(self._session, self._server)[0] == "CN"
+        watch = StorageWatch(StreamTells.by(mode, decided), chosen, clears=not is_coordinator)
+        found = watch.look(self._session, before, lambda _: None)
+        return {
+            table: why
+            for table, why in (
+                *((table, "has other storage files") for table in found.emptied),
+                *found.suspected.items(),
+            )
+            if known is None
+            or table in known
+            or (table in found.suspected and table in found.there)
+        }
 
     # ---- verify
     @contextmanager

@@ -8,11 +8,9 @@ the source is queried for the rows of the new table, and where it cannot answer,
 the table is suspected.
 
 The tables that the transaction names are the likely ones, not the only possible.
-
 For rows followed only by CREATE TABLE, the manual shows the same stream with and
-without lost rows.  There the source is queried, too: whether the new tables are
-empty, and the others hold just the rows that were sent.  This does not detect a
-DELETE of older rows after the statements.
+without lost rows.  Of the new tables the source says which are empty.  The others
+are suspected: as many rows of the transaction as were sent may be other ones.
 """
 
 from __future__ import annotations
@@ -21,13 +19,11 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from producer.core.changes import Lost
-from producer.sources.gauss.ddl.model import Statement
+from producer.sources.gauss.ddl.model import Rename, Statement
 from schemas.tables import TableId
 
 # Whether a transaction wrote rows into the table that it created; None: unknown.
 Wrote: TypeAlias = Callable[[TableId, int], bool | None]
-# Whether a table holds just so many rows of a transaction, and none of a later one.
-Holds: TypeAlias = Callable[[TableId, int, int], bool]
 
 BEHIND = "rows after a DDL statement of their transaction are not sent"
 FILLED = "CREATE TABLE AS and SELECT INTO look like CREATE TABLE: their rows are not sent"
@@ -41,26 +37,19 @@ class Mixed:
         self._clear()
 
     def _clear(self) -> None:
-        self._rows: dict[tuple[str, str], int] = {}  # inserted ones
-        self._is_simple = True  # rows were inserted and tables created, and nothing else
+        self._rows: dict[tuple[str, str], None] = {}  # tables that have some, in order
         self._touched: dict[tuple[str, str], None] = {}  # by statements, in order
         self._made: dict[tuple[str, str], bool] = {}  # -> is it partitioned
         self._statements = 0
+        self._former: set[tuple[str, str]] = set()  # names, by which rows were sent
 
-    def row(self, schema: str, table: str, op: str) -> None:
+    def row(self, schema: str, table: str) -> None:
         """Note a row."""
-        self._rows[schema, table] = self._rows.get((schema, table), 0) + 1
-        self._is_simple = self._is_simple and op == "c"
+        self._rows[schema, table] = None
 
     def statement(self, statement: Statement) -> None:
         """Note a statement."""
         self._statements += 1
-        if (
-            statement.tag != "CREATE TABLE"
-            or statement.persistence != "p"
-            or statement.partitioning is not None
-        ):
-            self._is_simple = False
         if statement.kind != "table":
             return
         for name in statement.names:
@@ -71,8 +60,22 @@ class Mixed:
                 self._rows.pop(table, None)
                 continue
             self._touched[table] = None
+            self._follow(table, statement)
             if statement.tag == "CREATE TABLE" and statement.persistence == "p":
                 self._made[table] = statement.partitioning is not None
+
+    def _follow(self, table: tuple[str, str], statement: Statement) -> None:
+        """Let a table that gets another name be suspected under that one: targets follow, too."""
+        for action in statement.actions:
+            if isinstance(action, Rename) and table[1] == action.old.name:
+                new = (action.new.schema or table[0], action.new.name)
+                self._former.add(table)
+                for noted in (self._rows, self._touched):
+                    if table in noted:
+                        del noted[table]
+                        noted[new] = None
+                if table in self._made:
+                    self._made[new] = self._made.pop(table)
 
     @property
     def named(self) -> frozenset[TableId] | None:
@@ -82,31 +85,27 @@ class Mixed:
         """
         if not self._statements:
             return None
-        judged = (*self._rows, *self._touched) if self._is_mixed else self._made
+        judged = (*self._rows, *self._touched, *self._former) if self._is_mixed else self._made
         return frozenset(TableId(*table) for table in judged)
 
     @property
     def _is_mixed(self) -> bool:
         return self._statements > 1 or bool(self._statements and self._rows)
 
-    def end(self, xid: int, wrote: Wrote, holds: Holds) -> Iterator[Lost]:
+    def end(self, xid: int, wrote: Wrote) -> Iterator[Lost]:
         """Yield the detected and suspected gaps of the transaction that ends here."""
-        if self._is_mixed and self._is_simple and self._is_whole(xid, wrote, holds):
-            pass
-        elif self._is_mixed:
-            for schema, table in sorted({*self._rows, *self._touched}):
+        for schema, table in sorted(
+            {*self._rows, *self._touched} if self._is_mixed else self._made
+        ):
+            is_divided = self._made.get((schema, table), True)  # its rows would be stored elsewhere
+            is_new = (schema, table) in self._made and (schema, table) not in self._rows
+            found = wrote(TableId(schema, table), xid) if is_new else None
+            if found is False and not is_divided:
+                continue
+            if self._is_mixed:
                 yield Lost(schema, table, "suspected", BEHIND)
-        else:
-            for (schema, table), is_divided in sorted(self._made.items()):
-                found = wrote(TableId(schema, table), xid)
-                if found:
-                    yield Lost(schema, table, "seen", FOUND)
-                elif found is None or is_divided:  # its rows would be stored elsewhere
-                    yield Lost(schema, table, "suspected", FILLED)
+            elif found:
+                yield Lost(schema, table, "seen", FOUND)
+            else:
+                yield Lost(schema, table, "suspected", FILLED)
         self._clear()
-
-    def _is_whole(self, xid: int, wrote: Wrote, holds: Holds) -> bool:
-        """Query whether the tables hold what was sent; only INSERT and CREATE TABLE were."""
-        return all(wrote(TableId(*table), xid) is False for table in self._made) and all(
-            holds(TableId(*table), xid, count) for table, count in self._rows.items()
-        )

@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Final
 
+from producer.core.catalog.look import Before
 from producer.core.loads.window import MarkTokens, NothingThere, QuietWindow
 from producer.core.ports import Reading
 from producer.errors import (
@@ -82,7 +83,7 @@ class GaussPoint:
     at: Lsn
     reading: Reading
     _session: ExitStack
-    looked: None = None  # the catalog is not compared
+    looked: Before  # of its table; none of one that is gone
 
     def close(self) -> None:
         self._session.close()
@@ -118,19 +119,21 @@ def make_point(
                 waits_for="; ".join(map(str, blockers[:1])),
             )
         reading = stack.enter_context(gauss_snapshot.imported(open_session, made.snapshot or ""))
-        shown = _held(reading, asking, table, is_there=is_there)
+        shown, looked = _held(reading, asking, table, is_there=is_there)
         commit_something(asking)
-        return GaussPoint(made.consistent_point, shown, stack.pop_all())
+        return GaussPoint(made.consistent_point, shown, stack.pop_all(), looked)
 
 
-def _held(reading: GaussReading, asking: Asks, table: TableId, *, is_there: bool) -> Reading:
+def _held(
+    reading: GaussReading, asking: Asks, table: TableId, *, is_there: bool
+) -> tuple[Reading, Before]:
     """Protect the table from DDL, or see that the snapshot does not show it, either."""
     if is_there:
-        gauss_snapshot.hold(reading, asking, table)
-        return reading
+        versions = gauss_snapshot.hold(reading, asking, [table])
+        return reading, Before.of_files(0, versions=versions)
     if gauss_catalog.table_schema_or_none(reading.session, table) is not None:
         raise TableChanging("a table that was gone is there again", table=table)
-    return NothingThere()
+    return NothingThere(), Before.of_files(0)
 
 
 def _may_read(options: Options, asking: Asks, table: TableId) -> bool:
@@ -198,11 +201,13 @@ def make_window(
                 _await_ended(asking)
             reading = stack.enter_context(gauss_snapshot.imported(open_session, None))
             high = mark()
-        shown = _held(reading, asking, table, is_there=is_there)
+        shown, looked = _held(reading, asking, table, is_there=is_there)
         if not is_by_csn:
             _flush(asking)
-            return QuietWindow(table, shown, stack.pop_all().close, low[0], high[0])
-        return QuietWindow(table, shown, stack.pop_all().close, marks=MarkTokens(low[1], high[1]))
+            return QuietWindow(table, shown, stack.pop_all().close, low[0], high[0], looked=looked)
+        return QuietWindow(
+            table, shown, stack.pop_all().close, marks=MarkTokens(low[1], high[1]), looked=looked
+        )
 
 
 def log_end(asking: Asks) -> Lsn:

@@ -16,8 +16,10 @@ from typing import Final, Protocol
 from producer.errors import ConnectionLost, SourceError
 from producer.sources import patterns
 from producer.sources.gauss import catalog as gauss_catalog
+from producer.sources.gauss import gaps
 from producer.sources.gauss import slots as gauss_slots
-from producer.sources.gauss.options import ServerFacts
+from producer.sources.gauss.gaps import DecodingMode
+from producer.sources.gauss.options import Effective, ServerFacts
 from producer.sources.gauss.server import QUESTION, Product, Server, parse_server
 from producer.sources.gauss.slots import OpenTransaction, SlotReading
 from producer.sources.gauss.system_schemas import is_system_schema
@@ -163,6 +165,12 @@ def read(session: ReadingSession, include: Sequence[str], exclude: Sequence[str]
     )
 
 
+def decoding_mode(session: ReadingSession, decided: Effective) -> DecodingMode:
+    """Return the mode of a stream; openGauss decodes DDL where a publication says so."""
+    mode = gaps.decoding_mode(decided)
+    return mode if mode.is_gaussdb else replace(mode, decodes_ddl=publishes_ddl(session))
+
+
 def publishes_ddl(session: ReadingSession) -> bool:
     """Say whether openGauss logs DDL for decoding: a publication with `ddl` exists.
 
@@ -174,14 +182,14 @@ def publishes_ddl(session: ReadingSession) -> bool:
 
 
 def wal_end(session: Asks) -> Lsn:
-    """The current end of the log, on a standby the end of replay.
+    """Where the next record of the log is put, on a standby the end of replay.
 
-    Everything committed before is below.
+    Everything committed before is below: what is written may lag behind that.
     """
     in_recovery = session.query("SELECT pg_is_in_recovery()") == [["t"]]
     names = ("pg_last_xlog_replay_location", "pg_last_wal_replay_lsn")
     if not in_recovery:
-        names = ("pg_current_xlog_location", "pg_current_wal_lsn")
+        names = ("pg_current_xlog_insert_location", "pg_current_wal_insert_lsn")
     rows = session.query(
         f"SELECT DISTINCT proname FROM pg_catalog.pg_proc WHERE proname IN {one_of(names)}"  # noqa: S608  quoted
         " ORDER BY proname DESC"  # PostgreSQL's name, which a compatible server may have, too, last

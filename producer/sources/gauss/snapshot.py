@@ -18,10 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, Self
 
+from producer.core.catalog.look import CatalogVersion
 from producer.core.changes import Cells
 from producer.errors import DecodeError, SourceError, TableChanging, Unsupported
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss.copy_csv import CsvRows
+from producer.sources.gauss.storage import stored
 from producer.sources.session import Asks
 from schemas.quoting import constant, identifier, qualified
 from schemas.tables import Column, TableId, TableSchema
@@ -70,38 +72,41 @@ def imported(
         yield GaussReading(session, encoding, open_session)
 
 
-def hold(reading: GaussReading, now: Asks, table: TableId) -> None:
-    """Protect a table from DDL, as of the snapshot of `reading`, until its session ends.
+def hold(
+    reading: GaussReading, now: Asks, tables: Sequence[TableId]
+) -> Mapping[int, CatalogVersion]:
+    """Protect tables from DDL, as of the snapshot of `reading`, until its session ends.
 
     A snapshot does not protect from DDL: a table that was emptied or rewritten since then is read
-    as empty, without an error.  Raises TableChanging where it was changed before.
+    as empty, without an error.  Raises TableChanging where one was changed before.  Returns the
+    versions that the catalog has, by oid.
     """
     session = reading.session
+    if not tables:
+        return {}
     session.query(f"SET LOCAL statement_timeout = {_LOCK_SECONDS * 1000}")
     try:
-        session.query(f"LOCK TABLE {qualified(table)} IN ACCESS SHARE MODE")
+        listed = ", ".join(map(qualified, tables))
+        session.query(f"LOCK TABLE {listed} IN ACCESS SHARE MODE")
     except SourceError as error:
         if error.where.get("sqlstate") not in LOCKED | _ALTERED:
             raise
         raise TableChanging(
             "a table is being altered, renamed or dropped",
-            table=table,
+            **({"table": tables[0]} if len(tables) == 1 else {}),
             hint="it is read again automatically when that is done",
         ) from error
     session.query("SET LOCAL statement_timeout = 0")
-    files = (
-        "SELECT c.oid::text, c.relfilenode::text FROM pg_catalog.pg_class c"  # noqa: S608  quoted
-        f" WHERE c.oid = {_oid(table)} OR c.oid IN"
-        f" (SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = {_oid(table)})"
-        " ORDER BY c.oid"
-    )
     # Statements are parsed by the catalog of now; rows of the catalog are those of the snapshot.
-    shapes = gauss_catalog.table_schemas
-    is_same = session.query(files) == now.query(files)
-    if not is_same or shapes(session, [table]) != shapes(now, [table]):
+    ours, shapes = frozenset(tables), gauss_catalog.table_schemas
+    was, is_now = (stored(each, ours.__contains__) for each in (session, now))
+    if was != is_now or shapes(session, tables) != shapes(now, tables):
+        changed = {table.id for _, table in was.items() ^ is_now.items()}
         raise TableChanging(
-            "a table was altered or emptied while its snapshot was made", table=table
+            "a table was altered or emptied while its snapshot was made",
+            table=min(changed, default=tables[0]),
         )
+    return {oid: table.version for oid, table in was.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from typing import Final, Self
 from producer import native
 from producer.core.catalog.look import Before, Look
 from producer.core.changes import Message
-from producer.core.loads.window import NothingThere
 from producer.core.ports import Point, Wire, Wish
 from producer.core.takeover.takeover import MadeSlot, Slot
 from producer.errors import (
@@ -33,8 +32,8 @@ from producer.options import Options
 from producer.sources import patterns, requests, session_settings
 from producer.sources.base import PlainSource
 from producer.sources.gauss import catalog as gauss_catalog
+from producer.sources.gauss import catalog_writers, gaps
 from producer.sources.gauss import evidence as gauss_evidence
-from producer.sources.gauss import gaps
 from producer.sources.gauss import point as gauss_point
 from producer.sources.gauss import readings as gauss_readings
 from producer.sources.gauss import slots as gauss_slots
@@ -54,20 +53,21 @@ from producer.sources.gauss.options import (
 from producer.sources.gauss.recorded import evidence
 from producer.sources.gauss.server import Server
 from producer.sources.gauss.snapshot import GaussReading
-from producer.sources.gauss.storage import StorageWatch
+from producer.sources.gauss.storage import StorageWatch, StreamTells
 from producer.sources.gauss.stream_reader import StreamReader
 from producer.sources.gauss.tries import Tries
 from producer.sources.lock import SlotLock
 from producer.sources.rights import problems_of_reading
 from producer.sources.session import Asks
 from producer.wire.replication import WalMessage
-from schemas.control import Cut, Identity
+from schemas.control import Cut, Identity, Looked
 from schemas.encodings import of_cells
 from schemas.positions import NOWHERE, Lsn, lsn_text
 from schemas.tables import TableId, TableSchema
 
 _WINDOWS: Final = 3  # without a lock, until a table is locked for the moment of one
 _RELEASE_SECONDS: Final = 3.0
+_RECALL_SECONDS: Final = 600.0  # of cuts at most are read by a start
 
 
 class GaussSource(PlainSource):
@@ -97,13 +97,12 @@ class GaussSource(PlainSource):
         # what is older than the slot.
         self.new_tables_are_complete = self._has_snapshot
         self._windows: dict[TableId, int] = {}  # that were opened for each table
-        mode = gaps.decoding_mode(self.decided)
+        mode = gauss_readings.decoding_mode(asking, self.decided)
         self._node = gauss_readings.node_of(asking, server)
         # A coordinator's transaction ids are not those of data nodes, in rows and in the stream.
         self._has_ids_of_its_own = self._node[0] == "CN"
-        self._storage = StorageWatch(
-            of_partitions_only=gaps.sends_truncate(mode), clears=not self._has_ids_of_its_own
-        )
+        self._told = StreamTells.by(mode, self.decided)
+        self._storage = StorageWatch(self._told, self._selects, clears=not self._has_ids_of_its_own)
         self._writers: CatalogWriters | None = None
         if mode.loses_rows_behind_ddl and not self._has_ids_of_its_own:
             self._writers = CatalogWriters(options.topics, self._tell)
@@ -116,7 +115,7 @@ class GaussSource(PlainSource):
         self._reading: GaussReading | None = None  # under the slot's snapshot
         self._load = ExitStack()  # keeps its session open
         self._is_streaming = False
-        self._last_status = time.monotonic()
+        self._last_status = self._recalls_from = time.monotonic()
         self._reader = StreamReader(options, self.decided, self.encoding, self)
         self.keepalives_move = self._reader.keepalives_move
         self._new_slot = NewSlot(
@@ -195,9 +194,7 @@ class GaussSource(PlainSource):
             note(str(advice))
         if sentence := why_not_full(self._options.plugin_options):
             note(sentence)
-        mode = gaps.decoding_mode(self.decided)
-        if not mode.is_gaussdb:
-            mode = replace(mode, decodes_ddl=gauss_readings.publishes_ddl(self.asking))
+        mode = gauss_readings.decoding_mode(self.asking, self.decided)
         if sentence := gaps.invisible_sentence(mode):
             note(sentence)
         return self._expanded()
@@ -350,6 +347,24 @@ class GaussSource(PlainSource):
         self._on_tables(self.tables)
         return tuple(str(table) for table in self.tables)
 
+    def looked(self, made: MadeSlot) -> Looked | None:
+        """Take the first look under the slot's snapshot, or now where it has none.
+
+        What happens while tables are loaded is found by the next one.
+        """
+        if not self.server.is_primary:
+            return None
+        session = self.asking if self._reading is None else self._reading.session
+        horizon, judged = catalog_writers.baseline(session)
+        found = StorageWatch(self._told, self._selects).look(session, None, self._note)
+        since = made.consistent_point if self._told.positions else NOWHERE
+        return Before.of_files(
+            horizon, judged, found.versions, parts=found.parts, since=since
+        ).looked()
+
+    def _selects(self, table: TableId) -> bool:
+        return patterns.selects(self._options.include, self._options.exclude, table)
+
     def _take_by_sql(self) -> bool:
         """Poll the slot by functions; False while another client streams from it."""
         options = self._options
@@ -361,9 +376,13 @@ class GaussSource(PlainSource):
 
     @contextmanager
     def reading(self, made: MadeSlot) -> Iterator[GaussReading]:
-        """Return the session that imported the slot's snapshot; it ends with the load."""
+        """Return the session that imported the slot's snapshot; it ends with the load.
+
+        Tables are protected from DDL meanwhile.
+        """
         assert self._reading is not None, made  # `captured` came first
         try:
+            gauss_snapshot.hold(self._reading, self.asking, self.tables)
             yield self._reading
         finally:
             self._end_load()
@@ -388,12 +407,6 @@ class GaussSource(PlainSource):
 
     def point(self, table: TableId, *, if_gone: bool = False) -> Point | None:
         """Make a place between two commits; see `make_point` and `make_window`."""
-        point = self._place(table, if_gone=if_gone)
-        if point is not None and not isinstance(point.reading, NothingThere):  # it is locked
-            self._storage.read(self.asking, table)
-        return point
-
-    def _place(self, table: TableId, *, if_gone: bool) -> Point | None:
         if self._has_snapshot:
             return gauss_point.make_point(
                 self._options, self.asking, self._session, table, self._note, if_gone=if_gone
@@ -438,24 +451,27 @@ class GaussSource(PlainSource):
 
     def wrote(self, table: TableId, xid: int) -> bool | None:
         """Query whether a transaction wrote rows into a captured table that it created."""
-        if not patterns.selects(self._options.include, self._options.exclude, table):
+        if not self._selects(table):
             return False  # not captured: no rows are missing
         if self._has_ids_of_its_own:
             return None
         return gauss_evidence.wrote(self.asking, table, xid)
 
-    def holds(self, table: TableId, xid: int, rows: int) -> bool:
-        """Query whether a captured table has exactly `rows` rows of a transaction."""
-        if not patterns.selects(self._options.include, self._options.exclude, table):
-            return True  # not captured: no rows are missing
-        if self._has_ids_of_its_own:
-            return False
-        return gauss_evidence.holds(self.asking, table, xid, rows)
-
     def judged(self, xid: int, tables: frozenset[TableId]) -> None:
         """Take it that the gaps of these tables, by a transaction's statements, are known."""
         if self._writers is not None:
             self._writers.judged(xid, tables)
+
+    def recalls(self, looked: Looked | None) -> Lsn:
+        """Recall what was delivered of transactions that the next look finds, and no look judged.
+
+        In the order of CSNs nothing says where that begins.
+        """
+        if self._writers is None or looked is None:
+            return NOWHERE
+        before = Before.of(looked)
+        is_left = catalog_writers.left(self.asking, before)
+        return before.since if is_left else NOWHERE
 
     def delivered(self, cuts: Sequence[Cut]) -> None:
         """Take note of what is durable in Kafka."""
@@ -475,33 +491,41 @@ class GaussSource(PlainSource):
         """
         if not self.server.is_primary:
             return None
-        # CSNs, and calls of functions, which skip the commit below, are not compared.
-        tells = self.decided.ordered_by == "lsn" and self.decided.interface == "stream"
-        emptied = self._storage.emptied(self.asking, known, self._note)
+        since = self._position()
+        found = self._storage.look(self.asking, before, self._note, known=known)
+        horizon, judged = found.open_from, frozenset[int]()
         behind: tuple[TableId, ...] = ()
-        position = gauss_point.log_end(self.asking) if tells else NOWHERE
-        judged: tuple[int, ...] = ()
-        horizon, is_waiting = 0, False
+        is_news = before is None or (found.versions, found.parts) != (before.versions, before.parts)
         if (writers := self._writers) is not None:
             if before is not None:
+                horizon, judged = before.horizon, before.judged
                 writers.go_on(before)
-            behind = writers.suspected(self.asking, self._expanded, position=position)
-            is_waiting = writers.is_waiting
-            if before is None or writers.has_moved:
-                horizon, judged = writers.horizon, writers.behind_horizon
-        if emptied or behind or horizon or is_waiting:
+            behind = writers.suspected(self.asking, self._expanded, self._position)
+            if writers.horizon:  # it could be looked for
+                horizon, judged = writers.horizon, frozenset(writers.behind_horizon)
+            is_news |= writers.has_moved or time.monotonic() > self._recalls_from + _RECALL_SECONDS
+        if is_news or behind or (writers is not None and writers.is_waiting):
+            position = self._position()
             gauss_point.commit_something(self.asking)  # an idle stream may tell no position
-        if not (emptied or behind or horizon):
+        if not (is_news or behind):
             return None
+        self._recalls_from = time.monotonic()
         return Look(
             position,
             {},
             is_of_files=True,
-            emptied=emptied,
+            emptied=found.emptied,
+            suspected=found.suspected,
+            there=found.there,
             behind=behind,
-            horizon=horizon,
-            judged=judged,
+            of_files=Before.of_files(
+                horizon, judged, found.versions, parts=found.parts, since=since
+            ),
         )
+
+    def _position(self) -> Lsn:
+        """Return where the log ends, which is behind all that is visible; 0: not comparable."""
+        return gauss_point.log_end(self.asking) if self._told.positions else NOWHERE
 
     def type_name(self, type_oid: int, modifier: int) -> str:
         """Name a type as format_type() does."""

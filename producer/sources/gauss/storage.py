@@ -1,33 +1,51 @@
-"""Tables that may have been emptied without a word: the catalog names other storage files.
+"""What the catalog shows of tables, where the stream does not tell: looked at every few seconds.
 
 TRUNCATE and what is done to partitions are not sent (`gaps`): a table, or a partition, gets
 another file instead.  VACUUM FULL, CLUSTER and others give it another one, too, and lose no row:
 they keep each row's transaction id.  So a table is cleared of suspicion by a row whose
 transaction had ended before the look before: the row was there then, and still is.  EXCHANGE
 brings rows of any age from elsewhere, so nothing is cleared where partitions changed.
+
+A statement that computes rows anew (ALTER TYPE … USING) gives the table another file, too.  Where
+no DDL is decoded, no row shows that, nor another key, nor a last column that was dropped and made
+again.
+
+What the newest look showed stands in START and STATE (`Before.versions`), from the slot's snapshot
+on: a restart compares, too.
 """
 # ruff: noqa: S608  statements of our own, put together of constants and quoted names
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final, NamedTuple, Self
+from urllib.parse import quote, unquote
 
-from producer.core.catalog.catalog_differences import columns
+from producer.core.catalog.look import Before, CatalogVersion
 from producer.errors import SourceError
+from producer.sources.gauss import gaps
 from producer.sources.gauss.evidence import is_gone, limited
+from producer.sources.gauss.gaps import DecodingMode
+from producer.sources.gauss.options import Effective
 from producer.sources.session import Asks
 from schemas.quoting import qualified
-from schemas.tables import TableId, TableSchema
+from schemas.tables import TableId
 
-Files: TypeAlias = Mapping[int, int]  # of a table and its partitions, by oid
-
+_ALTERED: Final = "has another key, or a column made again: its older rows may be others"
+_MADE_AGAIN: Final = "was dropped and made again: its older rows are still at targets"
+_RENAMED: Final = "has, or had, another name: not all its rows were sent under this one"
+_GONE: Final = "was dropped, or has another name: targets have it still"
+_CAME: Final = "has rows from before it was seen first: they were not sent"
 _ROWS: Final = 1000  # of its beginning, where VACUUM FULL puts the first rows
 _FROZEN: Final = 2  # the id of rows that are older than any; COPY writes it, too (FREEZE)
-_TABLES: Final = """
-    SELECT c.oid::bigint AS part, c.relfilenode::bigint AS file, n.nspname, c.relname
+_OF_USERS: Final = 16384  # oids of what users make begin here
+_TABLES: Final = f"""
+    SELECT c.oid::bigint AS part, c.relfilenode::bigint AS file, n.nspname, c.relname,
+           c.xmin::text::bigint + n.xmin::text::bigint AS writer
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'"""
+    WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= {_OF_USERS}"""
 _PARTITIONS: Final = """
     SELECT oid::bigint AS part, relfilenode::bigint AS file, parentid::bigint AS parent
     FROM pg_catalog.pg_partition WHERE parttype IN ('p', 's')"""
@@ -39,127 +57,290 @@ _CHILDREN: Final = """
 _IS_GAUSS: Final = """
     SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = 'pg_catalog' AND c.relname = 'pg_partition'"""
+_COLUMNS: Final = f"""
+    SELECT a.attrelid::bigint AS owner, a.attnum::bigint AS number, NOT a.attisdropped AS is_there,
+           concat(a.attnum, ' ', a.attname, ' ', a.atttypid, ' ', a.atttypmod) AS said,
+           a.xmin::text::bigint AS writer
+    FROM pg_catalog.pg_attribute a WHERE a.attnum > 0 AND a.attrelid >= {_OF_USERS}"""
+_KEYS: Final = f"""
+    SELECT i.indrelid::bigint AS owner, i.indexrelid::bigint AS number,
+           i.xmin::text::bigint AS writer
+    FROM pg_catalog.pg_index i WHERE i.indisprimary AND i.indrelid >= {_OF_USERS}"""
+# A statement changes one of these.
+_SIGNATURE: Final = f"""
+    SELECT
+    (SELECT concat(count(*), ' ', sum(part::numeric * file), ' ', sum(writer)) FROM ({_TABLES}) t),
+    (SELECT concat(count(*), ' ', sum(part::numeric * file), ' ', sum(part::numeric * parent))
+     FROM ({{parts}}) p),
+    (SELECT concat(count(*), ' ', sum(c.owner * c.number), ' ', sum(c.writer))
+     FROM ({_COLUMNS}) c JOIN ({_TABLES}) t ON t.part = c.owner),
+    (SELECT concat(count(*), ' ', sum(number), ' ', sum(writer)) FROM ({_KEYS}) k)"""
+_STORED: Final = f"""
+    SELECT t.part, t.file, t.nspname, t.relname, t.writer, c.last, k.numbers
+    FROM ({_TABLES}) t
+    LEFT JOIN (
+        SELECT owner, concat(max(number), ':', sum(CASE WHEN is_there THEN 1 ELSE 0 END), ':',
+               substr(md5(string_agg(CASE WHEN is_there THEN said END, ',' ORDER BY number)), 1, 8)
+               ) AS last
+        FROM ({_COLUMNS}) c GROUP BY owner
+    ) c ON c.owner = t.part
+    LEFT JOIN (
+        SELECT owner, string_agg(number::text, ',' ORDER BY number) AS numbers
+        FROM ({_KEYS}) k GROUP BY owner
+    ) k ON k.owner = t.part"""
 
 
-class _Digest(NamedTuple):
-    """All files in two sums, and the oldest transaction that was open."""
+class StreamTells(NamedTuple):
+    """What the stream tells of a table; the rest only the catalog shows."""
 
-    tables: str
-    partitions: str
+    truncate: bool  # of a table, not of a partition
+    statements: bool  # what alters a table
+    positions: bool = True  # so that a look waits for what the stream tells
+
+    @classmethod
+    def by(cls, mode: DecodingMode, decided: Effective) -> Self:
+        """Take a mode; CSNs, and calls of functions, are not compared with the log's end."""
+        positions = decided.ordered_by == "lsn" and decided.interface == "stream"
+        return cls(gaps.sends_truncate(mode), gaps.sends_statements(mode), positions)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTable:
+    """One table of the catalog."""
+
+    id: TableId
+    oid: int
+    file: int
+    writer: int  # the transactions that wrote its row, and that of its schema; their sum
+    last: str = ""  # of its columns: the greatest number, how many there are, and a digest
+    key: str = ""  # oid of the primary key's index; "": none
+    parts: tuple[tuple[int, int], ...] = ()  # of its partitions: oid, file
+
+    @property
+    def version(self) -> CatalogVersion:
+        """What of it changes with each statement that may hide changes."""
+        files = "" if self.file == self.oid else str(self.file)
+        if self.parts:
+            files = f"{files}:{max(self.parts)[0]}:{_digest(self.parts)}"
+        name = f"{_written(self.id)} {self.writer}"
+        return CatalogVersion(name=name, files=files, key=self.key, last=self.last)
+
+    def has_files_of(self, before: str) -> bool:
+        """Say whether no file is gone: one that came has rows of the stream."""
+        file, greatest, digest = [*before.split(":"), "", ""][:3]
+        last = int(greatest or 0)
+        return (int(file or self.oid), digest) == (
+            self.file,
+            _digest(item for item in self.parts if item[0] <= last) if last else "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFindings:
+    """What a look shows, beside the look before."""
+
+    versions: Mapping[int, CatalogVersion]  # by oid
+    parts: str  # a digest of all partitions
     open_from: int  # each transaction with a lower id had ended
+    there: frozenset[TableId] = frozenset()
+    emptied: tuple[TableId, ...] = ()  # these may have lost rows
+    suspected: Mapping[TableId, str] = field(default_factory=dict)  # and these, for a reason
 
 
 class StorageWatch:
-    """Compares the files of tables with those of the look before."""
+    """Compares tables with those of the look before."""
 
-    def __init__(self, *, of_partitions_only: bool, clears: bool = True) -> None:
-        """`of_partitions_only`: TRUNCATE of other tables is sent.
+    def __init__(
+        self, told: StreamTells, selects: Callable[[TableId], bool], *, clears: bool = True
+    ) -> None:
+        """`selects`: the tables that are captured.
 
         `clears`: ids in rows are those of the server that is asked which transactions are open.
         """
-        self._of_partitions_only, self._clears = of_partitions_only, clears
-        self._partitions = ""  # the query
-        self._digest: _Digest | None = None
-        self._files: dict[TableId, Files] = {}
-        self._known: Mapping[TableId, TableSchema] = {}
+        self._told, self._selects, self._clears = told, selects, clears
+        self._signature: Sequence[object] = ()
+        self._tables: Mapping[int, StoredTable] = {}
+        self._open_from = 0  # at the look before; 0: that is of an earlier run
+        self._said: set[str] = set()  # why a look failed
 
-    def emptied(
-        self, session: Asks, known: Mapping[TableId, TableSchema], note: Callable[[str], None]
-    ) -> tuple[TableId, ...]:
-        """Return those of the `known` tables that may have lost rows since the last call.
+    def look(
+        self,
+        session: Asks,
+        before: Before | None,
+        note: Callable[[str], None],
+        *,
+        known: Iterable[TableId] = (),
+    ) -> StorageFindings:
+        """Compare with the look before.
 
-        `note` is told which ones are cleared.  A table that the stream described with other
-        columns since then is left out: it was altered.  Raises ConnectionLost; the first call
-        returns nothing.
+        `known`: the tables of the stream.  `note` is told which tables are cleared.  Raises
+        ConnectionLost; after another error, which is noted once, the next look sees what this one
+        did not.
         """
         try:
-            return self._emptied(session, known, note)
+            return self._look(session, before, note, known)
         except SourceError as error:
             if is_gone(error):
                 raise
-            return ()
+            if str(error) not in self._said:
+                self._said.add(str(error))
+                note(f"storage files and keys were not looked for in the catalog: {error}")
+            if before is None:
+                return StorageFindings({}, "", 0)
+            return StorageFindings(before.versions, before.parts, before.horizon)
 
-    def read(self, session: Asks, table: TableId) -> None:
-        """Take a table's files as they are: it is read again, and is locked."""
-        if self._digest is not None:
-            self._files[table] = self._all_files(session).get(table, {})
-
-    def _emptied(
-        self, session: Asks, known: Mapping[TableId, TableSchema], note: Callable[[str], None]
-    ) -> tuple[TableId, ...]:
-        before, now = self._digest, self._read_digest(session)
-        if before is not None and (before.tables, before.partitions) == (
-            now.tables,
-            now.partitions,
-        ):
-            self._digest, self._known = now, dict(known)
-            return ()
-        files = self._all_files(session)
-        found: tuple[TableId, ...] = ()
-        if before is not None:
-            is_exchange = before.partitions != now.partitions
-            found = tuple(
-                table
-                for table, shape in known.items()
-                if self._is_other(table, files)
-                and not self._was_altered(shape)
-                and (is_exchange or not self._is_cleared(session, table, before.open_from, note))
-            )
-        self._digest, self._files, self._known = now, files, dict(known)
-        return found
-
-    def _is_other(self, table: TableId, files: Mapping[TableId, Files]) -> bool:
-        """Say whether a file that a table had is gone; one that came has rows of the stream."""
-        before, now = self._files.get(table), files.get(table)
-        if before is None or now is None or (self._of_partitions_only and len(before) == 1):
-            return False
-        return not before.items() <= now.items()
-
-    def _is_cleared(
-        self, session: Asks, table: TableId, open_from: int, note: Callable[[str], None]
-    ) -> bool:
-        is_plain = self._clears and len(self._files[table]) == 1
-        is_cleared = is_plain and _has_older_row(session, table, open_from)
-        if is_cleared:
-            note(f"{table} has another storage file and rows from before: none is missing")
-        return is_cleared
-
-    def _was_altered(self, now: TableSchema) -> bool:
-        before = self._known.get(now.id)
-        return before is not None and columns(before) != columns(now)
-
-    def _read_digest(self, session: Asks) -> _Digest:
-        if not self._partitions:
-            self._partitions = _PARTITIONS if session.query(_IS_GAUSS) else _CHILDREN
-        ((open_from,),) = session.query(  # first: what ended before it ended before the rest
+    def _look(
+        self,
+        session: Asks,
+        before: Before | None,
+        note: Callable[[str], None],
+        known: Iterable[TableId],
+    ) -> StorageFindings:
+        ((text,),) = session.query(  # first: what ended before it ended before the rest
             "SELECT txid_snapshot_xmin(txid_current_snapshot())::text"
         )
-        ((tables, partitions),) = session.query(
-            "SELECT (SELECT concat(count(*), ' ', sum(part::numeric * file))"
-            f" FROM ({_TABLES}) t), (SELECT concat(count(*), ' ',"
-            f" sum(part::numeric * file), ' ', sum(part::numeric * parent))"
-            f" FROM ({self._partitions}) p)"
-        )
-        return _Digest(tables or "", partitions or "", int(open_from or 0))
+        (signature,) = session.query(_SIGNATURE.format(parts=_partitions(session)))
+        if signature != self._signature:
+            self._tables = stored(session, self._selects)
+            self._signature = signature
+        open_from, self._open_from = self._open_from, int(text or 0)
+        parts, ended = _digest([signature[1]]), self._open_from
+        now = {oid: table.version for oid, table in self._tables.items()}
+        if before is None or not before.versions or before.versions == now:
+            return StorageFindings(now, parts, ended)
+        # A partition that was exchanged brought rows of any age.
+        is_cleared = self._clears and before.parts == parts
+        open_from = open_from or before.horizon
+        emptied: set[TableId] = set()
+        suspected: dict[TableId, str] = {}
+        for oid, table in self._tables.items():
+            was = before.versions.get(oid)
+            names = {table.id, *([] if was is None else [_read(was.name)])}
+            if self._lacks_files(table, was) and not (
+                is_cleared and self._is_cleared(session, table, open_from, note)
+            ):
+                emptied |= names
+            if why := self._why_other(session, table, was, open_from):
+                suspected |= dict.fromkeys(names, why)
+        there = frozenset(table.id for table in self._tables.values())
+        if not self._told.statements:
+            suspected |= self._under_other_names(before, there, known)
+        return StorageFindings(now, parts, ended, there, tuple(sorted(emptied)), suspected)
 
-    def _all_files(self, session: Asks) -> dict[TableId, Files]:
-        parents: dict[int, int] = {}
-        parts: dict[int, dict[int, int]] = {}
-        rows = session.query(self._partitions)
-        for part, _, parent in rows:
-            parents[int(part or 0)] = int(parent or 0)
-        for part, file, parent in rows:
-            root = int(parent or 0)
-            while root in parents:
-                root = parents[root]
-            parts.setdefault(root, {})[int(part or 0)] = int(file or 0)
+    def _under_other_names(
+        self, before: Before, there: Container[TableId], known: Iterable[TableId]
+    ) -> Mapping[TableId, str]:
+        """Name tables that went, and those that may have had another name for a while."""
+        former = {_read(was.name): oid for oid, was in before.versions.items()}
+        gone = {name for name in former if name not in there}
+        # The stream had rows under these names, and no look saw them.
+        unseen = {name for name in known if name not in there and self._selects(name)} - gone
         return {
-            TableId(schema or "", name or ""): {
-                int(oid or 0): int(file or 0),
-                **parts.get(int(oid or 0), {}),
-            }
-            for oid, file, schema, name in session.query(_TABLES)
+            **{name: _MADE_AGAIN for name, oid in former.items() if oid not in self._tables},
+            **dict.fromkeys(gone | unseen, _GONE),
+            **{
+                table.id: _RENAMED
+                for oid, table in self._tables.items()
+                if unseen and oid in before.versions
+                if before.versions[oid].name != table.version.name
+            },
         }
+
+    def _why_other(
+        self, session: Asks, table: StoredTable, was: CatalogVersion | None, open_from: int
+    ) -> str:
+        """Say why a table may have other rows than were sent; "": nothing shows that."""
+        if was is None:  # it was made since, or got a captured name
+            has_older = self._clears and _has_older_row(session, table.id, open_from)
+            return _CAME if has_older else ""
+        if self._told.statements:
+            return ""
+        if _read(was.name) != table.id:
+            return _RENAMED
+        return _ALTERED if _is_altered(was, table.version) else ""
+
+    def _lacks_files(self, table: StoredTable, was: CatalogVersion | None) -> bool:
+        truncate, statements, positions = self._told
+        if was is None:  # it was made since
+            return not truncate and not table.parts and table.file != table.oid
+        if table.has_files_of(was.files) or (truncate and not positions and not table.parts):
+            return False
+        return not (statements and was.last != table.last)  # one that is sent may have written it
+
+    def _is_cleared(
+        self, session: Asks, table: StoredTable, open_from: int, note: Callable[[str], None]
+    ) -> bool:
+        is_cleared = not table.parts and _has_older_row(session, table.id, open_from)
+        if is_cleared:
+            note(f"{table.id} has another storage file and rows from before: none is missing")
+        return is_cleared
+
+
+def stored(session: Asks, selects: Callable[[TableId], bool]) -> dict[int, StoredTable]:
+    """Read tables, by oid; `session` may see a snapshot."""
+    parents: dict[int, int] = {}
+    parts: dict[int, dict[int, int]] = {}
+    rows = session.query(_partitions(session))
+    for part, _, parent in rows:
+        parents[int(part or 0)] = int(parent or 0)
+    for part, file, parent in rows:
+        root = int(parent or 0)
+        while root in parents:
+            root = parents[root]
+        parts.setdefault(root, {})[int(part or 0)] = int(file or 0)
+    found = {}
+    for text, file, schema, name, writer, last, key in session.query(_STORED):
+        table, oid = TableId(schema or "", name or ""), int(text or 0)
+        if selects(table) and oid not in parents:
+            found[oid] = StoredTable(
+                table,
+                oid,
+                int(file or 0),
+                int(writer or 0),
+                last or "",
+                key or "",
+                tuple(sorted(parts.get(oid, {}).items())),
+            )
+    return found
+
+
+def _is_altered(was: CatalogVersion, now: CatalogVersion) -> bool:
+    """Say whether rows that were equal in a key may be lost, or a column was made again."""
+    if was.key != now.key:
+        return True
+    (number, count), (number_now, count_now) = (
+        map(int, text.split(":")[:2]) if text else (0, 0) for text in (was.last, now.last)
+    )
+    return number_now > number and number_now - number != count_now - count
+
+
+def _partitions(session: Asks) -> str:
+    return _PARTITIONS if session.query(_IS_GAUSS) else _CHILDREN
+
+
+def _digest(items: Iterable[object]) -> str:
+    """Digest what a record of cuts has no room for.
+
+    >>> _digest([(16385, 16390)]) == _digest([(16385, 16391)])
+    False
+    """
+    return blake2b(repr(sorted(items, key=repr)).encode(), digest_size=4).hexdigest()
+
+
+def _written(table: TableId) -> str:
+    """Write a name without what separates the parts of a version.
+
+    >>> _written(TableId("app", "a;b"))
+    'app/a%3Bb'
+    >>> _read("app/a%3Bb").name
+    'a;b'
+    """
+    return "/".join(quote(part, safe="") for part in table)
+
+
+def _read(text: str) -> TableId:
+    schema, _, name = text.partition(" ")[0].partition("/")
+    return TableId(unquote(schema), unquote(name))
 
 
 def _has_older_row(session: Asks, table: TableId, open_from: int) -> bool:

@@ -41,7 +41,7 @@ from producer.sources.gauss.decoders.messages import (
     TxCommit,
 )
 from producer.sources.gauss.held import Held, Layouts
-from producer.sources.gauss.mixed import Holds, Mixed, Wrote
+from producer.sources.gauss.mixed import Mixed, Wrote
 from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.system_schemas import is_system_schema
 from producer.wire.replication import WalMessage
@@ -68,10 +68,6 @@ def _nobody_knows(_table: TableId, _xid: int) -> bool | None:
     return None
 
 
-def _may_hold_more(_table: TableId, _xid: int, _rows: int) -> bool:
-    return False
-
-
 class GaussStream:
     """One stream from START_REPLICATION on."""
 
@@ -87,7 +83,6 @@ class GaussStream:
         newest_csn: int = 0,
         loses_rows_behind_ddl: bool = False,
         wrote: Wrote = _nobody_knows,
-        holds: Holds = _may_hold_more,
         judged: Callable[[int, frozenset[TableId]], None] = lambda _xid, _tables: None,
         held: Held | None = None,
         style: str = "",
@@ -101,7 +96,7 @@ class GaussStream:
         self._resume, self._newest_csn = resume, newest_csn
         self._mixed = Mixed() if loses_rows_behind_ddl else None
         self._is_counted = False  # rows of the transaction are noted in `_mixed`
-        self._wrote, self._holds, self._judged = wrote, holds, judged
+        self._wrote, self._judged = wrote, judged
         self._first: ddl_pairs.Waiting | None = None  # a statement that may have more messages
         self._held = held
         self._passed: Passed = Taken() if held is None else held
@@ -241,7 +236,7 @@ class GaussStream:
             if self._mixed is not None and self._is_counted:
                 if (named := self._mixed.named) is not None:
                     self._judged(begin.xid, named)
-                for lost in self._mixed.end(begin.xid, self._wrote, self._holds):
+                for lost in self._mixed.end(begin.xid, self._wrote):
                     yield commit.end_lsn, lost
         yield commit.end_lsn, commit
 
@@ -316,7 +311,7 @@ class GaussStream:
     @staticmethod
     def _count(mixed: Mixed, row: NamedChange) -> None:
         if not is_system_schema(row.schema):
-            mixed.row(row.schema, row.table, row.op)
+            mixed.row(row.schema, row.table)
 
     # ------------------------------------------------------------ DDL
     def _stated(self, position: Lsn, ddl: Ddl) -> Iterator[tuple[Lsn, Message]]:

@@ -33,9 +33,6 @@ class TableQueries(Protocol):
     def wrote(self, table: TableId, xid: int) -> bool | None:
         """Query whether a transaction wrote rows into a captured table that it created."""
 
-    def holds(self, table: TableId, xid: int, rows: int) -> bool:
-        """Query whether a captured table has exactly `rows` rows of a transaction."""
-
     def judged(self, xid: int, tables: frozenset[TableId]) -> None:
         """Take it that the gaps of these tables, by a transaction's statements, are known."""
 
@@ -113,7 +110,6 @@ class StreamReader:
             newest_csn=csn,
             loses_rows_behind_ddl=mode.is_gaussdb and mode.decodes_ddl,
             wrote=self._server.wrote,
-            holds=self._server.holds,
             judged=self._server.judged,
             held=self._held(csn),
             style=form.style,

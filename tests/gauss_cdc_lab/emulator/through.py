@@ -15,7 +15,7 @@ from producer.core.router import Binding
 from producer.core.stream.assemble import Assembler, AssemblerPorts
 from producer.core.stream.redelivery import Redelivery
 from producer.core.stream.relations import Relations
-from producer.sources.gauss.mixed import Holds, Wrote
+from producer.sources.gauss.mixed import Wrote
 from producer.sources.gauss.resolver import RelationResolver
 from producer.sources.gauss.spill import SpillFile
 from producer.sources.gauss.stream import GaussStream
@@ -53,7 +53,6 @@ class Through:
     resume: int = 0  # what begins before it was delivered
     catalog: tuple[TableSchema, ...] = ()  # as it is by now, where it is not as known
     wrote: Wrote = lambda _table, _xid: None  # what the source says of new tables
-    holds: Holds = lambda _table, _xid, _rows: False  # and of others
     changes: list[SchemaChange] = field(default_factory=list)
     published: list[TableSchema] = field(default_factory=list)
     happened: list[Happened] = field(default_factory=list)
@@ -76,7 +75,6 @@ class Through:
             resume=self.resume,
             loses_rows_behind_ddl=self.product == "gaussdb" and self.mode.enable_ddl_decoding,
             wrote=self.wrote,
-            holds=self.holds,
         )
         self._assembler = Assembler(
             relations=Relations(

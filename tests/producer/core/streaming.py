@@ -43,13 +43,14 @@ from schemas.control import (
     Cut,
     Head,
     Identity,
+    Looked,
     Origin,
     Range,
     SchemaChange,
     Start,
     Topic,
 )
-from schemas.positions import Lsn
+from schemas.positions import NOWHERE, Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
 from schemas.topics import Topics
 
@@ -263,6 +264,10 @@ class Source:
     def answer(self, wish: Wish, number: int) -> None:
         self.did.append(("answered", str(wish.table), number))
         self.asked.pop(wish.table, None)
+
+    def recalls(self, looked: Looked | None) -> Lsn:
+        del looked
+        return NOWHERE
 
     def delivered(self, cuts: Sequence[Cut]) -> None:
         self.durable += cuts

@@ -41,6 +41,11 @@ from schemas.sql_text import NotRead, Token, tokens
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 from schemas.types import AS_PRINTED
 
+# A cast to or from the first kind is by the session's time zone; between the others, by how it
+# writes dates, intervals, floats or bytes.  A statement is sent without its settings.
+_ZONED: Final = {1184, 1266}
+_WRITTEN_BY_SETTINGS: Final = {1082, 1114, 1186, 790, 17, 700, 701, 9003}
+_TEXTS: Final = {18, 19, 25, 1042, 1043, 3969}
 WHETHER_KEY: Final = "whether a constraint was a key"  # that was dropped
 
 
@@ -211,9 +216,9 @@ class _Making:
             old, type_oid=made.type_oid, type_mod=made.type_mod, type_name=made.type_name,
             user_type=None,
         )  # fmt: skip
-        is_printed = bool(AS_PRINTED & {old.type_oid, made.type_oid})
-        if using is not None or is_printed:
-            is_lost = is_printed or not _is_cast(using or "", name)
+        is_computed = _is_by_settings(old.type_oid, made.type_oid)
+        if using is not None or is_computed:
+            is_lost = is_computed or not _is_cast(using or "", name)
             how = "lost" if is_lost else "explicit"
             self._values[name] = how
             if how == "lost":
@@ -229,6 +234,9 @@ class _Making:
         old, made = self._columns[at], self._column(spec)
         if (old.type_oid, old.type_mod) != (made.type_oid, made.type_mod):
             self._values[spec.name] = "explicit"  # converts more than an assignment would
+        if _is_by_settings(old.type_oid, made.type_oid):
+            self._values[spec.name] = "lost"
+            self.lost.append(f"column {spec.name}: the source computed new values")
         # A compatibility keeps what MODIFY does not mention; the others set defaults.
         keeps = spec.default is None and not spec.not_null
         self._columns[at] = replace(
@@ -310,6 +318,18 @@ class _Making:
             self.unknown.append(f"columns of index {index}, which identifies rows from here on")
         else:
             self._key = found.columns
+
+
+def _is_by_settings(old: int, new: int) -> bool:
+    """Say whether a target's session may convert values into others than the source's did.
+
+    >>> _is_by_settings(1114, 1184), _is_by_settings(1114, 25), _is_by_settings(23, 20)
+    (True, True, False)
+    """
+    pair = {old, new}
+    if AS_PRINTED & pair:
+        return True
+    return old != new and bool(_ZONED & pair or (_TEXTS & pair and _WRITTEN_BY_SETTINGS & pair))
 
 
 def _is_cast(expression: str, column: str) -> bool:

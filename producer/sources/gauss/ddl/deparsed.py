@@ -117,10 +117,7 @@ class Deparsed:
             del self.known[before.id]
             holes, lossy = _gaps(made)
             if not self.wanted(made.after.id):
-                why = f"is not captured any more: it is {made.after.id} now"
-                yield ShapeChange(
-                    before, before, statement.tag, (Hole(str(before.id), "seen", why),), why
-                )
+                yield _gone_out(before, made.after, statement)
                 continue
             self.hidden.discard(made.after.id)
             self.known[made.after.id] = made.after
@@ -246,6 +243,9 @@ class Deparsed:
                 elif new is not None:
                     after = replace(before, id=TableId(new, before.id.name))
                     del self.known[before.id]
+                    if not self.wanted(after.id):
+                        yield _gone_out(before, after, statement)
+                        continue
                     self.known[after.id] = after
                     yield ShapeChange(before, after, statement.tag)
 
@@ -265,6 +265,13 @@ class Deparsed:
                 kind=statement.kind or "other",
                 identity=None if each is None else str(each),
             )
+
+
+def _gone_out(before: TableSchema, after: TableSchema, statement: Statement) -> ShapeChange:
+    """Return the gap of a table that got a name that is not captured."""
+    why = f"is not captured any more: it is {after.id} now"
+    gap = Hole(str(before.id), "seen", why)
+    return ShapeChange(before, before, statement.tag, (gap,), why)
 
 
 def _gaps(made: Applied) -> tuple[tuple[Hole, ...], str | None]:

@@ -19,7 +19,8 @@ from producer.core.catalog.look import (
 )
 from producer.core.shape_change import ShapeChange, StatementChanges
 from schemas.control import Hole, Looked, Moved, Origin
-from schemas.tables import UserType
+from schemas.positions import Lsn
+from schemas.tables import TableId, UserType
 from tests.producer.core.looks import TABLE, A, B, look, seen
 
 FILES = {Cause.FILES: {A}}
@@ -381,9 +382,8 @@ def test_a_table_that_may_have_been_emptied_is_suspected_unless_that_is_known() 
     assert said() == ["public.a", "public.b"]
     assert said(is_marked=lambda table: table == A) == ["public.b"], "it is to be read anyhow"
     altered = replace(TABLE, columns=TABLE.columns[:1])
-    assert said(then={**known, A: altered}) == ["public.b"], "the stream told of it since"
-    first_row = replace(TABLE, columns=tuple(replace(c, number=0) for c in TABLE.columns))
-    assert said(then={**known, A: first_row}) == ["public.a", "public.b"]
+    assert said(then={**known, A: altered}) == ["public.a", "public.b"], "it was the same then"
+    assert said(then={B: known[B]}) == ["public.b"], "the stream knows it by another name"
     assert said(told=Told(emptied={B: {5}})) == ["public.a"], "the stream told a TRUNCATE"
     assert said() == ["public.a"], "perhaps behind the look before"
     watching.take(now, known)
@@ -392,9 +392,30 @@ def test_a_table_that_may_have_been_emptied_is_suspected_unless_that_is_known() 
     assert watching.judge(10, known, reports_ddl=False) == [], "both were read since"
 
 
+def test_what_a_look_suspects_for_a_reason_of_its_own_is_said_so_though_it_was_emptied() -> None:
+    watching, known = watch(), {A: TABLE}
+    gone = TableId("public", "gone")  # which nobody knows by this name
+    why = {A: "has another key", B: "has rows", gone: "has another name"}
+    now = Look(10, {}, is_of_files=True, suspected=why, there=frozenset({A, B}))
+
+    def said(told: Told) -> list[tuple[str, str]]:
+        found = watching.judge(10, known, reports_ddl=False, told=told)
+        return [(str(each), each.gap.kind) for each in found]
+
+    watching.take(now, known)
+    assert said(Told(emptied={A: {5}})) == [
+        ("public.a has another key", "suspected"),
+        ("public.b has rows", "suspected"),  # the stream has not brought it yet
+    ]
+    watching.take(now, known)
+    watching.read_again(A, None)
+    watching.read_again(B, None)
+    assert said(Told()) == []
+
+
 def test_rows_behind_a_statement_are_suspected_until_their_table_is_read_again() -> None:
     watching, known = watch(), {A: TABLE, B: replace(TABLE, id=B, oid=101)}
-    now = Look(10, {}, is_of_files=True, behind=(A, B), horizon=700)
+    now = Look(10, {}, is_of_files=True, behind=(A, B), of_files=Before.of_files(700))
     altered = {**known, A: replace(TABLE, columns=TABLE.columns[:1])}
 
     def said(**how) -> list[tuple[str, str]]:
@@ -411,11 +432,17 @@ def test_rows_behind_a_statement_are_suspected_until_their_table_is_read_again()
     assert [f.gap.table for f in watching.judge(10, known, reports_ddl=False)] == ["public.b"]
 
 
-def test_up_to_where_transactions_were_judged_is_kept_and_compares_no_table() -> None:
+def test_what_a_look_of_files_showed_is_kept_and_compares_no_table() -> None:
     watching, known = watch(), {A: TABLE}
     for horizon, kept in ((0, 0), (700, 700), (0, 700), (800, 800)):
-        judged = (horizon + 20, horizon + 30) if horizon else ()
-        now = Look(10, {}, is_of_files=True, behind=(A,), horizon=horizon, judged=judged)
+        of_files = Before.of_files(
+            horizon,
+            (horizon + 20, horizon + 30),
+            {100: CatalogVersion(files=str(horizon))},
+            parts="9f",
+            since=Lsn(horizon + 1),
+        )
+        now = Look(10, {}, is_of_files=True, behind=(A,), of_files=of_files if horizon else None)
         watching.take(now, known)
         assert watching.judge(9, known, reports_ddl=False) == []
         watching.judge(10, known, reports_ddl=False)
@@ -426,9 +453,16 @@ def test_up_to_where_transactions_were_judged_is_kept_and_compares_no_table() ->
     assert looked is not None
     assert not looked.is_as(replace(looked, publication="files:700")), "so a STATE says it"
     again = CatalogWatch(wanted=lambda _: True, publication="p", looked=looked)
-    assert again.before == Before.of_files(800, {820, 830})
+    assert again.before == of_files
     assert again.compares(5)
     assert again.looked == looked
+    read = Before.of_files(0, versions={100: CatalogVersion(files="900")})
+    again.take(now, known)
+    again.read_again(A, read)
+    assert again.judge(10, known, reports_ddl=False) == []
+    assert again.before is not None
+    assert again.before.versions[100].files == "900", "the table is younger than the look"
+    assert again.before.horizon == 800
 
 
 def test_a_state_that_lasts_behind_a_reading_is_looked_at_again() -> None:

@@ -155,6 +155,30 @@ def test_a_type_changes(using: str, values: dict[str, str], lost: int) -> None:
     assert (made.values, len(made.lost)) == (values, lost)
 
 
+@pytest.mark.parametrize(
+    ("oid", "shown", "new", "is_lost"),
+    [
+        (1114, "timestamp without time zone", "timestamptz", True),
+        (1184, "timestamp with time zone", "date", True),
+        (1184, "timestamp with time zone", "timestamptz(3)", False),
+        (1114, "timestamp without time zone", "text", True),
+        (25, "text", "date", True),
+        (1114, "timestamp without time zone", "date", False),
+        (701, "double precision", "text", True),
+        (23, "integer", "text", False),
+    ],
+)
+@pytest.mark.parametrize("how", ["ALTER COLUMN a SET DATA TYPE {}", "MODIFY COLUMN a {}"])
+def test_what_the_sessions_settings_decide_is_converted_by_the_source_alone(
+    oid: int, shown: str, new: str, is_lost: bool, how: str
+) -> None:
+    columns = (T.columns[0], replace(T.columns[1], type_oid=oid, type_name=shown))
+
+    made = after(how.format(f"pg_catalog.{new}"), replace(T, columns=columns))
+
+    assert (made.values.get("a") == "lost", len(made.lost)) == (is_lost, int(is_lost))
+
+
 def test_what_is_only_printed_is_converted_by_the_source_alone() -> None:
     """A name of a table depends on what a session searches."""
     columns = (T.columns[0], replace(T.columns[1], type_oid=2205, type_name="regclass"))

@@ -196,6 +196,16 @@ def test_a_schema_takes_its_tables_along() -> None:
     assert (dropped.before, dropped.after) == (renamed.after, None)
 
 
+def test_a_table_whose_schema_gets_a_name_that_is_not_captured_is_a_gap() -> None:
+    reported = Through().feed(done(ddl("ALTER SCHEMA public RENAME TO not_ours")))
+
+    _, change = reported.changes
+    assert (change.before, change.after) == (T, T)
+    assert reported.holes == [
+        Hole("public.t", "seen", "is not captured any more: it is not_ours.t now")
+    ]
+
+
 def test_other_objects_are_reported_by_name() -> None:
     reported = Through().feed(done(ddl("CREATE OR REPLACE PACKAGE public.k IS a int; END k")))
 
