@@ -11,7 +11,7 @@
 #              AddressSanitizer; SECONDS=60 for each, ROUNDS=300
 # make librdkafka  the native modules with the oldest librdkafka that they take, and the newest
 # make moments random statements of owners and administrators, and what they hide; SEQUENCES=60
-#              SEED=1: finds are printed with their seed
+#              SEED=1: finds are printed with their seed; OF=gauss_moments for GaussDB
 # make chaos   the demo under KILLS=50 kills of run, apply and broker; ARGS='--workload tpcb',
 #              ARGS='--target delta --mode scd2 --commits-again 1000' KILLS=10 (docs/lakes.md)
 # make test-oldest, make test-newest  unit tests and demo with the oldest and the newest versions
@@ -28,6 +28,7 @@ SOURCE ?= postgres
 WORKERS ?= 4
 SECONDS ?= 60
 ROUNDS ?= 300
+OF ?= moments
 SEQUENCES ?= 60
 SEED ?= 1
 # FIRST_VERSION of schemas/native/librdkafka.pxi
@@ -126,7 +127,7 @@ test-versions: $(STAMP)
 
 moments: $(STAMP)
 	@GAUSS_CDC_MOMENTS=$(SEQUENCES) GAUSS_CDC_MOMENTS_SEED=$(SEED) \
-	    $(BIN)/pytest -q -x --timeout 0 tests/e2e/test_moments.py
+	    $(BIN)/pytest -q -x --timeout 0 tests/e2e/test_$(OF).py
 
 # It takes one core.  In a new clone the other one compiles the tests: else each worker would.
 lint: $(STAMP)
