@@ -162,6 +162,7 @@ class StorageWatch:
         self._tables: Mapping[int, StoredTable] = {}
         self._open_from = 0  # at the look before; 0: that is of an earlier run
         self._said: set[str] = set()  # why a look failed
+        self._unseen: set[TableId] = set()  # names in the stream that the catalog has not
 
     def look(
         self,
@@ -233,8 +234,9 @@ class StorageWatch:
         """Name tables that went, and those that may have had another name for a while."""
         former = {_read(was.name): oid for oid, was in before.versions.items()}
         gone = {name for name in former if name not in there}
-        # The stream had rows under these names, and no look saw them.
+        # The stream had rows under these names, and no look saw them; each counts once.
         unseen = {name for name in known if name not in there and self._selects(name)} - gone
+        unseen, self._unseen = unseen - self._unseen, unseen | gone
         return {
             **{name: _MADE_AGAIN for name, oid in former.items() if oid not in self._tables},
             **dict.fromkeys(gone | unseen, _GONE),
