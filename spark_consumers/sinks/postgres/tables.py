@@ -98,7 +98,7 @@ class OpenLoads:
 
     def begin(self, cursor: Any, table: TableId, *, counts: bool) -> None:
         """The table was emptied; `counts`: nothing but the load will write into it."""
-        self._loaded_at_end(cursor, table)
+        self.leave(cursor, table)
         if not counts:
             return
         cursor.execute("INSERT INTO gauss_cdc.loads VALUES (%s, %s, %s, 0)", (self._source, *table))
@@ -119,7 +119,7 @@ class OpenLoads:
         """The table is to be called exact: `place` must hold what was loaded, and nothing else."""
         for one in dict.fromkeys((table, place)):
             lock_table(cursor, one)
-        self._compare(cursor, table, place, self._loaded_at_end(cursor, table))
+        self._compare(cursor, table, place, self.leave(cursor, table))
 
     def rename(self, cursor: Any, was: TableId, now: TableId) -> None:
         """A table has another name now."""
@@ -162,7 +162,7 @@ class OpenLoads:
         row = cursor.fetchone()
         return None if row is None else int(row[0])
 
-    def _loaded_at_end(self, cursor: Any, table: TableId) -> int | None:
+    def leave(self, cursor: Any, table: TableId) -> int | None:
         """Forget the load, and what the rows before it met; the same as `_loaded`."""
         self._counted.discard(table)
         of_table = "WHERE source = %s AND table_schema = %s AND table_name = %s"
@@ -232,6 +232,7 @@ class Tables:
             self.own(cursor, catalog, after.id, why="is created by the stream")
         elif before is not None and after is None:
             self._owned.leave(cursor, before.id)
+            self._loads.leave(cursor, before.id)
             self._shadows.leave(cursor, before.id)
         if self._apply == "all":
             change = self._rename_types(cursor, change)
@@ -245,6 +246,7 @@ class Tables:
         It left the stream before: it was made UNLOGGED there, or dropped without a report.
         """
         made = self._owned.leave(cursor, name)
+        self._loads.leave(cursor, name)
         if self._shadows.leave(cursor, name):
             catalog.forget(cursor, name)
         if made is None or not self.is_there(cursor, catalog, name):
