@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from schemas.accept import reloads
-from schemas.control import GAP, LEFT, PENDING, Cut, Head, LoadPhase, Start, State, TableLoad
+from schemas.control import GAP, PENDING, Cut, Head, LoadPhase, Start, State, TableLoad
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
 from schemas.topics import Topics
@@ -57,10 +57,12 @@ def begun_late(at: Ledger, offset: int, cut: State, known: Known = all_topics) -
     if there is None:
         loaded = {topic for table in cut.loads for topic in _topics(names, table)}
         there = _named(names, [topic for topic in cut.topics if topic not in loaded])
+    brought = {*there}
     inexact = {
-        table: NOT_LOADED if cut.loads.get(table) == PENDING else LATE
-        for table in sorted({*cut.loads, *there})
-        if cut.loads.get(table) != LEFT  # nothing of it comes before a load
+        # One that the stream brought is noted as pending until nothing else is read.
+        table: NOT_LOADED if phase == PENDING and table not in brought else LATE
+        for table in sorted({*cut.loads, *brought})
+        for phase in (cut.loads.get(table),)
     }
     return _standing(at, offset, cut, inexact, {})
 
