@@ -42,7 +42,8 @@ def followed(
         if now is not None:
             out.pop(now, None)  # of an older table that had this name
             if was is not None:
-                out[now] = was
+                # [tables] name it again: what came meanwhile is nowhere.
+                out[now] = PENDING if was == LEFT and now != table else was
     return out
 
 

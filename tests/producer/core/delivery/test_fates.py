@@ -44,6 +44,10 @@ def test_a_load_goes_with_its_table() -> None:
     assert followed(loads, [Fate("public.d", "public.b")]) == {"public.a": "BEGIN"}
 
 
+def test_a_table_that_left_and_comes_back_by_its_name_is_to_be_read() -> None:
+    assert followed({"a.b": "LEFT"}, [Fate("a.b", "a.c")]) == {"a.c": "PENDING"}
+
+
 def test_a_dropped_table_has_none_and_one_made_again_has_its_own() -> None:
     gone = Fate("public.a", None)
 
