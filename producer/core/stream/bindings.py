@@ -235,4 +235,6 @@ class Bindings:
         if len(value) > self._max_row_bytes:  # any role that may run DDL decides its length
             record = replace(record, sql=None, canonical=None, jddl=None, lossy=_LONG)
             value = self._encode_change(record)
+            if change.after is not None:
+                transactions.add_gap(Hole(str(change.after.id), "seen", _LONG))
         transactions.put_change(key, value, lsn)
