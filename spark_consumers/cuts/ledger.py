@@ -53,15 +53,15 @@ def begun_late(at: Ledger, offset: int, cut: State, known: Known = all_topics) -
     `known` names tables that are there, those too that the stream brought and nobody loaded.
     """
     head, names = cut.head, Topics(at.source)
-    there = known(head.epoch, head.last_seq)
-    if there is None:
+    named = known(head.epoch, head.last_seq)
+    if named is None:
         loaded = {topic for table in cut.loads for topic in _topics(names, table)}
-        there = _named(names, [topic for topic in cut.topics if topic not in loaded])
-    brought = {*there}
+        named = _named(names, [topic for topic in cut.topics if topic not in loaded])
+    there = {*named}
     inexact = {
         # One that the stream brought is noted as pending until nothing else is read.
-        table: NOT_LOADED if phase == PENDING and table not in brought else LATE
-        for table in sorted({*cut.loads, *brought})
+        table: NOT_LOADED if phase == PENDING and table not in there else LATE
+        for table in sorted({*cut.loads, *there})
         for phase in (cut.loads.get(table),)
     }
     return _standing(at, offset, cut, inexact, {})
