@@ -142,6 +142,8 @@ def test_another_order_of_the_key_while_a_table_is_read(
         path.on_load = some
         path.start()
         path.catch_up()
+        install(source, topic_prefix)  # else the catalog's new index is a suspicion
+        path.catch_up()
         some.wait(path)
         if meanwhile == "it is down":
             path.stop()
