@@ -35,28 +35,28 @@ class LateTables:
             return
         lacking = set(late(at))
         self._asked &= lacking
-        if not (wanted := lacking - self._asked):
+        if not (tables := captured(self._config, lacking - self._asked)):
             return
-        tables = captured(self._config, wanted)
         try:
-            count = self._ask(tables) if tables else 0
+            asked = self._ask(tables)
         except CdcError as error:
             self._failed(error)
             return
-        self._asked |= wanted
-        if count:
+        self._asked |= asked
+        if asked:
             _log.info(
                 "the target began late: %d tables are asked for, for %s alone (`gauss-cdc snapshot`"
-                " lists them, --pause holds them back)", count, self._name,
+                " lists them, --pause holds them back)", len(asked), self._name,
             )  # fmt: skip
 
-    def _ask(self, tables: Sequence[str]) -> int:
+    def _ask(self, tables: Sequence[str]) -> set[str]:
+        """Ask, but where somebody does: that may be taken back, or be answered without this one."""
         with rereads.session(self._config) as source:
             mine = {"", self._name}
             open_ = {str(one.wish.table) for one in source.asked() if one.wish.target in mine}
-            if names := sorted(set(tables) - open_):
-                source.ask(names, self._name)
-        return len(names)
+            if names := set(tables) - open_:
+                source.ask(sorted(names), self._name)
+        return names
 
     def _failed(self, error: CdcError) -> None:
         """Try again later, where that may help; say once who can ask instead."""

@@ -85,6 +85,7 @@ SCENES: Final = (
     "tests/e2e/test_gauss_moments.py",
     "tests/e2e/test_beside.py",
     "tests/e2e/test_beside_keys.py",
+    "tests/e2e/test_marks_that_move.py",
     "tests/e2e/test_spark_source.py",
     "tests/sim/test_mutations.py",
     "tests/e2e/test_cluster.py",

@@ -37,6 +37,7 @@ class Fate(NamedTuple):
 
     table: str  # schema.table
     now: str | None
+    is_of_rows: bool = False  # they went into `now`, not the table
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,12 +26,15 @@ class Upto:
     request: int | None = None  # that it answers
     target: str = ""  # for whom it is; "": for all
     is_void: bool = False  # it does not go on: another BEGIN comes
+    order: str = ""  # in which the key was read; "": an older release did not say
 
     @property
     def text(self) -> str:
         """As it stands in a record of cuts."""
         raw: dict[str, object] = {"key": [cell.decode() for cell in self.key]}
         raw |= {"lossy": self.lossy, "request": self.request}
+        if self.order:
+            raw["order"] = self.order
         if self.target:
             raw |= {"target": self.target, "void": self.is_void}
         return json.dumps(raw)
@@ -46,7 +49,7 @@ class Upto:
         """
         raw = json.loads(text)
         key = tuple(cell.encode() for cell in raw["key"])
-        more = raw.get("target", ""), raw.get("void", False)
+        more = raw.get("target", ""), raw.get("void", False), raw.get("order", "")
         return cls(key, raw["lossy"], raw["request"], *more)
 
 
@@ -90,6 +93,7 @@ class RangeRead:
     looked: Before | None = None  # the table in the catalog
     rows: Sequence[Cells] = ()
     last: Key | None = None  # the greatest key of the range; None: it is open upwards
+    order: str = ""  # of the key's values: with another one a key tells nothing of what was read
 
 
 def key_places(table: TableSchema) -> tuple[int, ...]:

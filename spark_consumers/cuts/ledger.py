@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from schemas.accept import reloads
-from schemas.control import GAP, LEFT, PENDING, Cut, Head, LoadPhase, Start, State, TableLoad
+from schemas.control import GAP, PENDING, Cut, Head, LoadPhase, Start, State, TableLoad
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
 from schemas.topics import Topics
@@ -53,14 +53,16 @@ def begun_late(at: Ledger, offset: int, cut: State, known: Known = all_topics) -
     `known` names tables that are there, those too that the stream brought and nobody loaded.
     """
     head, names = cut.head, Topics(at.source)
-    there = known(head.epoch, head.last_seq)
-    if there is None:
+    named = known(head.epoch, head.last_seq)
+    if named is None:
         loaded = {topic for table in cut.loads for topic in _topics(names, table)}
-        there = _named(names, [topic for topic in cut.topics if topic not in loaded])
+        named = _named(names, [topic for topic in cut.topics if topic not in loaded])
+    there = {*named}
     inexact = {
-        table: NOT_LOADED if cut.loads.get(table) == PENDING else LATE
+        # One that the stream brought is noted as pending until nothing else is read.
+        table: NOT_LOADED if phase == PENDING and table not in there else LATE
         for table in sorted({*cut.loads, *there})
-        if cut.loads.get(table) != LEFT  # nothing of it comes before a load
+        for phase in (cut.loads.get(table),)
     }
     return _standing(at, offset, cut, inexact, {})
 

@@ -17,13 +17,13 @@ from typing import Final, Protocol, TypeAlias
 from schemas.control import LoadPhase, Origin, SchemaChange, TableLoad
 from schemas.tables import TableId
 from spark_consumers.cuts.ledger import (
-    EXACT,
-    LOADING,
+    ALTERED,
     is_absent,
     loading,
     remarked,
     showing,
     shown,
+    state_of,
     unshown,
 )
 from spark_consumers.errors import Fenced, Superseded
@@ -81,7 +81,8 @@ class TargetTransaction(Protocol):
         """Begin a table's load by its staged shape, add all its staged rows to it, or end it.
 
         At BEGIN, `keeps`: readers see rows of a commit.  A target that can leaves them until END,
-        writes the load and all changes of the table beside them, and returns True.
+        writes the load and all changes of the table beside them, and returns True.  At END: say
+        whether the table was altered since BEGIN, so that it may have other rows than were loaded.
         """
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
@@ -112,10 +113,11 @@ def step(
                 continue  # of a load that began before this target
             commit = shown(ledger, table) if is_begin else ""
             if transaction.load(load, keeps=bool(commit)):
-                beside[table] = showing(loading(load), commit)
+                beside[table] = showing(loading(load), commit) if is_begin else ALTERED
             elif load.phase is LoadPhase.END:
                 beside.pop(table, None)
-        upto = replace(upto, inexact={**upto.inexact, **beside})
+        inexact = {**upto.inexact, **beside}
+        upto = replace(upto, inexact=inexact, state=state_of(inexact))
     else:
         upto = _apply(transaction, segment, upto)
     on_step("rows applied")
@@ -204,7 +206,7 @@ def _apply(transaction: TargetTransaction, segment: Segment, upto: Ledger) -> Le
                 inexact[name] = unshown(inexact[name])
             upto = replace(upto, inexact=inexact)
         transaction.write(after, LAST, upto.inexact)
-    return replace(upto, state=LOADING if upto.inexact else EXACT)
+    return replace(upto, state=state_of(upto.inexact))
 
 
 def _of_present(change: SchemaChange, inexact: Mapping[str, str]) -> SchemaChange | None:

@@ -1,6 +1,7 @@
 """A second target beside that of a path, and who reads the topics without us."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from io import BytesIO
 from typing import Any
 
@@ -8,6 +9,9 @@ import fastavro
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from producer.core.log.ddl_log import known_tables
+from producer.kafka.cuts_reader import CutsReader
+from producer.kafka.registry import Registry
 from schemas.envelope import UNAVAILABLE
 from schemas.tables import TableId
 from schemas.topics import Topics
@@ -47,7 +51,17 @@ class Late:
         self._sink = PostgresSink(target, path.prefix)
         self._sink.start()
         options = job.PassOptions(target=name)
-        self._applier = job.Applier(self._cuts, self._rows, self._sink, options)
+        self._applier = job.Applier(
+            self._cuts, self._rows, self._sink, options, known=self._tables_at
+        )
+
+    def _tables_at(self, epoch: int, seq: int) -> list[str]:
+        options = self._path.options
+        with (
+            closing(Registry(options.registry_url, options.registry_options)) as registry,
+            closing(CutsReader(options.client, options.topics.ddl)) as reader,
+        ):
+            return [str(t) for t in known_tables(reader, registry, epoch=epoch, seq=seq)]
 
     def catch_up(self) -> Ledger:
         """Apply until this target is where the path's is."""

@@ -117,3 +117,37 @@ def test_another_key_while_run_is_down_in_the_midst_of_a_load(path: Path, some: 
     ask(path.source, "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (g)")
     path.start()
     ends_equal(path)
+
+
+ORDERED = """
+CREATE TABLE t (id text COLLATE "und-x-icu" PRIMARY KEY, v int);
+INSERT INTO t SELECT 'a' || n, n FROM generate_series(1, {rows}) n;
+INSERT INTO t SELECT 'B' || n, n FROM generate_series(1, {rows}) n
+"""
+
+
+@pytest.mark.parametrize("meanwhile", ["it runs", "it is down"])
+def test_another_order_of_the_key_while_a_table_is_read(
+    addresses: Addresses,
+    topic_prefix: str,
+    new_database: Callable[..., str],
+    some: Some,
+    meanwhile: str,
+) -> None:
+    """What begins with B is behind what begins with a, and before it from then on."""
+    source, target = new_database(), new_database()
+    ask(source, ORDERED.format(rows=ROWS))
+    slow = {"tuning": RANGES, "repair": "auto", "load_rate": 300}
+    with Path(addresses, topic_prefix, source, target, **slow) as path:
+        path.on_load = some
+        path.start()
+        path.catch_up()
+        install(source, topic_prefix)  # else the catalog's new index is a suspicion
+        path.catch_up()
+        some.wait(path)
+        if meanwhile == "it is down":
+            path.stop()
+        ask(source, 'ALTER TABLE t ALTER id TYPE text COLLATE "C"')
+        if meanwhile == "it is down":
+            path.start()
+        ends_equal(path)

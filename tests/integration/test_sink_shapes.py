@@ -259,6 +259,20 @@ def test_a_name_is_taken_over_from_a_table_that_left_the_stream(target: Target) 
     assert ledger.state == "EXACT"
 
 
+def test_an_interrupted_load_of_a_dropped_table_does_not_stop_a_rename(target: Target) -> None:
+    a, b = table("a", "id integer, v text"), table("b", "id integer, v text")
+    for one in (b, a):
+        target.feed.load(one, LoadPhase.BEGIN)
+        target.feed.load(one, LoadPhase.CHUNK, ["1", "x"], ["2", "y"])
+        if one is b:
+            target.apply(alter(b, None, tag="DROP TABLE"))
+
+    target.apply(alter(a, b))
+
+    load(target, b, ["1", "x"], ["2", "y"])
+    assert rows(target, "b") == [(1, "x"), (2, "y")]
+
+
 @only_postgresql
 def test_a_table_may_have_no_columns_for_a_while(target: Target) -> None:
     bare = TableSchema(ACCOUNT.id, ())

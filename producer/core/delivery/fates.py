@@ -34,7 +34,13 @@ def followed(
     }
     if not loads:
         return out
-    for table, now in fates:
+    for table, now, is_of_rows in fates:
+        if is_of_rows and now is not None:  # what is not known of them is not known of it
+            if out.get(table) in {GAP, *_OPEN}:
+                there = out.get(now, GAP)
+                there = LoadPhase.BEGIN if there == LoadPhase.CHUNK else there
+                out[now] = there if there in _OPEN else GAP
+            continue
         if now == table and out.get(table) not in _OPEN:
             out[table] = GAP
         was = out.pop(table, None)
@@ -42,7 +48,8 @@ def followed(
         if now is not None:
             out.pop(now, None)  # of an older table that had this name
             if was is not None:
-                out[now] = was
+                # [tables] name it again: what came meanwhile is nowhere.
+                out[now] = PENDING if was == LEFT and now != table else was
     return out
 
 
@@ -54,7 +61,11 @@ def followed_for_one(
         table: voided(text) if {table, "*"} & {*lacking} else text
         for table, text in targeted.items()
     }
-    for table, now in fates:
+    for table, now, is_of_rows in fates:
+        if is_of_rows and now is not None:
+            if table in out:
+                out.setdefault(now, voided(out[table]))
+            continue
         text = out.pop(table, None)
         if now is not None:
             out.pop(now, None)  # of an older table that had this name

@@ -271,12 +271,14 @@ class Beside:
             if read.shape is None or read.shape.oid != self._oid:
                 raise TableChanging("the table is another one by now", table=self.table)
             self._key = key_places(read.shape)
-            return Piece(read.high, read.shape, read.looked)
+            return Piece(read.high, read.shape, read.looked, upto=Upto(order=read.order))
         if read.shape is None or read.shape != known or read.shape.oid != self._oid:
             raise TableChanging("the table was altered while it was loaded", table=self.table)
+        if self.upto.order not in {"", read.order}:
+            raise TableChanging("its key's collation was altered meanwhile", table=self.table)
         self._flying.popleft()
         is_last = read.last is None
-        upto = replace(self.upto, key=read.last or ())
+        upto = replace(self.upto, key=read.last or (), order=read.order)
         rows, completed = self._settled(read.rows, one.noted)
         return Piece(read.high, None, None, rows, completed, upto, is_last)
 

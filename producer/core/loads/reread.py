@@ -468,7 +468,7 @@ class Rereads:
             return None
         if piece.shape is not None:
             self._check_for_one(writer_state, piece.shape, known)
-            beside.upto = self._at_first()
+            beside.upto = replace(self._at_first(), order=piece.upto.order)
         shape = piece.shape or known[table]
         at = max(position, piece.high)
         state, upto = self._blocking(self._writing.beside, writer_state, at, shape, beside, piece)

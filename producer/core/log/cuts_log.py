@@ -158,7 +158,8 @@ class CutsLog:
         if offsets[0] != self._replayed_to:
             if self._reader.lso() < offsets[0]:
                 return  # another transaction is open: the next call sees its end
-            between = self._blocking(self._read, self._replayed_to, offsets[0])
+            low = max(self._replayed_to, self._reader.bounds()[0])  # retention removed the rest
+            between = self._blocking(self._read, low, offsets[0])
         records = [*between, *zip(offsets, cuts, strict=True)]
         refused = self._refused(records, offsets[0])
         if refused is not None and self._reader.bounds()[0] > self._replayed_to:

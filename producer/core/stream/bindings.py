@@ -227,6 +227,8 @@ class Bindings:
             change.after is None or change.after.id != was.id
         ):
             transactions.end_name(was.id, None if change.after is None else change.after.id)
+        if change.moved is not None and change.moved.op == "move" and change.after is not None:
+            transactions.move_rows(change.moved.table, change.after.id)
         for gap in change.holes:
             transactions.add_gap(gap)
         table = change.after or change.before
@@ -235,4 +237,6 @@ class Bindings:
         if len(value) > self._max_row_bytes:  # any role that may run DDL decides its length
             record = replace(record, sql=None, canonical=None, jddl=None, lossy=_LONG)
             value = self._encode_change(record)
+            if change.after is not None:
+                transactions.add_gap(Hole(str(change.after.id), "seen", _LONG))
         transactions.put_change(key, value, lsn)

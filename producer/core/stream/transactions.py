@@ -255,6 +255,10 @@ class Transactions:
         """Note that a table is renamed, or (None) dropped, in the open transaction."""
         self._fates.append(Fate(str(table), None if now is None else str(now)))
 
+    def move_rows(self, table: TableId, to: TableId) -> None:
+        """Note that rows of a table went into another one, in the open transaction."""
+        self._fates.append(Fate(str(table), str(to), is_of_rows=True))
+
     # ------------------------------------------------------------ what happened
     def use_schema(self, topic: str, schema_id: int) -> None:
         """From the next record on, values of a topic have this registry id."""

@@ -64,6 +64,11 @@ SELECT CASE WHEN c.relkind = 'p' THEN (SELECT coalesce(sum(pg_table_size(i.inhre
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s
 """
+# No shape says which collation a column has.
+_ORDER: Final = """
+SELECT string_agg(a.attcollation::text, ',' ORDER BY a.attnum) FROM pg_attribute a
+WHERE a.attrelid = %s AND a.attname = ANY (%s)
+"""
 _SNAPSHOT: Final = (
     "SELECT txid_current_snapshot()::text, pg_current_wal_insert_lsn()::text,"
     " pg_walfile_name(pg_current_wal_insert_lsn())"
@@ -264,12 +269,13 @@ class _Sessions:
             is_captured = table in captured(asks, self._options).tables
             found = catalog.found_schemas(asks, [table]).get(table) if is_captured else None
             looked = catalog_look.baseline(asks, self._options, [table])
-            place = _Snapshot.of(snapshot, high)
+            place, order = _Snapshot.of(snapshot, high), found and self._order(asks, as_sent(found))
         finally:
             asks.rollback()
             asks.autocommit = True
         self._see_to_flush(asks, place.high)
-        return RangeRead(found and as_sent(found), place.shown, place.high, looked)
+        shape = found and as_sent(found)
+        return RangeRead(shape, place.shown, place.high, looked, order=order or "")
 
     def _read(self, after: Key, asks: Connection) -> RangeRead:
         table = self._shape.id
@@ -292,7 +298,7 @@ class _Sessions:
         place, shape = _Snapshot.of(snapshot, high), as_sent(found)
         if key_columns(shape) != key_columns(self._shape):
             raise TableChanging("its key was altered while it was loaded", table=table)
-        tuning = self._options.tuning
+        order, tuning = self._order(asks, shape), self._options.tuning
         limit = max(1, min(tuning.range_rows, tuning.range_bytes // self._row_bytes))
         lines, size = list[bytes](), 0
         is_whole = True
@@ -316,7 +322,14 @@ class _Sessions:
         rows = CopyLines(lines, len(shape.columns), table)
         is_last = is_whole and len(lines) < limit
         last = None if is_last else key_of(rows[-1], key_places(shape))
-        return RangeRead(shape, place.shown, place.high, rows=rows, last=last)
+        return RangeRead(shape, place.shown, place.high, rows=rows, last=last, order=order)
+
+    @staticmethod
+    def _order(asks: Connection, shape: TableSchema) -> str:
+        with catalog.asking(asks, table=shape.id) as cursor:
+            cursor.execute(_ORDER, (shape.oid, list(shape.key)))
+            (order,) = cursor.fetchone()
+        return order or ""
 
     @staticmethod
     def _see_to_flush(asks: Connection, high: Lsn) -> None:

@@ -43,6 +43,7 @@ from spark_consumers.errors import (
     MissingTable,
     NotExpressible,
     RowsUnfit,
+    TableAltered,
     TableLookedAtBefore,
 )
 from spark_consumers.model import Asked, Change
@@ -63,7 +64,7 @@ from spark_consumers.sinks.postgres.plan import Plan, make_plan
 from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import about
 from spark_consumers.sinks.postgres.rights import owner_problems
-from spark_consumers.sinks.postgres.shadows import Shadows
+from spark_consumers.sinks.postgres.shadows import Shadows, written
 from spark_consumers.sinks.postgres.shapes import Shapes
 
 _STAGE_COLUMNS: Final = 2  # of a staging table, besides a row's cells and its old key
@@ -119,12 +120,38 @@ class Catalog:
             if self.shapes is None or str(table) in inexact or there.shadow is not None:
                 continue
             if table not in self.renewed:
-                self.shapes.compare(cursor, there)
+                if why := self.shapes.difference(cursor, there):
+                    raise table_altered(table, why)
                 self.made += 1
                 # Planned once: to plan it takes longer than to write a row.
                 name = f"cdc_as_read_{self.made}"
                 cursor.execute(f"PREPARE {name} AS SELECT 1 / ({is_as_read(there)})::int")
                 self.compared[table] = name
+
+    def altered(self, cursor: Any, tables: Iterable[TableId]) -> dict[TableId, str]:
+        """Name tables that are not what they were when rows came into them, and say why.
+
+        They are read anew, behind a lock: nobody alters them until the transaction ends.
+        """
+        there = [name for name in tables if name not in self.renewed]
+        if self.shapes is None or not there:
+            return {}
+        cursor.execute(f"LOCK TABLE {', '.join(map(written, there))} IN ROW EXCLUSIVE MODE")
+        now = read_tables(cursor, there, self.product)  # not where the rows of a load are
+        found = {
+            name: why
+            for name, table in now.items()
+            if (why := self.shapes.difference(cursor, table))
+        }
+        if changed := [name for name, table in now.items() if name in found or table.has_heirs]:
+            self.forget(cursor, *changed)
+        return found
+
+    def keep(self, cursor: Any) -> None:
+        """Keep the shapes of tables that are others by now."""
+        if self.shapes is not None and self.renewed:
+            there = read_tables(cursor, self.renewed, self.product)
+            self.shapes.keep(cursor, self.renewed, list(there.values()))
 
     def still(self, cursor: Any, tables: Iterable[TableId]) -> None:
         """See that tables are as they were read; what was written into them locks them."""
@@ -211,6 +238,15 @@ class Catalog:
             plan = replace(plan, takes_bytes=self.takes_bytes)
             self.plans[table.id, columns] = plan
         return plan
+
+
+def table_altered(table: TableId, why: str) -> TableAltered:
+    """Say that others altered a table."""
+    return TableAltered(
+        f"the target's table was altered there: {why}",
+        table=table,
+        hint=f"alter it back, then `gauss-cdc snapshot --table {table}`; or {LOAD_AGAIN}",
+    )
 
 
 def heirs_problem(table: TableId) -> NotExpressible:

@@ -2,9 +2,10 @@
 
 Its owner may give a column a type that rounds, another key, or another table its name: what was
 written is not the source's then, nor is what follows, and no statement fails.  So a table's shape
-is kept with its load, and with each schema change of the stream; whoever writes compares it, once
-for each look at the table.  One that was altered is not exact until it is loaded again.  What
-holds the rows as well, such as a wider type, is no difference.
+is kept when its load begins, and with each schema change of the stream.  Whoever writes compares
+it, once for each look at the table; so does who is about to keep another one, and END of the load,
+under a lock.  One that was altered is not exact until it is loaded again.  What holds the rows as
+well, such as a wider type, is no difference.
 """
 # ruff: noqa: S608  every name in a statement is our own
 
@@ -14,10 +15,8 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
 from spark_consumers.dialects.fitting import fits
-from spark_consumers.errors import TableAltered
 from spark_consumers.sinks.postgres.catalog import TargetTable
 
 _OF_TABLE: Final = "source = %s AND table_schema = %s AND table_name = %s"
@@ -47,18 +46,24 @@ class Shapes:
                 [cell for name, shape in new.items() for cell in (self._source, *name, shape)],
             )
 
-    def compare(self, cursor: Any, table: TargetTable) -> None:
-        """Raise TableAltered where it is another one than when rows came into it."""
-        kept = self._read(cursor).get(table.id)
-        if kept is None:  # loaded by a release that kept none
-            self.keep(cursor, (), [table])
-        elif why := difference(kept, table):
-            raise TableAltered(
-                f"the target's table was altered there: {why}",
-                table=table.id,
-                hint=f"alter it back, then `gauss-cdc snapshot --table {table.id}`; or"
-                f" {LOAD_AGAIN}",
+    def rename(self, cursor: Any, was: TableId, now: TableId) -> None:
+        """A table has another name now."""
+        self.keep(cursor, [now], [])
+        known = self._read(cursor)
+        if (kept := known.pop(was, None)) is not None:
+            known[now] = kept
+            cursor.execute(
+                f"UPDATE gauss_cdc.shapes SET table_schema = %s, table_name = %s WHERE {_OF_TABLE}",
+                (*now, self._source, *was),
             )
+
+    def difference(self, cursor: Any, table: TargetTable) -> str:
+        """Say why it is another one than when rows came into it; "": it is not."""
+        kept = self._read(cursor).get(table.id)
+        if kept is not None:
+            return difference(kept, table)
+        self.keep(cursor, (), [table])  # loaded by a release that kept none
+        return ""
 
     def ask_again(self) -> None:
         """A transaction was undone, or another run begins."""

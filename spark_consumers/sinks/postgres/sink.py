@@ -46,6 +46,7 @@ from spark_consumers.sinks.postgres.apply import (
     clear_tables,
     load_rows,
     refuse_cascade,
+    table_altered,
 )
 from spark_consumers.sinks.postgres.catalog import read_tables
 from spark_consumers.sinks.postgres.conflicts import Conflicts, lacking
@@ -473,6 +474,8 @@ class _Step:
     steps: Sequence[TableLoad]  # of loads, in the segment
     rows: Rows = field(default_factory=partial(Rows, {}))  # of the part under way
     windows: Iterator[Mapping[TableId, Sequence[Change]]] | None = None  # its rows between DDL
+    inexact: Mapping[str, str] = field(default_factory=dict)  # up to the place that was written
+    altered: Mapping[TableId, str] | None = None  # of tables whose loads end; None: not asked yet
 
     def __post_init__(self) -> None:
         if isinstance(self.staged, Rows):
@@ -486,11 +489,7 @@ class _Step:
         return lock_ledger(self.cursor, self.source, self.guard)
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
-        catalog = self.catalog
-        if catalog.shapes is not None and catalog.renewed:
-            catalog.look(self.cursor, catalog.renewed)
-            there = [t for name, t in catalog.tables.items() if name in catalog.renewed]
-            catalog.shapes.keep(self.cursor, catalog.renewed, there)
+        self.catalog.keep(self.cursor)
         move_ledger(self.cursor, before, upto)
 
     def check_staged(self, segment: Segment) -> None:
@@ -511,12 +510,27 @@ class _Step:
             yield
 
     def alter(self, change: SchemaChange, *, is_exact: bool) -> bool:
-        one = (change.before, change.after)
-        self.catalog.renewed |= {table.id for table in one if table is not None}
+        before, after = change.before, change.after
+        if change.moved is not None:
+            self._is_altered(change.moved.table)
+        # Under `none` its owner follows the source.
+        if before != after and not (
+            before and after and self.made.follows and self._is_altered(before.id)
+        ):
+            self.catalog.renewed |= {table.id for table in (before, after) if table is not None}
         return self.made.alter(self.cursor, self.catalog, change, is_exact=is_exact)
+
+    def _is_altered(self, table: TableId) -> bool:
+        """Say whether others altered a table; raise TableAltered where it is exact until here."""
+        is_there = self.catalog.has(self.cursor, table)
+        why = self.catalog.altered(self.cursor, [table]).get(table) if is_there else None
+        if why is not None and str(table) not in self.inexact:
+            raise table_altered(table, why)
+        return why is not None
 
     def write(self, after: Place, before: Place, inexact: Mapping[str, str]) -> None:
         del after, before
+        self.inexact = inexact
         assert self.windows is not None
         changes = present(next(self.windows), inexact)
         apply_changes(self.cursor, self.catalog, changes, inexact=inexact)
@@ -537,10 +551,12 @@ class _Step:
                     load_rows(cursor, catalog, cut.table, rows)
             case LoadPhase.END:
                 self.loads.end(cursor, cut.table, place=place)
-                catalog.renewed.add(cut.table)
+                if why := self._altered().get(cut.table):
+                    self.made.on_note(f"WARNING: {table_altered(cut.table, why)}")
                 if place != cut.table:
                     catalog.need(cursor, [cut.table])
                     exchange(cursor, catalog, self.shadows, cut.table)
+                return bool(why)
         return False
 
     def _begin(self, cut: TableLoad, *, keeps: bool) -> bool:
@@ -559,15 +575,28 @@ class _Step:
             keeps = self._clear(cut.table, columns, keeps=keeps)
         self.waiting.discard(str(cut.table))  # none may empty it any more
         self.loads.begin(cursor, cut.table, counts=not is_beside(cut))
+        catalog.renewed.add(cut.table)
         return keeps and not is_new
+
+    def _altered(self) -> Mapping[TableId, str]:
+        """Say which tables whose loads end here were altered since they began; asked once."""
+        if self.altered is None:
+            begun = self._tables_at(LoadPhase.BEGIN)
+            ending = [name for name in self._tables_at(LoadPhase.END) if name not in begun]
+            self.altered = self.catalog.altered(self.cursor, ending)
+        return self.altered
+
+    def _tables_at(self, phase: LoadPhase) -> list[TableId]:
+        return [load.table for load in self.steps if load.phase is phase]
 
     def _look_at_all(self) -> None:
         """Ask at once for all tables whose loads begin here: each question is a round trip."""
-        begun = [load.table for load in self.steps if load.phase is LoadPhase.BEGIN]
+        begun = self._tables_at(LoadPhase.BEGIN)
         policies = self.catalog.product.has_policies
         for problem in load_problems(self.cursor, begun, has_policies=policies):
             raise problem
         self.catalog.look(self.cursor, begun)
+        self.catalog.altered(self.cursor, [name for name in begun if name in self.catalog.tables])
 
     def _clear(self, table: TableId, columns: tuple[str, ...], *, keeps: bool) -> bool:
         """Let a table be empty, or where its rows come; say whether it keeps those that it has."""

@@ -98,7 +98,7 @@ class OpenLoads:
 
     def begin(self, cursor: Any, table: TableId, *, counts: bool) -> None:
         """The table was emptied; `counts`: nothing but the load will write into it."""
-        self._loaded_at_end(cursor, table)
+        self.leave(cursor, table)
         if not counts:
             return
         cursor.execute("INSERT INTO gauss_cdc.loads VALUES (%s, %s, %s, 0)", (self._source, *table))
@@ -119,7 +119,7 @@ class OpenLoads:
         """The table is to be called exact: `place` must hold what was loaded, and nothing else."""
         for one in dict.fromkeys((table, place)):
             lock_table(cursor, one)
-        self._compare(cursor, table, place, self._loaded_at_end(cursor, table))
+        self._compare(cursor, table, place, self.leave(cursor, table))
 
     def rename(self, cursor: Any, was: TableId, now: TableId) -> None:
         """A table has another name now."""
@@ -162,7 +162,7 @@ class OpenLoads:
         row = cursor.fetchone()
         return None if row is None else int(row[0])
 
-    def _loaded_at_end(self, cursor: Any, table: TableId) -> int | None:
+    def leave(self, cursor: Any, table: TableId) -> int | None:
         """Forget the load, and what the rows before it met; the same as `_loaded`."""
         self._counted.discard(table)
         of_table = "WHERE source = %s AND table_schema = %s AND table_name = %s"
@@ -198,9 +198,10 @@ class Tables:
         `code`: with "all", also what runs code of the source's at the target.
         """
         self._dialect, self._replace = dialect, replace
+        self.follows = apply != "none"
         self._owned, self._loads = Owned(source), loads
         self._shadows, self._inside = shadows, inside
-        self._apply, self._extras, self._on_note = apply, extras, on_note
+        self._apply, self._extras, self.on_note = apply, extras, on_note
         self._code = code
         self._left_out = 0
 
@@ -217,7 +218,7 @@ class Tables:
 
         Say whether readers lose rows in this way that a load left them.
         """
-        if self._apply == "none":
+        if not self.follows:
             return False
         before, after = change.before, change.after
         refuse_reserved(*(table.id for table in (before, after) if table is not None))
@@ -227,11 +228,14 @@ class Tables:
             self._owned.rename(cursor, before.id, after.id)
             self._loads.rename(cursor, before.id, after.id)
             self._shadows.rename(cursor, before.id, after.id)
+            if catalog.shapes is not None:
+                catalog.shapes.rename(cursor, before.id, after.id)
             self.own(cursor, catalog, after.id, why="is renamed by the stream")
         elif after is not None and before is None:
             self.own(cursor, catalog, after.id, why="is created by the stream")
         elif before is not None and after is None:
             self._owned.leave(cursor, before.id)
+            self._loads.leave(cursor, before.id)
             self._shadows.leave(cursor, before.id)
         if self._apply == "all":
             change = self._rename_types(cursor, change)
@@ -245,6 +249,7 @@ class Tables:
         It left the stream before: it was made UNLOGGED there, or dropped without a report.
         """
         made = self._owned.leave(cursor, name)
+        self._loads.leave(cursor, name)
         if self._shadows.leave(cursor, name):
             catalog.forget(cursor, name)
         if made is None or not self.is_there(cursor, catalog, name):
@@ -253,7 +258,7 @@ class Tables:
         # A table that others created keeps its shape.
         cursor.execute(f"DROP TABLE {table}" if made else f"DELETE FROM {table}")
         catalog.forget(cursor, name)
-        self._on_note(f"{name}: the rows of an older table of this name are dropped")
+        self.on_note(f"{name}: the rows of an older table of this name are dropped")
 
     def _rename_types(self, cursor: Any, change: SchemaChange) -> SchemaChange:
         """Rename the types that the source renamed; else their columns would become text.
@@ -279,7 +284,7 @@ class Tables:
                 f"ALTER TYPE {new_schema}.{name} RENAME TO {new_name}" * (name != new_name),
             ):
                 if statement and (why := _try(cursor, statement)) is not None:
-                    self._on_note(f"type {was} is not renamed to {now}: the target says {why}")
+                    self.on_note(f"type {was} is not renamed to {now}: the target says {why}")
                     break
         cursor.execute(_TYPES, (sorted(names.values()), []))
         there = {name for name, _ in cursor.fetchall()}
@@ -291,7 +296,7 @@ class Tables:
         about = str(table.id) if table is not None else change.identity
         if self._apply != "all" or self._extras is None:
             if change.before is None and change.after is None:
-                self._on_note(f"{change.tag} of {about} is not applied: [ddl] apply = tables")
+                self.on_note(f"{change.tag} of {about} is not applied: [ddl] apply = tables")
             return
         if not (statements := self._extras(change, code=self._code)):
             return
@@ -300,12 +305,12 @@ class Tables:
         for statement in statements:
             if isinstance(statement, LeftOut):
                 self._left_out += 1
-                self._on_note(
+                self.on_note(
                     f"{change.tag} of {about} is not applied: {statement.why};"
                     f" {statement.way_out} ({self._left_out} of this kind since apply began)"
                 )
             elif (why := _try(cursor, statement)) is not None:
-                self._on_note(f"{change.tag} of {about} is not applied: the target says {why}")
+                self.on_note(f"{change.tag} of {about} is not applied: the target says {why}")
         if self._code:
             cursor.execute(f"SET LOCAL search_path TO {SEARCH_PATH}")
 
@@ -438,7 +443,7 @@ class Tables:
             cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (name,))
             if cursor.fetchone()[0]:
                 cursor.execute(f"DELETE FROM {name}")
-        self._on_note(f"{now}: its rows are dropped, they were not exact")
+        self.on_note(f"{now}: its rows are dropped, they were not exact")
 
     def _run(self, cursor: Any, statement: str) -> None:
         """Run a statement of the dialect; with `all`, views that we made go with what they show.
@@ -451,7 +456,7 @@ class Tables:
             if why != _DEPENDENT:
                 cursor.execute(statement)  # fails again, with the whole error
             cursor.execute(f"{statement} CASCADE")
-            self._on_note("objects of the target that the source has no more are dropped")
+            self.on_note("objects of the target that the source has no more are dropped")
 
     @staticmethod
     def is_there(cursor: Any, catalog: Catalog, table: TableId) -> bool:

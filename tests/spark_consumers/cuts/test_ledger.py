@@ -208,7 +208,7 @@ def test_without_such_an_epoch_it_begins_late_with_the_newest_state_and_no_table
     at = late.upto
     assert (at.epoch, at.n, at.seq) == (2, newest[1].head.n, newest[1].head.last_seq)
     assert (at.next_offset, at.state) == (newest[0] + 1, "LOADING")
-    assert dict(at.inexact) == {"public.a": LATE, "public.b": NOT_LOADED}
+    assert dict(at.inexact) == {"public.a": LATE, "public.b": NOT_LOADED, "public.c": LATE}
     assert shown(at, "public.a") == "", "no reader sees rows of it"
     (following,) = segments(at, feed.records[-1:])
     assert following.upto.inexact == at.inexact
@@ -227,6 +227,24 @@ def test_a_late_target_lacks_what_was_made_in_the_stream_too() -> None:
 
     lacking = {"public.a", "public.made", names.table(cut_name)}
     assert late.upto.inexact == dict.fromkeys(lacking, LATE)
+
+
+def test_a_late_target_lacks_a_table_that_the_stream_brought_and_that_is_noted_as_pending() -> None:
+    """It was made while `run` was down; its note goes once no other table is read."""
+    feed, _ = started()
+    feed.state({"public.a": "CHUNK", "public.b": "PENDING", "public.c": "PENDING"})
+    newest = feed.records[-1:]
+    (late,) = segments(NEW, newest, known=lambda *_: ["public.a", "public.b"])
+
+    assert dict(late.upto.inexact) == {
+        "public.a": LATE, "public.b": LATE, "public.c": NOT_LOADED
+    }  # fmt: skip
+    feed.state({"public.a": "CHUNK"})
+    feed.load(C, LoadPhase.BEGIN)
+    behind = feed.segments(late.upto)[-1].upto
+    assert {table: behind.inexact[table] for table in ("public.a", "public.b")} == {
+        "public.a": LATE, "public.b": LATE
+    }  # fmt: skip
 
 
 def test_a_table_that_is_not_here_stays_so_until_its_load_begins() -> None:

@@ -1,5 +1,7 @@
 """What a transaction of the source means for the loads of an epoch."""
 
+import pytest
+
 from producer.core.delivery.fates import followed, followed_for_one
 from producer.core.events import Fate
 from producer.core.key_ranges import Upto, voided
@@ -42,6 +44,25 @@ def test_a_load_goes_with_its_table() -> None:
     }
     assert followed(loads, [Fate("public.a", "public.b")]) == {"public.b": "BEGIN"}
     assert followed(loads, [Fate("public.d", "public.b")]) == {"public.a": "BEGIN"}
+
+
+def test_a_table_that_left_and_comes_back_by_its_name_is_to_be_read() -> None:
+    assert followed({"a.b": "LEFT"}, [Fate("a.b", "a.c")]) == {"a.c": "PENDING"}
+
+
+@pytest.mark.parametrize("phase", ["GAP", "PENDING", "BEGIN", "CHUNK"])
+def test_a_table_whose_rows_another_one_takes_leaves_it_what_is_not_known_of_them(
+    phase: str,
+) -> None:
+    """A partition is attached: targets mark its root; or detached, from a root with a gap."""
+    taken = [Fate("a.part", "a.root", is_of_rows=True), Fate("a.part", None)]
+
+    assert followed({"a.part": phase, "a.root": "END"}, taken) == {"a.root": "GAP"}
+    assert followed({"a.part": phase, "a.root": "CHUNK"}, taken) == {"a.root": "BEGIN"}
+    assert followed({"a.part": "END", "a.root": "END"}, taken) == {"a.root": "END"}
+    text = Upto((b"7",), target="lake").text
+    assert followed_for_one({"a.part": text}, taken) == {"a.root": voided(text)}
+    assert followed_for_one({}, taken) == {}
 
 
 def test_a_dropped_table_has_none_and_one_made_again_has_its_own() -> None:

@@ -257,6 +257,21 @@ def test_the_key_is_where_the_shape_of_begin_has_it() -> None:
     assert list(one.load.next(turned).rows) == [[b"1", b"2", None]]
 
 
+@pytest.mark.parametrize("order", ["100", ""])
+def test_a_key_in_another_order_tells_nothing_of_what_was_read(order: str) -> None:
+    """No shape says which collation a column has.  An older release did not note it."""
+    one = Load(upto=Upto((b"7",), order=order))
+    for now in ("100", "950"):
+        one.load.rest()
+        one.ranges.answer = RangeRead(SHAPE, ALL, Lsn(100), rows=[row(8)], last=(b"8",), order=now)
+        one.load.take()
+
+    one.written()
+    assert Upto.of(one.load.upto.text) == Upto((b"8",), order="100")
+    with pytest.raises(TableChanging, match="collation"):
+        one.written()
+
+
 def test_how_many_rows_were_written_is_counted() -> None:
     one = Load()
     for number, last in ((1, 2), (3, None)):

@@ -261,7 +261,16 @@ def test_a_statement_longer_than_a_row_may_be_is_left_out_and_its_shapes_are_kep
         *(None, None, None),
         *(ACCOUNT, wider),
     )
-    assert kept.lossy == "the statement is longer than kafka.max-row-bytes, and left out"
+    why = "the statement is longer than kafka.max-row-bytes, and left out"
+    ended = happened[-1]
+    assert isinstance(ended, TransactionEnded)
+    assert (kept.lossy, ended.holes) == (why, (Hole(str(ID), "seen", why),)), "it is read again"
+    assert ended.fates == (Fate(str(ID), str(ID)),)
+    gone = play.transaction(
+        StatementChanges((ShapeChange(wider, None, "DROP TABLE"),), Origin.TRIGGER, sql="long")
+    )
+    assert isinstance(gone[-1], TransactionEnded)
+    assert gone[-1].holes == ()
 
 
 def test_what_is_noted_of_a_table_ends_with_it_or_goes_along_to_its_new_name() -> None:
