@@ -414,7 +414,7 @@ _GAUSS: list[Mutation] = [
                   ("self._undecoded, self._undecoded_size = [], 0", "pass")),
              {"style": "mppdb", "strange": True, **_LONG}, first_seed=2),
     Mutation("gauss-mixed-silent", "rows before a statement leave a gap: others may be lost behind",
-             edit(Mixed, "end", ("elif self._is_mixed:", "elif False:")),
+             edit(Mixed, "end", ("{*self._rows, *self._touched} if self._is_mixed else ", "")),
              {"style": "b, ddl", **_LONG}),
     Mutation("2nd-gauss-delivered", "what was delivered is not decoded again",
              edit(GaussStream, "_release", ("if begin.commit_lsn < self._resume:", "if False:")),

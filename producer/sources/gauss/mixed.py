@@ -94,9 +94,8 @@ class Mixed:
 
     def end(self, xid: int, wrote: Wrote) -> Iterator[Lost]:
         """Yield the detected and suspected gaps of the transaction that ends here."""
-        for schema, table in sorted(
-            {*self._rows, *self._touched} if self._is_mixed else self._made
-        ):
+        named = {*self._rows, *self._touched} if self._is_mixed else {*self._made}
+        for schema, table in sorted(named):
             is_divided = self._made.get((schema, table), True)  # its rows would be stored elsewhere
             is_new = (schema, table) in self._made and (schema, table) not in self._rows
             found = wrote(TableId(schema, table), xid) if is_new else None
