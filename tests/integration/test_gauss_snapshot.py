@@ -157,6 +157,43 @@ def test_a_column_dropped_after_the_snapshot_begins_the_load_again(
     assert caught.value.verdict is Verdict.RETRY
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "TRUNCATE b",
+        "ALTER TABLE b ALTER v TYPE int USING v + 1",
+        "ALTER TABLE b ADD COLUMN n int",
+        "TRUNCATE p_0",
+    ],
+)
+def test_a_table_that_was_emptied_or_altered_after_the_snapshot_is_not_held(
+    statement: str, postgres_url: str, slot: Callable[[], str]
+) -> None:
+    run(
+        postgres_url,
+        "CREATE TABLE a (id int PRIMARY KEY)",
+        "CREATE TABLE b (id int PRIMARY KEY, v int); INSERT INTO b VALUES (1, 1)",
+        "CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE p_0 PARTITION OF p FOR VALUES FROM (0) TO (9); INSERT INTO p VALUES (1)",
+    )
+    tables = [TableId("public", name) for name in "abp"]
+    exported = slot()
+    open_session = session(postgres_url)
+    with open_session() as now:
+        with gauss_snapshot.imported(open_session, exported) as reading:
+            run(postgres_url, "INSERT INTO b VALUES (2, 2)")  # rows may change
+            assert len(gauss_snapshot.hold(reading, now, tables)) == 3
+        run(postgres_url, statement)
+        with (
+            gauss_snapshot.imported(open_session, exported) as reading,
+            pytest.raises(TableChanging) as caught,
+        ):
+            gauss_snapshot.hold(reading, now, tables)
+
+    assert caught.value.where["table"] == TableId("public", "p" if "p_0" in statement else "b")
+    assert caught.value.verdict is Verdict.RETRY
+
+
 def test_partitions_are_read_with_their_table_and_children_without_their_parent(
     postgres_url: str, slot: Callable[[], str]
 ) -> None:
