@@ -308,7 +308,8 @@ class Turn:
                 repairs=repairs,
             )
         if since := self.blocking(source.recalls, writer_state.looked):
-            source.delivered(self.log.recent(writer_state, since))
+            for cut in self.log.recent(writer_state, since):
+                source.delivered([cut])
         hidden = {table for table in found.tables if table not in known}
         source.start_reading(
             known,

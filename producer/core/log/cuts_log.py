@@ -124,14 +124,15 @@ class CutsLog:
             has_triggers=has_triggers,
         )
 
-    def recent(self, start: WriterState, since: Lsn) -> list[Cut]:
-        """Read the cuts behind a position, up to our START."""
-        found: list[Cut] = self._blocking(
-            lambda: recent(
-                self._read, self.bounds()[0], start.state_from, head=start.head, since=since
-            )
+    def recent(self, start: WriterState, since: Lsn) -> Iterator[Cut]:
+        """Read the cuts behind a position, the newest first, before our START."""
+        return recent(
+            lambda low, high: self._blocking(self._read, low, high),
+            self.bounds()[0],
+            start.state_from,
+            head=start.head,
+            since=since,
         )
-        return found
 
     def write_start(self, start: Start, shapes: Produced = ()) -> int:
         """Write START, and the shapes that it begins with in one Kafka transaction, durable."""

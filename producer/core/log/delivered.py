@@ -80,14 +80,12 @@ def delivered(
 
 def recent(
     read: Callable[[int, int], Records], start: int, end: int, *, head: Head, since: Lsn
-) -> list[Cut]:
-    """Read the records behind `since`, the oldest first, up to a START with `head` at `end`."""
-    found = []
+) -> Iterator[Cut]:
+    """Read the records behind `since`, the newest first, before a START with `head` at `end`."""
     for _, cut in backwards(read, start, end, head.n - 1, writer=head.writer - 1):
         if cut.head.resume <= since:
-            break
-        found.append(cut)
-    return found[::-1]
+            return
+        yield cut
 
 
 def _look_back(

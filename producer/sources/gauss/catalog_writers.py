@@ -54,6 +54,7 @@ _FROZEN: Final = 2  # the id of rows that are older than any
 _LOOKS: Final = 3  # until the stream has passed a transaction, where no position says so
 _MOST_NAMED: Final = 10_000  # transactions whose statements came
 _MOST_DELIVERED: Final = 200_000  # transactions
+_MOST_CUTS: Final = 1_000  # that wait for a look
 _MOST_JUDGED: Final = 1_000  # behind the oldest that runs, in a record of cuts
 
 
@@ -123,6 +124,8 @@ class CatalogWriters:
             self._resume = max(self._resume, cut.head.resume)
             if isinstance(cut, Commits):
                 self._delivered.append(cut)
+        if len(self._delivered) > _MOST_CUTS:
+            self._note_sent()
 
     def judged(self, xid: int, tables: Collection[TableId]) -> None:
         """Leave out tables of a transaction whose statements came, and named them."""

@@ -67,7 +67,7 @@ from schemas.tables import TableId, TableSchema
 
 _WINDOWS: Final = 3  # without a lock, until a table is locked for the moment of one
 _RELEASE_SECONDS: Final = 3.0
-_RECALL_SECONDS: Final = 600.0  # of cuts at most are read by a start
+_RECALL_SECONDS: Final = 60.0  # of cuts at most are read by a start
 
 
 class GaussSource(PlainSource):
@@ -104,7 +104,8 @@ class GaussSource(PlainSource):
         self._told = StreamTells.by(mode, self.decided)
         self._storage = StorageWatch(self._told, self._selects, clears=not self._has_ids_of_its_own)
         self._writers: CatalogWriters | None = None
-        if mode.loses_rows_behind_ddl and not self._has_ids_of_its_own:
+        is_looked_at = server.is_primary and not self._has_ids_of_its_own
+        if is_looked_at and mode.loses_rows_behind_ddl:
             self._writers = CatalogWriters(options.topics, self._tell)
         self._stack = ExitStack()
         self._stack.callback(asking.close)
@@ -470,8 +471,10 @@ class GaussSource(PlainSource):
         if self._writers is None or looked is None:
             return NOWHERE
         before = Before.of(looked)
-        is_left = catalog_writers.left(self.asking, before)
-        return before.since if is_left else NOWHERE
+        if not catalog_writers.left(self.asking, before):
+            return NOWHERE
+        self._writers.go_on(before)
+        return before.since
 
     def delivered(self, cuts: Sequence[Cut]) -> None:
         """Take note of what is durable in Kafka."""

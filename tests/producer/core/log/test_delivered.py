@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from producer.core.log.delivered import delivered
+from producer.core.log.delivered import delivered, recent
 from producer.core.stream.redelivery import DeliveredPart
 from producer.errors import CutsBroken, GroupUnusable, HistoryDiffers
 from schemas.accept import Foreign, Record
@@ -28,6 +28,7 @@ from schemas.control import (
     State,
     TableLoad,
 )
+from schemas.positions import Lsn
 from schemas.tables import TableId
 
 END = LoadPhase.END
@@ -132,6 +133,14 @@ class Log:
         low = max(low, self.first)
         return [(at, record) for at, record in self.records.items() if low <= at < high]
 
+    def since(self, position: int) -> list[int]:
+        """Take over, and read what is behind a position: where its records end."""
+        self.starts()
+        start = self.records[self.end - 2]
+        assert isinstance(start, Start)
+        found = recent(self._read, self.first, self.end - 2, head=start.head, since=Lsn(position))
+        return [cut.head.resume for cut in found]
+
     def behind(
         self,
         confirmed: int,
@@ -184,6 +193,19 @@ def test_it_is_read_from_the_newest_record_that_is_not_behind() -> None:
     (known, *_) = parts[1].commits
     assert (known.xid, known.committed_at) == (131, 0)
     assert log.notes == []
+
+
+def test_what_is_behind_a_position_is_read_backwards_and_no_further() -> None:
+    log = Log().opens(100).commits(110, 120)
+    for at in range(200):
+        log.commits(130 + 10 * at)
+    log.starts()
+
+    assert log.since(2118) == [2128, 2128]
+    assert max(high - low for low, high in log.read) <= 64
+    assert len(log.read) == 1
+    assert log.since(127)[-1] == 128
+    assert log.since(0)[-1] == 100, "retention, or the first start, ends it"
 
 
 def test_a_commit_that_a_record_has_again_counts_once() -> None:
