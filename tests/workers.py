@@ -102,6 +102,11 @@ SCENES: Final = (
     "tests/e2e/test_property.py",
     "tests/e2e/test_ddl_random.py",
     "tests/e2e/test_moments.py",
+    "tests/e2e/test_roles.py",
+    "tests/e2e/test_large_values.py",
+    "tests/integration/test_reader.py",
+    "tests/integration/test_reader_group.py",
+    "tests/integration/test_ranges_random.py",
     "tests/e2e/test_kills_native.py",
 )
 
