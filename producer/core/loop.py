@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, assert_never
 
-from producer.core.catalog.catalog_differences import Unseen
+from producer.core.catalog.catalog_differences import Dropped, Unseen
 from producer.core.catalog.catalog_watch import CatalogWatch, Newcomers
 from producer.core.catalog.look import Look, Unchanged
 from producer.core.changes import Begin, Lost, Message, Stretch, Undecoded
@@ -410,6 +410,9 @@ class Loop:
         for finding in found:
             self._observer.on_note(f"the catalog shows what the stream did not: {finding}")
         self._step_all(self._assembler.explain(found, self._at))
+        for finding in found:
+            if isinstance(finding, Dropped):
+                self._source.forget(finding.table)
         self._note_looked()
         self._take_in(catalog.newcomers(relations.known))
 

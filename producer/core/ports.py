@@ -252,6 +252,9 @@ class Source(takeover.Source, Protocol):
     def adopt(self, table: TableSchema) -> None:
         """Take the shape under which a table was read again: in force from here on."""
 
+    def forget(self, table: TableId) -> None:
+        """Take it that a table is gone: another of its name may come."""
+
     def publish(self, table: TableId) -> str:
         """Have a new table's changes sent from now on; return what somebody else must do, or "".
 

@@ -128,6 +128,9 @@ class PlainSource:
     def adopt(self, table: TableSchema) -> None:
         del table
 
+    def forget(self, table: TableId) -> None:
+        del table
+
     def publish(self, table: TableId) -> str:
         del table
         return ""

@@ -228,6 +228,9 @@ class SimSource:
     def adopt(self, table: TableSchema) -> None:
         """The stream describes its tables itself."""
 
+    def forget(self, table: TableId) -> None:
+        """It does not take another table for one that is gone."""
+
     def answer(self, wish: Wish, number: int) -> None:
         """Forget requests for a table up to one."""
         self._visit("answers a request")

@@ -200,13 +200,14 @@ class CatalogWatch:
             suspected = [
                 (table, why)
                 for table, why in named
-                if self._wanted(table)
-                and (table in known or (table in look.suspected and table in look.there))
+                if self._wanted(table) and (table in known or self._is_to_come(table, look))
             ]
             suspected += ((table, _BEHIND) for table in look.behind)
             happened += [
                 Unseen(table, why, "suspected") for table, why in suspected if not is_marked(table)
             ]
+            if look.lsn:  # else the stream may still bring rows of them
+                happened += [Dropped(name, known[name]) for name in look.dropped if name in known]
         else:
             found += differences(
                 settled,
@@ -243,6 +244,11 @@ class CatalogWatch:
         if finding not in self._said:
             return False
         return isinstance(finding, Unseen) or self._said[finding] is known.get(finding.table)
+
+    @staticmethod
+    def _is_to_come(table: TableId, look: Look) -> bool:
+        """Say whether the stream may bring a table for the first time behind a look."""
+        return table in look.there and (table in look.suspected or not look.lsn)
 
     def _captured(self, look: Look, known: Known) -> Iterator[tuple[TableId, Seen]]:
         by_name = {seen.id: seen for seen in look.tables.values()}

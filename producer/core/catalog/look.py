@@ -136,6 +136,7 @@ class Look:
     emptied: tuple[TableId, ...] = ()  # these may have been truncated
     suspected: Mapping[TableId, str] = field(default_factory=dict)  # these, for a reason of its own
     there: frozenset[TableId] = frozenset()  # with `is_of_files`: what is captured
+    dropped: tuple[TableId, ...] = ()  # with `is_of_files`: no table has these names
     behind: tuple[TableId, ...] = ()  # rows of these may stand behind a statement, and are not sent
     horizon: int = 0  # each transaction with a lower id had ended
     of_files: Before | None = None  # with `is_of_files`: what the next look is compared with

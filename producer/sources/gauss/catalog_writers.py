@@ -91,6 +91,11 @@ class CatalogWriters:
         return bool(self._waiting)
 
     @property
+    def has_open(self) -> bool:
+        """Say whether a transaction was found and not judged."""
+        return bool(self._open())
+
+    @property
     def has_moved(self) -> bool:
         """Say whether the newest look judged a transaction, or was the first one at a server."""
         return self._has_moved
@@ -268,6 +273,9 @@ def _readable(session: Asks) -> tuple[str, ...]:
         " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
         f" WHERE n.nspname = 'pg_catalog' AND c.relname IN ({names})"
         " AND has_table_privilege(c.oid, 'SELECT')"
+        # In openGauss it has statistics: ANALYZE writes it.
+        " AND (c.relname <> 'pg_statistic_ext' OR NOT EXISTS (SELECT 1 FROM pg_catalog.pg_class p"
+        " WHERE p.relname = 'pg_partition' AND p.relnamespace = c.relnamespace))"
     )
     return tuple(name or "" for (name,) in rows)
 

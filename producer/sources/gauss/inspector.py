@@ -174,6 +174,7 @@ class GaussSourceInspector(SourceInspector):
         return {
             table: why
             for table, why in (
+                *((table, "was dropped, or has another name") for table in found.dropped),
                 *((table, "has other storage files") for table in found.emptied),
                 *found.suspected.items(),
             )

@@ -166,14 +166,17 @@ class RelationResolver:
 
     def adopt(self, table: TableSchema) -> None:
         """Take the shape under which a table was read again: in force from here on."""
-        self.version += 1
-        self._tables.pop((table.id.schema, table.id.name), None)
-        self._read.pop(table.id, None)
-        self._meant.clear()
+        self.forget(table.id)
         if _is_typed(table):
             self._said[table.id] = table
-        else:
-            self._said.pop(table.id, None)
+
+    def forget(self, table: TableId) -> None:
+        """Take it that a table is gone, or another one: what rows showed of it is no more."""
+        self.version += 1
+        self._tables.pop((table.schema, table.name), None)
+        self._read.pop(table, None)
+        self._meant.clear()
+        self._said.pop(table, None)
 
     def table_of(self, change: NamedChange) -> TableId:
         """Name a row's table."""

@@ -430,6 +430,11 @@ class GaussSource(PlainSource):
         self._windows.pop(table.id, None)
         self._reader.adopt(table)
 
+    def forget(self, table: TableId) -> None:
+        """Take it that a table is gone: another of its name may come."""
+        self._windows.pop(table, None)
+        self._reader.forget(table)
+
     def requests(self) -> Mapping[Wish, int]:
         """Return what somebody asks to be read again."""
         return self._open_requests.newest(self.asking, self._note)
@@ -495,17 +500,23 @@ class GaussSource(PlainSource):
         if not self.server.is_primary:
             return None
         since = self._position()
-        found = self._storage.look(self.asking, before, self._note, known=known)
-        horizon, judged = found.open_from, frozenset[int]()
         behind: tuple[TableId, ...] = ()
-        is_news = before is None or (found.versions, found.parts) != (before.versions, before.parts)
         if (writers := self._writers) is not None:
             if before is not None:
-                horizon, judged = before.horizon, before.judged
                 writers.go_on(before)
             behind = writers.suspected(self.asking, self._expanded, self._position)
+        # Behind that: a row that is older than its horizon was there before this look.
+        found = self._storage.look(self.asking, before, self._note, known=known)
+        horizon, judged = found.open_from, frozenset[int]()
+        is_news = before is None or (found.versions, found.parts) != (before.versions, before.parts)
+        is_news |= bool(found.dropped)
+        if writers is not None:
             if writers.horizon:  # it could be looked for
                 horizon, judged = writers.horizon, frozenset(writers.behind_horizon)
+            elif before is not None:
+                horizon, judged = before.horizon, before.judged
+            if writers.has_open and before is not None:
+                since = before.since  # what was delivered of them may be asked for
             is_news |= writers.has_moved or time.monotonic() > self._recalls_from + _RECALL_SECONDS
         if is_news or behind or (writers is not None and writers.is_waiting):
             position = self._position()
@@ -520,6 +531,7 @@ class GaussSource(PlainSource):
             emptied=found.emptied,
             suspected=found.suspected,
             there=found.there,
+            dropped=found.dropped,
             behind=behind,
             of_files=Before.of_files(
                 horizon, judged, found.versions, parts=found.parts, since=since

@@ -30,22 +30,23 @@ from producer.sources.gauss.evidence import is_gone, limited
 from producer.sources.gauss.gaps import DecodingMode
 from producer.sources.gauss.options import Effective
 from producer.sources.session import Asks
-from schemas.quoting import qualified
+from schemas.quoting import constant, qualified
 from schemas.tables import TableId
 
 _ALTERED: Final = "has another key, or a column made again: its older rows may be others"
 _MADE_AGAIN: Final = "was dropped and made again: its older rows are still at targets"
 _RENAMED: Final = "has, or had, another name: not all its rows were sent under this one"
-_GONE: Final = "was dropped, or has another name: targets have it still"
+_GONE: Final = "is not captured any more: it has another name"
 _CAME: Final = "has rows from before it was seen first: they were not sent"
 _ROWS: Final = 1000  # of its beginning, where VACUUM FULL puts the first rows
 _FROZEN: Final = 2  # the id of rows that are older than any; COPY writes it, too (FREEZE)
 _OF_USERS: Final = 16384  # oids of what users make begin here
 _TABLES: Final = f"""
     SELECT c.oid::bigint AS part, c.relfilenode::bigint AS file, n.nspname, c.relname,
-           c.xmin::text::bigint + n.xmin::text::bigint AS writer
+           c.xmin::text::bigint + n.xmin::text::bigint AS writer, c.reltype
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= {_OF_USERS}"""
+    WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= {_OF_USERS}
+      AND coalesce(array_to_string(c.reloptions, ','), '') !~* 'orientation *= *(column|orc)'"""
 _PARTITIONS: Final = """
     SELECT oid::bigint AS part, relfilenode::bigint AS file, parentid::bigint AS parent
     FROM pg_catalog.pg_partition WHERE parttype IN ('p', 's')"""
@@ -76,10 +77,13 @@ _SIGNATURE: Final = f"""
      FROM ({_COLUMNS}) c JOIN ({_TABLES}) t ON t.part = c.owner),
     (SELECT concat(count(*), ' ', sum(number), ' ', sum(writer)) FROM ({_KEYS}) k)"""
 _STORED: Final = f"""
-    SELECT t.part, t.file, t.nspname, t.relname, t.writer, c.last, k.numbers
+    SELECT t.part, t.file, t.nspname, t.relname, t.writer, c.last, k.numbers,
+           CASE WHEN y.xmin::text::bigint > c.made THEN 1 ELSE 0 END
     FROM ({_TABLES}) t
+    LEFT JOIN pg_catalog.pg_type y ON y.oid = t.reltype
     LEFT JOIN (
-        SELECT owner, concat(max(number), ':', sum(CASE WHEN is_there THEN 1 ELSE 0 END), ':',
+        SELECT owner, min(writer) AS made,
+               concat(max(number), ':', sum(CASE WHEN is_there THEN 1 ELSE 0 END), ':',
                substr(md5(string_agg(CASE WHEN is_there THEN said END, ',' ORDER BY number)), 1, 8)
                ) AS last
         FROM ({_COLUMNS}) c GROUP BY owner
@@ -88,6 +92,12 @@ _STORED: Final = f"""
         SELECT owner, string_agg(number::text, ',' ORDER BY number) AS numbers
         FROM ({_KEYS}) k GROUP BY owner
     ) k ON k.owner = t.part"""
+
+
+_STILL_THERE: Final = """
+    SELECT c.oid::bigint, n.nspname, c.relname
+    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid IN ({oids}) OR (n.nspname, c.relname) IN ({names})"""
 
 
 class StreamTells(NamedTuple):
@@ -114,6 +124,7 @@ class StoredTable:
     writer: int  # the transactions that wrote its row, and that of its schema; their sum
     last: str = ""  # of its columns: the greatest number, how many there are, and a digest
     key: str = ""  # oid of the primary key's index; "": none
+    is_moved: bool = False  # a RENAME or SET SCHEMA came behind its creation
     parts: tuple[tuple[int, int], ...] = ()  # of its partitions: oid, file
 
     @property
@@ -126,12 +137,16 @@ class StoredTable:
         return CatalogVersion(name=name, files=files, key=self.key, last=self.last)
 
     def has_files_of(self, before: str) -> bool:
-        """Say whether no file is gone: one that came has rows of the stream."""
+        """Say whether no file is gone: one that came has rows of the stream.
+
+        It is that with which its partition was made, or another table's, or emptied, is its file.
+        """
         file, greatest, digest = [*before.split(":"), "", ""][:3]
         last = int(greatest or 0)
-        return (int(file or self.oid), digest) == (
-            self.file,
-            _digest(item for item in self.parts if item[0] <= last) if last else "",
+        return (
+            int(file or self.oid) == self.file
+            and digest == (_digest(item for item in self.parts if item[0] <= last) if last else "")
+            and all(file == part for part, file in self.parts if part > last)
         )
 
 
@@ -143,6 +158,7 @@ class StorageFindings:
     parts: str  # a digest of all partitions
     open_from: int  # each transaction with a lower id had ended
     there: frozenset[TableId] = frozenset()
+    dropped: tuple[TableId, ...] = ()  # names that no table has
     emptied: tuple[TableId, ...] = ()  # these may have lost rows
     suspected: Mapping[TableId, str] = field(default_factory=dict)  # and these, for a reason
 
@@ -162,7 +178,7 @@ class StorageWatch:
         self._tables: Mapping[int, StoredTable] = {}
         self._open_from = 0  # at the look before; 0: that is of an earlier run
         self._said: set[str] = set()  # why a look failed
-        self._unseen: set[TableId] = set()  # names in the stream that the catalog has not
+        self._named: set[int] = set()  # oids whose rows in pg_class changed at the look before
 
     def look(
         self,
@@ -207,13 +223,17 @@ class StorageWatch:
         open_from, self._open_from = self._open_from, int(text or 0)
         parts, ended = _digest([signature[1]]), self._open_from
         now = {oid: table.version for oid, table in self._tables.items()}
-        if before is None or not before.versions or before.versions == now:
-            return StorageFindings(now, parts, ended)
+        there = frozenset(table.id for table in self._tables.values())
+        if before is None or not before.versions:
+            return StorageFindings(now, parts, ended, there)
+        gone, unseen = self._names_that_went(session, before, there, known)
+        if before.versions == now and not unseen:
+            return StorageFindings(now, parts, ended, there)
         # A partition that was exchanged brought rows of any age.
         is_cleared = self._clears and before.parts == parts
         open_from = open_from or before.horizon
         emptied: set[TableId] = set()
-        suspected: dict[TableId, str] = {}
+        suspected = dict.fromkeys(gone, _GONE)
         for oid, table in self._tables.items():
             was = before.versions.get(oid)
             names = {table.id, *([] if was is None else [_read(was.name)])}
@@ -222,30 +242,56 @@ class StorageWatch:
             ):
                 emptied |= names
             if why := self._why_other(session, table, was, open_from):
-                suspected |= dict.fromkeys(names, why)
-        there = frozenset(table.id for table in self._tables.values())
+                suspected[table.id] = why
         if not self._told.statements:
-            suspected |= self._under_other_names(before, there, known)
-        return StorageFindings(now, parts, ended, there, tuple(sorted(emptied)), suspected)
+            suspected |= self._under_other_names(before, has_unseen=bool(unseen))
+        return StorageFindings(
+            now, parts, ended, there, tuple(sorted(unseen)), tuple(sorted(emptied)), suspected
+        )
 
-    def _under_other_names(
-        self, before: Before, there: Container[TableId], known: Iterable[TableId]
-    ) -> Mapping[TableId, str]:
-        """Name tables that went, and those that may have had another name for a while."""
+    def _names_that_went(
+        self, session: Asks, before: Before, there: Container[TableId], known: Iterable[TableId]
+    ) -> tuple[set[TableId], set[TableId]]:
+        """Return names of tables that are not captured any more, and those that no table has."""
+        if self._told.statements:
+            return set(), set()
         former = {_read(was.name): oid for oid, was in before.versions.items()}
-        gone = {name for name in former if name not in there}
-        # The stream had rows under these names, and no look saw them; each counts once.
-        unseen = {name for name in known if name not in there and self._selects(name)} - gone
-        unseen, self._unseen = unseen - self._unseen, unseen | gone
+        went = {name for name in (*former, *filter(self._selects, known)) if name not in there}
+        if not went:
+            return set(), set()
+        oids = {former[name] for name in went & former.keys()} - self._tables.keys()
+        found = session.query(
+            _STILL_THERE.format(
+                oids=", ".join(map(str, sorted(oids))) or "0",
+                names=", ".join(f"({constant(s)}, {constant(n)})" for s, n in sorted(went)),
+            )
+        )
+        left = {int(oid or 0) for oid, _, _ in found}
+        names = {TableId(schema or "", name or "") for _, schema, name in found}
+        gone = {name for name in went if name in names or former.get(name) in left & oids}
+        return gone, went - gone
+
+    def _under_other_names(self, before: Before, *, has_unseen: bool) -> Mapping[TableId, str]:
+        """Name tables that were made again, or may have had another name for a while.
+
+        The stream may bring rows under that name only behind the look that shows the table altered.
+        """
+        named = {
+            oid
+            for oid, table in self._tables.items()
+            if oid in before.versions and before.versions[oid].name != table.version.name
+        }
+        doubted = named | self._named if has_unseen else set[int]()
+        self._named = named
+        former = {_read(was.name): oid for oid, was in before.versions.items()}
         return {
-            **{name: _MADE_AGAIN for name, oid in former.items() if oid not in self._tables},
-            **dict.fromkeys(gone | unseen, _GONE),
-            **{
-                table.id: _RENAMED
-                for oid, table in self._tables.items()
-                if unseen and oid in before.versions
-                if before.versions[oid].name != table.version.name
-            },
+            table.id: why
+            for oid, table in self._tables.items()
+            for why, is_so in (
+                (_RENAMED, oid in doubted and oid in before.versions),
+                (_MADE_AGAIN, former.get(table.id, oid) != oid),
+            )
+            if is_so
         }
 
     def _why_other(
@@ -253,8 +299,8 @@ class StorageWatch:
     ) -> str:
         """Say why a table may have other rows than were sent; "": nothing shows that."""
         if was is None:  # it was made since, or got a captured name
-            has_older = self._clears and _has_older_row(session, table.id, open_from)
-            return _CAME if has_older else ""
+            is_older = self._clears and _has_older_row(session, table.id, open_from) is not False
+            return _CAME if is_older or (table.is_moved and not self._told.statements) else ""
         if self._told.statements:
             return ""
         if _read(was.name) != table.id:
@@ -264,7 +310,8 @@ class StorageWatch:
     def _lacks_files(self, table: StoredTable, was: CatalogVersion | None) -> bool:
         truncate, statements, positions = self._told
         if was is None:  # it was made since
-            return not truncate and not table.parts and table.file != table.oid
+            files = {*table.parts, *([] if truncate else [(table.oid, table.file)])}
+            return any(file != part for part, file in files)
         if table.has_files_of(was.files) or (truncate and not positions and not table.parts):
             return False
         return not (statements and was.last != table.last)  # one that is sent may have written it
@@ -272,7 +319,7 @@ class StorageWatch:
     def _is_cleared(
         self, session: Asks, table: StoredTable, open_from: int, note: Callable[[str], None]
     ) -> bool:
-        is_cleared = not table.parts and _has_older_row(session, table.id, open_from)
+        is_cleared = not table.parts and bool(_has_older_row(session, table.id, open_from))
         if is_cleared:
             note(f"{table.id} has another storage file and rows from before: none is missing")
         return is_cleared
@@ -291,7 +338,7 @@ def stored(session: Asks, selects: Callable[[TableId], bool]) -> dict[int, Store
             root = parents[root]
         parts.setdefault(root, {})[int(part or 0)] = int(file or 0)
     found = {}
-    for text, file, schema, name, writer, last, key in session.query(_STORED):
+    for text, file, schema, name, writer, last, key, moved in session.query(_STORED):
         table, oid = TableId(schema or "", name or ""), int(text or 0)
         if selects(table) and oid not in parents:
             found[oid] = StoredTable(
@@ -301,6 +348,7 @@ def stored(session: Asks, selects: Callable[[TableId], bool]) -> dict[int, Store
                 int(writer or 0),
                 last or "",
                 key or "",
+                moved == "1",
                 tuple(sorted(parts.get(oid, {}).items())),
             )
     return found
@@ -345,8 +393,8 @@ def _read(text: str) -> TableId:
     return TableId(unquote(schema), unquote(name))
 
 
-def _has_older_row(session: Asks, table: TableId, open_from: int) -> bool:
-    """Say whether a row is there whose transaction had ended before; False where it takes long."""
+def _has_older_row(session: Asks, table: TableId, open_from: int) -> bool | None:
+    """Say whether a row is there whose transaction had ended before; None where it takes long."""
     try:
         with limited(session):
             found = session.query(
@@ -357,5 +405,5 @@ def _has_older_row(session: Asks, table: TableId, open_from: int) -> bool:
     except SourceError as error:
         if is_gone(error):
             raise
-        return False
+        return None
     return bool(found)

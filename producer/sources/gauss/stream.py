@@ -130,6 +130,10 @@ class GaussStream:
         """Take the shape under which a table was read again."""
         self._relations.adopt(table)
 
+    def forget(self, table: TableId) -> None:
+        """Take it that a table is gone."""
+        self._relations.forget(table)
+
     def close(self) -> None:
         """Free the disk space of the transactions that are held."""
         self._buffer.close()

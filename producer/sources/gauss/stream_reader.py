@@ -141,6 +141,11 @@ class StreamReader:
         assert self._stream is not None
         self._stream.adopt(table)
 
+    def forget(self, table: TableId) -> None:
+        """Take it that a table is gone."""
+        assert self._stream is not None
+        self._stream.forget(table)
+
     def close(self) -> None:
         """Free the disk space of the transactions that are held."""
         if self._stream is not None:

@@ -275,6 +275,9 @@ class Source:
     def adopt(self, table: TableSchema) -> None:
         self.did.append(("adopted", str(table.id)))
 
+    def forget(self, table: TableId) -> None:
+        self.did.append(("forgotten", str(table)))
+
     def publish(self, table: TableId) -> str:
         self.published.append(table)
         how = self.refused.get(table, "")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from producer.core.catalog.catalog_differences import Described, Dropped
+from producer.core.catalog.catalog_differences import Described, Dropped, Unseen
 from producer.core.catalog.catalog_watch import CatalogWatch
 from producer.core.catalog.look import (
     Before,
@@ -411,6 +411,23 @@ def test_what_a_look_suspects_for_a_reason_of_its_own_is_said_so_though_it_was_e
     watching.read_again(A, None)
     watching.read_again(B, None)
     assert said(Told()) == []
+
+
+@pytest.mark.parametrize("position", [10, 0])
+def test_a_look_of_files_shows_names_that_no_table_has_where_its_position_is_known(
+    position: int,
+) -> None:
+    """Else the stream may still bring rows of a dropped one, and bring a new one first."""
+    watching = watch()
+    now = Look(
+        Lsn(position), {}, is_of_files=True, dropped=(A, B), emptied=(B,), there=frozenset({B})
+    )
+    watching.take(now, {A: TABLE})
+
+    found = watching.judge(Lsn(10), {A: TABLE}, reports_ddl=False)
+
+    expected = [("public.a", Dropped)] if position else [("public.b", Unseen)]
+    assert [(str(each.table), type(each)) for each in found] == expected
 
 
 def test_rows_behind_a_statement_are_suspected_until_their_table_is_read_again() -> None:
