@@ -143,6 +143,12 @@ def once(table: str, do: Callable[[], object]) -> Callable[[TableId, int, int], 
     return on_load
 
 
+UNTOLD = pytest.mark.parametrize(
+    ("gauss", "mode"),
+    [("gaussdb", PLAIN), ("og7", OG)],
+    ids=["gaussdb", "og serial"],
+    indirect=["gauss"],
+)
 SMALL = Tuning(chunk_rows=50, load_steps=1)
 FIRST = f"""{PROBE}
 CREATE TABLE a (id int PRIMARY KEY, v text);
@@ -584,3 +590,102 @@ def test_a_wait_ends_at_an_idle_source_where_any_role_will_do(gauss, play) -> No
         caught_up(p.path, "exact")
         ask(p.source, "SELECT pg_switch_wal()")  # the log goes on, and nothing commits
         p.assert_honest(p.wait(), "exact")
+
+
+@UNTOLD
+@pytest.mark.parametrize("is_away", [True, False])
+def test_a_partition_that_came_and_was_truncated_since_the_look_before(
+    gauss, mode, is_away, play
+) -> None:
+    """As ADD PARTITION, EXCHANGE PARTITION … WITH TABLE, which PostgreSQL has not."""
+    sql = f"""{PROBE} CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id);
+    CREATE TABLE p_0 PARTITION OF p FOR VALUES FROM (0) TO (10); INSERT INTO p VALUES (1);"""
+    with play(mode, sql, look_seconds=5.0) as p:
+        p.start()
+        caught_up(p.path, "p")
+        p.wait()
+        if is_away:
+            p.path.stop()
+        else:
+            p.probe()  # the next look is seconds away
+        ask(p.source, "CREATE TABLE p_1 PARTITION OF p FOR VALUES FROM (10) TO (20)")
+        ask(p.source, "INSERT INTO p VALUES (11)")
+        ask(p.source, "TRUNCATE p_1")
+        ask(p.source, "INSERT INTO p VALUES (12)")
+        if is_away:
+            p.start()
+        p.assert_honest(p.wait(), "p")
+
+
+@pytest.mark.parametrize(
+    ("gauss", "mode"),
+    [("gaussdb", DECODED), ("og7", OG_PARALLEL)],
+    ids=["gaussdb ddl", "og parallel"],
+    indirect=["gauss"],
+)
+def test_a_restart_between_the_look_that_sees_a_statement_and_the_one_that_judges_it(
+    gauss, mode, play
+) -> None:
+    """The first one stands in a STATE, and judges nothing."""
+    with play(mode, BIG, look_seconds=5.0) as p:
+        p.start()
+        caught_up(p.path, "t")
+        p.wait()
+        before = p.path.looked
+        ask(p.source, LOST)
+        ask(p.source, "SELECT pg_switch_wal()")  # the log's end is behind all that is delivered
+
+        def has_looked() -> bool:
+            p.path.applier.drain()
+            return p.path.looked != before
+
+        until(has_looked, "a look that saw the statement", p.path._stop.wait)
+        p.path.stop()  # the next look is seconds away
+        p.start()
+        p.assert_honest(p.wait(), "t")
+
+
+@UNTOLD
+def test_a_dropped_table_does_not_stay_not_exact_for_ever(gauss, mode, play) -> None:
+    sql = f"{PROBE} CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)"
+    how = {"repair": "auto", "look_seconds": 0.3, "tuning": Tuning(rest_seconds=0.1)}
+    with play(mode, sql, **how) as p:
+        p.start()
+        p.wait()
+        ask(p.source, "DROP TABLE t")
+        until(lambda: p.wait() == set(), "EXACT again", p.path._stop.wait, 60)
+        assert ask(p.target, "SELECT to_regclass('t') IS NULL") == [(True,)]
+        p.path.stop()
+        p.start()
+        ask(p.source, "GRANT SELECT ON exact TO public")  # with a name that only the stream has
+        assert p.wait() == set()
+
+
+@UNTOLD
+def test_a_new_table_that_had_rows_under_a_name_that_is_not_captured(gauss, mode, play) -> None:
+    """Its rows are younger than the look before: no row is from before it."""
+    with play(mode, f"{PROBE} CREATE SCHEMA staging;", look_seconds=5.0) as p:
+        p.start()
+        ask(p.source, "INSERT INTO exact VALUES (1)")
+        p.wait()
+        p.probe()
+        ask(p.source, "CREATE TABLE staging.t (id int PRIMARY KEY)")
+        ask(p.source, "INSERT INTO staging.t VALUES (1)")
+        ask(p.source, "ALTER TABLE staging.t SET SCHEMA public")
+        ask(p.source, "INSERT INTO t VALUES (2)")
+        p.assert_honest(p.wait(), "t")
+
+
+@UNTOLD
+def test_a_table_that_had_another_name_for_a_while_when_no_run_read(gauss, mode, play) -> None:
+    """The first look comes before the stream brings that name, and the next one sees no change."""
+    sql = f"{PROBE} CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)"
+    with play(mode, sql) as p:
+        p.start()
+        p.wait()
+        p.path.stop()
+        ask(p.source, "ALTER TABLE t RENAME TO x")
+        ask(p.source, "INSERT INTO x VALUES (2)")
+        ask(p.source, "ALTER TABLE x RENAME TO t")
+        p.start()
+        p.assert_honest(p.wait(), "t")

@@ -157,7 +157,7 @@ class GaussSourceInspector(SourceInspector):
         return [f"{what}; `run` has not compared it yet" for what in changed]
 
     def _changed(
-        self, before: Before | None, known: Container[TableId] | None = None
+        self, before: Before | None, known: Mapping[TableId, TableSchema] | None = None
     ) -> Mapping[TableId, str]:
         """Name tables in which `run` finds something at its next look.
 
@@ -170,7 +170,7 @@ class GaussSourceInspector(SourceInspector):
         chosen = patterns.chooser(self._options.include, self._options.exclude)
         is_coordinator = gauss_readings.node_of(self._session, self._server)[0] == "CN"
         watch = StorageWatch(StreamTells.by(mode, decided), chosen, clears=not is_coordinator)
-        found = watch.look(self._session, before, lambda _: None)
+        found = watch.look(self._session, before, lambda _: None, known=known or ())
         return {
             table: why
             for table, why in (
