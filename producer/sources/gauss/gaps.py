@@ -224,8 +224,8 @@ CASES: Final = (
     ),
     StreamGap(
         "made-again",
-        "rows of a table, or values of a column, that was dropped and made again; rows under another"
-        " name of their table; rows that were equal in a key that went",
+        "rows of a table, or values of a column, that was dropped and made again; rows under"
+        " another name of their table; rows that were equal in a key that went",
         _without_ddl_suspected,
         "the catalog",
         f"{_OPTIONS}, enable-ddl-decoding; {_OPENGAUSS}",
