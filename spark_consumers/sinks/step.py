@@ -267,7 +267,10 @@ def followed(
     out = dict(inexact)
     before, after = change.before, change.after
     name = str(after.id) if after is not None else ""
-    if before is None or str(before.id) != name:
+    # A table that its first row brings may be marked: the catalog has shown it before.
+    is_shown = before is None and change.origin is Origin.INFERRED
+    is_shown = is_shown and name in out and not is_absent(out[name])
+    if not is_shown and (before is None or str(before.id) != name):
         out.pop(name, None)  # of an older table that had this name
         if name in marks:
             out[name] = marks[name]

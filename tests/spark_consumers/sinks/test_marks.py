@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from schemas.control import Moved, Origin, SchemaChange
 from schemas.tables import TableId, TableSchema
+from spark_consumers.cuts.ledger import NOT_LOADED
 from spark_consumers.sinks.step import followed
 
 T = TableSchema(TableId("public", "t"), ())
@@ -55,6 +56,15 @@ def test_a_new_table_does_not_inherit_the_mark_of_an_older_one_of_its_name() -> 
 
     assert followed({"public.t": "why"}, made) == {}
     assert followed({"public.u": "old"}, renamed(U)) == {}
+
+
+def test_a_table_that_a_row_brings_keeps_the_mark_that_the_catalog_gave_it() -> None:
+    made = SchemaChange(1, 1, 0, 7, 7, 7, Origin.INFERRED, "CREATE TABLE", None, T)
+
+    assert followed({"public.t": "suspected: it has older rows"}, made) == {
+        "public.t": "suspected: it has older rows"
+    }
+    assert followed({"public.t": NOT_LOADED}, made) == {}, "it begins here"
 
 
 def test_a_mark_of_this_very_step_stays_with_a_new_table() -> None:
