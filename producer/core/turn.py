@@ -307,7 +307,7 @@ class Turn:
                 renamed=renamed.values(),
                 repairs=repairs,
             )
-        if since := self.blocking(source.recalls, writer_state.looked):
+        if since := source.recalls(writer_state.looked):
             for cut in self.log.recent(writer_state, since):
                 source.delivered([cut])
         hidden = {table for table in found.tables if table not in known}
