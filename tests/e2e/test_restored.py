@@ -183,7 +183,7 @@ def stops(path: Path, error: type[Exception], says: str) -> None:
 
 # ---------------------------------------------------------------- ordinary restarts
 ROUNDS = 15
-INCLUDED = [("*.*",), ("public.*",), ("public.*", "one.*"), ("public.a", "public.b", "*.marker")]
+INCLUDED = [("*.*",), ("public.*",), ("public.*", "one.*"), ("*.a", "*.b", "*.marker")]
 
 
 # Some are gaps, some nobody describes.

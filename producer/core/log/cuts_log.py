@@ -54,6 +54,7 @@ class CutsLog:
         self._clock, self._note, self._blocking = clock, note, blocking
         self._replay = CutReplay.from_nobody()
         self._replayed_to: int | None = None
+        self._start = 0  # of the log, when its tail was read last
         self.begins = ""  # why an epoch begins, once its START is being written
         self.has_started = False  # a START of ours is durable
 
@@ -70,6 +71,7 @@ class CutsLog:
         if self._reader is None:
             return None
         start, _ = self._reader.bounds()
+        self._start = start
         replay: CutReplay | None = self._blocking(
             replay_tail, self._read, start, self._reader.lso()
         )
@@ -159,7 +161,7 @@ class CutsLog:
         if offsets[0] != self._replayed_to:
             if self._reader.lso() < offsets[0]:
                 return  # another transaction is open: the next call sees its end
-            low = max(self._replayed_to, self._reader.bounds()[0])  # retention removed the rest
+            low = max(self._replayed_to, self._start)  # retention removed the rest
             between = self._blocking(self._read, low, offsets[0])
         records = [*between, *zip(offsets, cuts, strict=True)]
         refused = self._refused(records, offsets[0])

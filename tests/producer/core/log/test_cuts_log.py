@@ -99,6 +99,7 @@ def judged(*records: Record | None, ours: int, first: int = 0) -> list[str]:
     said: list[str] = []
     topic = Topic(list(records), first=first)
     log = log_of(topic, said)
+    log.tail()  # as a takeover does: it sees where the log begins
     record = topic.records[ours]
     assert record is not None
     assert not isinstance(record, Foreign)
