@@ -145,8 +145,8 @@ def once(table: str, do: Callable[[], object]) -> Callable[[TableId, int, int], 
 
 UNTOLD = pytest.mark.parametrize(
     ("gauss", "mode"),
-    [("gaussdb", PLAIN), ("og7", OG)],
-    ids=["gaussdb", "og serial"],
+    [("gaussdb", PLAIN), ("og7", OG_PARALLEL)],
+    ids=["gaussdb", "og parallel"],
     indirect=["gauss"],
 )
 SMALL = Tuning(chunk_rows=50, load_steps=1)
