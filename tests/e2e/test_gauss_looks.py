@@ -3,6 +3,7 @@
 Every test ends with the same claim: what `wait` calls exact is equal.
 """
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -107,7 +108,12 @@ def playing(
     keys |= {name: how[name] for name in ("role",) if name in how}
     file = configured(tmp_path, addresses, prefix, dsn, target, **keys)
     lines = "".join(f'"{name}" = "{value}"\n' for name, value in options.items())
-    text = file.read_text().replace("[kafka]\n", f"[source.options]\n{lines}[kafka]\n", 1)
+    include = list(how.get("include", ("public.*",)))
+    text = file.read_text().replace(
+        "[kafka]\n",
+        f"[source.options]\n{lines}[tables]\ninclude = {json.dumps(include)}\n[kafka]\n",
+        1,
+    )
     file.write_text(text)
     with (
         Watched(
