@@ -697,8 +697,8 @@ MUTATIONS: Final = (
         "name-that-went-unseen",
         "a name that only the stream has was that of a table which was altered since",
         "producer/sources/gauss/storage.py",
-        "dict.fromkeys(gone | unseen, _GONE)",
-        "dict.fromkeys(gone, _GONE)",
+        "named | self._named if has_unseen else set[int]()",
+        "set[int]()",
         _STORAGE,
     ),
     Mutation(
