@@ -98,7 +98,6 @@ def test_a_load_into_a_table_that_takes_keys_for_one_is_refused(target: Target) 
         load(target, table("t", "id text, v text"), ["a", "b"])
 
 
-@only_postgresql
 def test_a_load_into_a_table_that_computes_what_the_source_has_is_refused(target: Target) -> None:
     target.run("CREATE TABLE b (id int PRIMARY KEY, v text GENERATED ALWAYS AS ('x') STORED)")
 
@@ -249,7 +248,6 @@ def test_a_load_looks_at_it_anew(
     assert is_true(target, target.apply(insert(A, "4", "4", "4.5", "d")).inexact)
 
 
-@only_postgresql
 def test_a_load_refuses_one_that_computes_a_column_by_now(
     target: Target, altered: Callable[[str], None]
 ) -> None:

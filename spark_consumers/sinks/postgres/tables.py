@@ -530,12 +530,12 @@ def shape_problems(
         if found is None:
             continue
         if found.is_generated:
-            if not column.generated and catalog.product.has_images:
+            if not column.generated:
                 yield NotExpressible(
                     "the target computes a column that the source does not",
                     table=change.after.id,
                     column=column.name,
-                    hint="ALTER TABLE … ALTER COLUMN … DROP EXPRESSION",
+                    hint="drop it, and add it as an ordinary column",
                 )
             continue
         if column.name in there.loose and column.name in there.key and not _is_loose(column):
