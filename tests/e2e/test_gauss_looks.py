@@ -22,6 +22,7 @@ from producer.sources import requests
 from producer.sources.gauss import point as gauss_point
 from producer.sources.gauss import snapshot as gauss_snapshot
 from producer.sources.gauss.source import open_session
+from schemas.control import Looked
 from schemas.tables import TableId
 from tests.e2e.commands import configured
 from tests.e2e.gauss_facade import PASSWORD
@@ -36,7 +37,19 @@ DECODED = ("gaussdb", {"enable-ddl-decoding": "true"})
 PLAIN = ("gaussdb", {})
 OG = ("opengauss", {})
 OG_PARALLEL = ("opengauss", {"parallel-decode-num": "3", "sending-batch": "1"})
+MODES = {
+    "og serial": ("og7", OG),
+    "og parallel": ("og7", OG_PARALLEL),
+    "gaussdb": ("gaussdb", PLAIN),
+    "gaussdb ddl": ("gaussdb", DECODED),
+}
 PROBE = "CREATE TABLE exact (id int PRIMARY KEY); CREATE TABLE probe (id int PRIMARY KEY);"
+
+
+def in_modes(*names: str) -> pytest.MarkDecorator:
+    """Run a test in several modes of decoding, each at its server."""
+    modes = [MODES[name] for name in names]
+    return pytest.mark.parametrize(("gauss", "mode"), modes, ids=names, indirect=["gauss"])
 
 
 @dataclass
@@ -149,12 +162,6 @@ def once(table: str, do: Callable[[], object]) -> Callable[[TableId, int, int], 
     return on_load
 
 
-UNTOLD = pytest.mark.parametrize(
-    ("gauss", "mode"),
-    [("gaussdb", PLAIN), ("og7", OG_PARALLEL)],
-    ids=["gaussdb", "og parallel"],
-    indirect=["gauss"],
-)
 SMALL = Tuning(chunk_rows=50, load_steps=1)
 FIRST = f"""{PROBE}
 CREATE TABLE a (id int PRIMARY KEY, v text);
@@ -166,12 +173,7 @@ CREATE TABLE z (id int PRIMARY KEY, v int); INSERT INTO z SELECT g, g FROM gener
 """
 
 
-@pytest.mark.parametrize(
-    ("gauss", "mode"),
-    [("og7", OG), ("gaussdb", DECODED)],
-    ids=["og serial", "gaussdb ddl"],
-    indirect=["gauss"],
-)
+@in_modes("og serial", "gaussdb ddl")
 def test_a_table_that_is_rewritten_between_slot_and_copy_is_not_loaded_empty(
     gauss, mode, play, monkeypatch
 ) -> None:
@@ -191,12 +193,7 @@ def test_a_table_that_is_rewritten_between_slot_and_copy_is_not_loaded_empty(
         p.assert_honest(p.wait(), "z")
 
 
-@pytest.mark.parametrize(
-    ("gauss", "mode"),
-    [("gaussdb", PLAIN), ("og7", OG_PARALLEL)],
-    ids=["gaussdb", "og parallel"],
-    indirect=["gauss"],
-)
+@in_modes("gaussdb", "og parallel")
 def test_a_truncate_that_waits_for_the_first_load_is_noticed(gauss, mode, play) -> None:
     """It waits for COPY's lock, which ends with the load, and comes before the first look."""
     with play(mode, FIRST, tuning=SMALL) as p:
@@ -219,12 +216,7 @@ def test_a_truncate_that_waits_for_the_first_load_is_noticed(gauss, mode, play) 
         p.assert_honest(p.wait(), "a")
 
 
-@pytest.mark.parametrize(
-    ("gauss", "mode"),
-    [("gaussdb", DECODED), ("og7", OG_PARALLEL)],
-    ids=["gaussdb ddl", "og parallel"],
-    indirect=["gauss"],
-)
+@in_modes("gaussdb ddl", "og parallel")
 def test_rows_behind_a_grant_during_the_first_load_are_noticed(gauss, mode, play) -> None:
     """The first look takes for granted what ended before it; it comes behind the load."""
     with play(mode, FIRST, tuning=SMALL) as p:
@@ -281,12 +273,7 @@ def test_values_that_using_computed_are_suspected_at_opengauss(gauss, play) -> N
         p.assert_honest(p.wait(), "t", "u", "w")
 
 
-@pytest.mark.parametrize(
-    ("gauss", "mode"),
-    [("og7", OG), ("gaussdb", PLAIN)],
-    ids=["og serial", "gaussdb"],
-    indirect=["gauss"],
-)
+@in_modes("og serial", "gaussdb")
 def test_a_last_column_dropped_and_made_again_is_noticed(gauss, mode, play) -> None:
     """No number of columns is known here, and no row shows it: older values are gone."""
     sql = f"{PROBE} CREATE TABLE t (id int PRIMARY KEY, v int); INSERT INTO t VALUES (1, 1), (2, 2)"
@@ -299,12 +286,7 @@ def test_a_last_column_dropped_and_made_again_is_noticed(gauss, mode, play) -> N
         p.assert_honest(p.wait(), "t")
 
 
-@pytest.mark.parametrize(
-    ("gauss", "mode"),
-    [("gaussdb", PLAIN), ("og7", OG_PARALLEL)],
-    ids=["gaussdb", "og parallel"],
-    indirect=["gauss"],
-)
+@in_modes("gaussdb", "og parallel")
 def test_a_table_made_filled_and_truncated_between_two_looks_is_noticed(gauss, mode, play) -> None:
     with play(mode, PROBE) as p:
         p.start()
@@ -318,12 +300,7 @@ def test_a_table_made_filled_and_truncated_between_two_looks_is_noticed(gauss, m
         p.assert_honest(p.wait(), *(f"n{n}" for n in range(4)))
 
 
-@pytest.mark.parametrize(
-    ("gauss", "mode"),
-    [("gaussdb", DECODED), ("og7", OG_PARALLEL)],
-    ids=["gaussdb ddl", "og parallel"],
-    indirect=["gauss"],
-)
+@in_modes("gaussdb ddl", "og parallel")
 def test_a_load_for_another_target_hides_no_truncate_from_the_others(gauss, mode, play) -> None:
     """The load that follows mends one target only.
 
@@ -357,12 +334,7 @@ LOST = (
 )
 
 
-@pytest.mark.parametrize(
-    ("gauss", "mode"),
-    [("gaussdb", DECODED), ("og7", OG_PARALLEL)],
-    ids=["gaussdb ddl", "og parallel"],
-    indirect=["gauss"],
-)
+@in_modes("gaussdb ddl", "og parallel")
 def test_a_restart_before_the_look_does_not_forget_the_rows_that_were_sent(
     gauss, mode, play
 ) -> None:
@@ -380,12 +352,7 @@ def test_a_restart_before_the_look_does_not_forget_the_rows_that_were_sent(
         p.assert_honest(p.wait(), "t")
 
 
-@pytest.mark.parametrize(
-    ("gauss", "mode"),
-    [("gaussdb", PLAIN), ("og7", OG_PARALLEL)],
-    ids=["gaussdb", "og parallel"],
-    indirect=["gauss"],
-)
+@in_modes("gaussdb", "og parallel")
 def test_a_truncate_while_no_run_reads_is_named_by_check_and_found_by_the_next_run(
     gauss, mode, play
 ) -> None:
@@ -405,9 +372,10 @@ def test_a_truncate_while_no_run_reads_is_named_by_check_and_found_by_the_next_r
         assert p.wait() == {"public.t"}
 
 
-def has_looked(p: Play) -> bool:
+def has_looked(p: Play, *, since: Looked | None = None) -> bool:
+    """Say whether a look stands in cuts, and is not the one that stood there."""
     p.path.applier.drain()
-    return p.path.looked is not None
+    return p.path.looked != since
 
 
 @pytest.mark.parametrize("gauss", ["gaussdb"], indirect=True)
@@ -441,10 +409,7 @@ def test_a_truncate_that_is_seen_while_the_stream_lags_is_not_forgotten(gauss, c
         p.assert_honest(p.wait(), table)
 
 
-@pytest.mark.parametrize(
-    ("gauss", "mode"), [("og7", OG), ("og7", OG_PARALLEL)], ids=["serial", "parallel"],
-    indirect=["gauss"],
-)  # fmt: skip
+@in_modes("og serial", "og parallel")
 def test_a_wait_holds_for_commits_that_are_not_yet_written(gauss, mode, play) -> None:
     """synchronous_commit = off: they are visible, and in the log's buffers."""
     with play(mode, PROBE) as p:
@@ -502,12 +467,7 @@ def test_what_is_committed_between_two_questions_of_a_look_is_not_passed_yet(
         p.assert_honest(p.wait(), "t")
 
 
-@pytest.mark.parametrize(
-    ("gauss", "mode"),
-    [("og7", OG), ("gaussdb", PLAIN)],
-    ids=["og serial", "gaussdb"],
-    indirect=["gauss"],
-)
+@in_modes("og serial", "gaussdb")
 @pytest.mark.parametrize("how", ["another key", "none"])
 def test_rows_that_are_equal_in_a_key_that_went_are_noticed(gauss, mode, how, play) -> None:
     """Inserts have the shape of before, and no old row: the target's key is the old one still."""
@@ -598,7 +558,7 @@ def test_a_wait_ends_at_an_idle_source_where_any_role_will_do(gauss, play) -> No
         p.assert_honest(p.wait(), "exact")
 
 
-@UNTOLD
+@in_modes("gaussdb", "og parallel")
 @pytest.mark.parametrize("is_away", [True, False])
 def test_a_partition_that_came_and_was_truncated_since_the_look_before(
     gauss, mode, is_away, play
@@ -623,12 +583,7 @@ def test_a_partition_that_came_and_was_truncated_since_the_look_before(
         p.assert_honest(p.wait(), "p")
 
 
-@pytest.mark.parametrize(
-    ("gauss", "mode"),
-    [("gaussdb", DECODED), ("og7", OG_PARALLEL)],
-    ids=["gaussdb ddl", "og parallel"],
-    indirect=["gauss"],
-)
+@in_modes("gaussdb ddl", "og parallel")
 def test_a_restart_between_the_look_that_sees_a_statement_and_the_one_that_judges_it(
     gauss, mode, play
 ) -> None:
@@ -640,18 +595,15 @@ def test_a_restart_between_the_look_that_sees_a_statement_and_the_one_that_judge
         before = p.path.looked
         ask(p.source, LOST)
         ask(p.source, "SELECT pg_switch_wal()")  # the log's end is behind all that is delivered
-
-        def has_looked() -> bool:
-            p.path.applier.drain()
-            return p.path.looked != before
-
-        until(has_looked, "a look that saw the statement", p.path._stop.wait)
+        until(
+            lambda: has_looked(p, since=before), "a look that saw the statement", p.path._stop.wait
+        )
         p.path.stop()  # the next look is seconds away
         p.start()
         p.assert_honest(p.wait(), "t")
 
 
-@UNTOLD
+@in_modes("gaussdb", "og parallel")
 def test_a_dropped_table_does_not_stay_not_exact_for_ever(gauss, mode, play) -> None:
     sql = f"{PROBE} CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)"
     how = {"repair": "auto", "look_seconds": 0.3, "tuning": Tuning(rest_seconds=0.1)}
@@ -667,7 +619,7 @@ def test_a_dropped_table_does_not_stay_not_exact_for_ever(gauss, mode, play) -> 
         assert p.wait() == set()
 
 
-@UNTOLD
+@in_modes("gaussdb", "og parallel")
 def test_a_new_table_that_had_rows_under_a_name_that_is_not_captured(gauss, mode, play) -> None:
     """Its rows are younger than the look before: no row is from before it."""
     with play(mode, f"{PROBE} CREATE SCHEMA staging;", look_seconds=5.0) as p:
@@ -682,7 +634,7 @@ def test_a_new_table_that_had_rows_under_a_name_that_is_not_captured(gauss, mode
         p.assert_honest(p.wait(), "t")
 
 
-@UNTOLD
+@in_modes("gaussdb", "og parallel")
 def test_a_table_that_had_another_name_for_a_while_when_no_run_read(gauss, mode, play) -> None:
     """The first look comes before the stream brings that name, and the next one sees no change."""
     sql = f"{PROBE} CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)"

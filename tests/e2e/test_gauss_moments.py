@@ -17,18 +17,12 @@ import pytest
 
 from producer.core.ports import Tuning
 from tests.e2e.path import ask
-from tests.e2e.test_gauss_looks import DECODED, OG, OG_PARALLEL, PLAIN, Play, gauss, play
+from tests.e2e.test_gauss_looks import MODES, Play, gauss, in_modes, play
 
 __all__ = ["gauss", "play"]
 
 SEQUENCES = int(os.environ.get("GAUSS_CDC_MOMENTS", "3"))  # in each mode
 SEED = int(os.environ.get("GAUSS_CDC_MOMENTS_SEED", "1"))
-MODES = {
-    "og serial": ("og7", OG),
-    "og parallel": ("og7", OG_PARALLEL),
-    "gaussdb": ("gaussdb", PLAIN),
-    "gaussdb ddl": ("gaussdb", DECODED),
-}
 TABLE = "CREATE TABLE {0} (id int PRIMARY KEY, v int, w text)"
 START = "; ".join(
     [
@@ -168,7 +162,7 @@ def read(url: str, table: str) -> list[str]:
     return sorted(text for (text,) in ask(url, f"SELECT to_jsonb(t)::text FROM public.{table} t"))
 
 
-@pytest.mark.parametrize(("gauss", "mode"), MODES.values(), ids=MODES, indirect=["gauss"])
+@in_modes(*MODES)
 @pytest.mark.parametrize("repair", ["auto", "ask"])
 def test_what_is_done_at_the_source_is_equal_or_not_called_exact(gauss, mode, repair, play) -> None:
     how = {

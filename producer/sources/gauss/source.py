@@ -97,7 +97,8 @@ class GaussSource(PlainSource):
         # what is older than the slot.
         self.new_tables_are_complete = self._has_snapshot
         self._windows: dict[TableId, int] = {}  # that were opened for each table
-        mode = gauss_readings.decoding_mode(asking, self.decided)
+        self._mode = mode = gauss_readings.decoding_mode(asking, self.decided)
+        self._selects = patterns.chooser(options.include, options.exclude)
         self._node = gauss_readings.node_of(asking, server)
         # A coordinator's transaction ids are not those of data nodes, in rows and in the stream.
         self._has_ids_of_its_own = self._node[0] == "CN"
@@ -195,8 +196,7 @@ class GaussSource(PlainSource):
             note(str(advice))
         if sentence := why_not_full(self._options.plugin_options):
             note(sentence)
-        mode = gauss_readings.decoding_mode(self.asking, self.decided)
-        if sentence := gaps.invisible_sentence(mode):
+        if sentence := gaps.invisible_sentence(self._mode):
             note(sentence)
         return self._expanded()
 
@@ -362,9 +362,6 @@ class GaussSource(PlainSource):
         return Before.of_files(
             horizon, judged, found.versions, parts=found.parts, since=since
         ).looked()
-
-    def _selects(self, table: TableId) -> bool:
-        return patterns.selects(self._options.include, self._options.exclude, table)
 
     def _take_by_sql(self) -> bool:
         """Poll the slot by functions; False while another client streams from it."""

@@ -176,6 +176,7 @@ class StorageWatch:
         self._told, self._selects, self._clears = told, selects, clears
         self._signature: Sequence[object] = ()
         self._tables: Mapping[int, StoredTable] = {}
+        self._versions: Mapping[int, CatalogVersion] = {}
         self._open_from = 0  # at the look before; 0: that is of an earlier run
         self._said: set[str] = set()  # why a look failed
         self._named: set[int] = set()  # oids whose rows in pg_class changed at the look before
@@ -219,14 +220,16 @@ class StorageWatch:
         (signature,) = session.query(_SIGNATURE.format(parts=_partitions(session)))
         if signature != self._signature:
             self._tables = stored(session, self._selects)
+            self._versions = {oid: table.version for oid, table in self._tables.items()}
             self._signature = signature
         open_from, self._open_from = self._open_from, int(text or 0)
         parts, ended = _digest([signature[1]]), self._open_from
-        now = {oid: table.version for oid, table in self._tables.items()}
+        now = self._versions
         there = frozenset(table.id for table in self._tables.values())
         if before is None or not before.versions:
             return StorageFindings(now, parts, ended, there)
-        gone, unseen = self._names_that_went(session, before, there, known)
+        former = {_read(was.name): oid for oid, was in before.versions.items()}
+        gone, unseen = self._names_that_went(session, former, there, known)
         if before.versions == now and not unseen:
             return StorageFindings(now, parts, ended, there)
         # A partition that was exchanged brought rows of any age.
@@ -244,18 +247,21 @@ class StorageWatch:
             if why := self._why_other(session, table, was, open_from):
                 suspected[table.id] = why
         if not self._told.statements:
-            suspected |= self._under_other_names(before, has_unseen=bool(unseen))
+            suspected |= self._under_other_names(before, former, has_unseen=bool(unseen))
         return StorageFindings(
             now, parts, ended, there, tuple(sorted(unseen)), tuple(sorted(emptied)), suspected
         )
 
     def _names_that_went(
-        self, session: Asks, before: Before, there: Container[TableId], known: Iterable[TableId]
+        self,
+        session: Asks,
+        former: Mapping[TableId, int],
+        there: Container[TableId],
+        known: Iterable[TableId],
     ) -> tuple[set[TableId], set[TableId]]:
         """Return names of tables that are not captured any more, and those that no table has."""
         if self._told.statements:
             return set(), set()
-        former = {_read(was.name): oid for oid, was in before.versions.items()}
         went = {name for name in (*former, *filter(self._selects, known)) if name not in there}
         if not went:
             return set(), set()
@@ -271,19 +277,20 @@ class StorageWatch:
         gone = {name for name in went if name in names or former.get(name) in left & oids}
         return gone, went - gone
 
-    def _under_other_names(self, before: Before, *, has_unseen: bool) -> Mapping[TableId, str]:
+    def _under_other_names(
+        self, before: Before, former: Mapping[TableId, int], *, has_unseen: bool
+    ) -> Mapping[TableId, str]:
         """Name tables that were made again, or may have had another name for a while.
 
         The stream may bring rows under that name only behind the look that shows the table altered.
         """
         named = {
             oid
-            for oid, table in self._tables.items()
-            if oid in before.versions and before.versions[oid].name != table.version.name
+            for oid in self._tables
+            if oid in before.versions and before.versions[oid].name != self._versions[oid].name
         }
         doubted = named | self._named if has_unseen else set[int]()
         self._named = named
-        former = {_read(was.name): oid for oid, was in before.versions.items()}
         return {
             table.id: why
             for oid, table in self._tables.items()
