@@ -346,10 +346,10 @@ _NATIVE: list[Mutation] = [
              edit(Transactions, "lend", ("if self.is_skipped:", "if False:")),
              {"use": "switching", "producer_crashes": 8, "crash_at": "runs (cutting)"},
              "no table is bound before the first transaction that was not"),
-    Mutation("2nd-native-resume", "it leaves transactions that were delivered",
+    Mutation("native-resume", "it leaves transactions that were delivered to be compared [H48]",
              edit(native._Partly, "walker", ("resume=resume", "resume=0")),
              {"use": "switching", "producer_crashes": 8, "crash_at": "runs (cutting)"},
-             "nor does it take their rows, for the same reason"),
+             first_seed=26),
 ]  # fmt: skip
 
 
