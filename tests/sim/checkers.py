@@ -353,7 +353,7 @@ class Oracle:
             demand(f"knows another place than seq {self.seq} resume {self.resume}",
                    ok=(head.last_seq, head.resume) == (self.seq, self.resume))  # fmt: skip
             assert known is not None
-            is_here = cut.identity.timeline == self._source.timeline  # not of one before a promotion
+            is_here = cut.identity.timeline == self._source.timeline  # none that was replaced
             if is_here and known.wal is not self._source.wal and not self.differs():
                 known.wal, known.states = self._source.wal, self._source.states
             return
