@@ -155,6 +155,10 @@ class KafkaDown(StreamError):
     verdict = Verdict.RETRY
 
 
+class TopicMissing(KafkaDown):
+    """A broker does not know a topic: it was deleted, or the broker just came back."""
+
+
 class RegistryDown(StreamError):
     """The schema registry does not answer."""
 

@@ -21,7 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from spark_consumers.errors import KafkaDown, StreamError
+from spark_consumers.errors import KafkaDown, StreamError, TopicMissing
 
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -55,7 +55,7 @@ class Cluster:
         futures = self._asked(
             lambda: self._admin.describe_topics(topics, request_timeout=self._timeout)
         )
-        return {n: str(self._asked(future.result).topic_id) for n, future in futures.items()}
+        return {n: str(self._asked(f.result, topic=n).topic_id) for n, f in futures.items()}
 
     def first(self, places: Places) -> Offsets:
         """Where logs begin."""
@@ -77,14 +77,16 @@ class Cluster:
             )
         )
         return {
-            (tp.topic, tp.partition): self._asked(future.result).offset
+            (tp.topic, tp.partition): self._asked(future.result, topic=tp.topic).offset
             for tp, future in futures.items()
         }
 
-    def _asked(self, ask: Callable[[], Any]) -> Any:
+    def _asked(self, ask: Callable[[], Any], *, topic: str = "") -> Any:
         try:
             return ask()
         except KafkaException as error:
+            if topic and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise TopicMissing("the cluster does not know a topic", topic=topic) from error
             self._admin.poll(0)  # calls back with librdkafka's errors
             # Another client: librdkafka keeps stale leader epochs for ever (its issue 4620).
             self._admin = AdminClient(self._client)

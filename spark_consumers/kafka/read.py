@@ -32,6 +32,7 @@ from spark_consumers.errors import (
     RangeExpired,
     SchemaUnknown,
     StreamError,
+    TopicMissing,
     TopicReplaced,
 )
 from spark_consumers.kafka.cluster import Cluster, down
@@ -297,9 +298,10 @@ class RangeReader:
         decoder: DecoderOf = RowDecoder,
         clients: Clients = CLIENTS,
     ) -> None:
-        """`stuck_after`: seconds until another client's open transaction is skipped.
+        """`native`: the native part is used where it was built.
 
-        `native`: the native part is used where it was built.
+        `stuck_after`: seconds until another client's open transaction is skipped, and until a topic
+        that is missing counts as deleted.
         """
         self._clients, self._now = clients, clients.now
         self._decoders = Decoders(Topics(source), schema_of, native=native, make=decoder)
@@ -313,6 +315,7 @@ class RangeReader:
         self._stable: dict[tuple[str, int], int] = {}  # last stable offsets, as last asked
         self._cluster: str | None = None
         self._topics: dict[str, tuple[str, float]] = {}  # name -> (id, cached until)
+        self._missing_since: float | None = None  # one of them
 
     def __call__(self, segment: Segment) -> Rows:
         """Return the segment's rows in commit order, checked to be complete."""
@@ -337,9 +340,24 @@ class RangeReader:
         return _checked(segment, content.all())
 
     def prepare(self, segment: Segment) -> bool:
-        """Check that the ranges may be read; say whether read committed, see `wait_visible`."""
-        self.check_identity(segment)
-        return self.wait_visible(segment.ranges)
+        """Check that the ranges may be read; say whether read committed, see `wait_visible`.
+
+        A topic that stays missing was deleted; a broker that comes back learns of topics late.
+        """
+        try:
+            self.check_identity(segment)
+            is_committed = self.wait_visible(segment.ranges)
+        except TopicMissing as error:
+            self._missing_since = self._missing_since or self._now()
+            if self._now() - self._missing_since < self._stuck_after:
+                raise
+            raise TopicReplaced(
+                "a topic of which the cuts name rows was deleted",
+                hint=f"its rows are lost: {LOAD_AGAIN}",
+                **error.where,
+            ) from error
+        self._missing_since = None
+        return is_committed
 
     def read_ddl(self, segment: Segment, *, is_committed: bool) -> Sequence[SchemaChange]:
         """Read only the schema changes of a prepared segment."""

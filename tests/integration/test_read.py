@@ -26,11 +26,12 @@ from spark_consumers.errors import (
 from spark_consumers.kafka.ranges import MessageFetch, NativeFetch
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.kafka.registry import SchemaCache
-from spark_consumers.loop.job import Applier
+from spark_consumers.loop.job import Applier, PassOptions
 from spark_consumers.model import Ledger, Rows, Segment
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from tests.integration.kafka_feed import CUT_ID, KafkaFeed, avro
 from tests.spark_consumers.feed import alter, delete, insert, truncate, update
+from tests.spark_consumers.loop.test_job import MemorySink
 
 
 def typed(name: str, *more: Column) -> TableSchema:
@@ -281,6 +282,43 @@ def test_a_topic_that_was_made_again_is_refused(source: KafkaFeed, reader: Reade
     reader.ledger = replace(reader.ledger, topics={}, cluster_id="another")
     with pytest.raises(TopicReplaced, match="cluster"):
         reader.read()
+
+
+def test_a_target_behind_a_deleted_topic_says_so_and_goes_on_where_all_is_loaded_again(
+    source: KafkaFeed,
+) -> None:
+    """A table was dropped, or left [tables]; its topic was deleted, and a target is behind."""
+    for schema in (A, B):
+        for phase in (LoadPhase.BEGIN, LoadPhase.CHUNK, LoadPhase.END):
+            source.feed.load(schema, phase, *([["1", "x"]] if phase is LoadPhase.CHUNK else []))
+    source.feed.commits([insert(A, "2", "x")])
+    source.publish()
+    reader, sink = Reader(source, stuck_after=2.0), MemorySink()
+    sink.held = replace(sink.held, source=source.feed.source)
+    rows = reader.rows.native
+    applier = Applier(reader.cuts, rows, sink, PassOptions(attempts=1))
+    for future in source.admin.delete_topics([source.names.table(A.id)]).values():
+        future.result()
+
+    with pytest.raises(KafkaDown, match="does not know a topic"):
+        applier.drain()
+    stays = threading.Event()
+    while True:
+        try:
+            applier.drain()
+        except TopicReplaced as error:
+            assert error.where["topic"] == source.names.table(A.id)  # noqa: PT017
+            assert "--accept-gap" in error.hint  # noqa: PT017
+            break
+        except KafkaDown:
+            stays.wait(0.1)
+    source.feed.topics.pop(source.names.table(A.id), None)
+    source.feed.load_again(B)  # what `run --accept-gap` writes
+    for phase in (LoadPhase.BEGIN, LoadPhase.CHUNK, LoadPhase.END):
+        source.feed.load(B, phase, *([["1", "y"]] if phase is LoadPhase.CHUNK else []))
+    source.publish()
+    assert applier.drain().epoch == 2
+    reader.close()
 
 
 def test_a_log_that_lost_its_tail_is_refused(source: KafkaFeed, reader: Reader) -> None:
