@@ -7,7 +7,7 @@ with the cuts by the rules of `core/takeover/takeover`: there is only one set of
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Final, TypeVar
 
@@ -20,23 +20,26 @@ from producer.sources.kinds import SOURCES
 from producer.start import StartParts
 from schemas.control import Looked
 from schemas.findings import Finding, Level, refused
+from schemas.tables import TableId
 
 T = TypeVar("T")
 _TRIES: Final = 50  # waits of PAUSE seconds for another producer's open transaction
 
 
-def check_start(options: Options) -> Iterator[Finding]:
-    """Say what the next `run` would do, and what would stop it."""
+def check_start(options: Options, tables: Sequence[TableId]) -> Iterator[Finding]:
+    """Say what the next `run` would do, and what would stop it; `tables` will be captured."""
     try:
         with ExitStack() as stack:
-            yield from _check_start(options, stack)
+            yield from _check_start(options, tables, stack)
     except (BrokerDown, RegistryDown):
         return  # Kafka's and the registry's own lines say so
     except CdcError as error:
         yield refused("run", error)
 
 
-def _check_start(options: Options, stack: ExitStack) -> Iterator[Finding]:
+def _check_start(
+    options: Options, tables: Sequence[TableId], stack: ExitStack
+) -> Iterator[Finding]:
     kind = SOURCES[options.kind]
     source = kind.open(options, lambda _: None)
     stack.callback(source.close)
@@ -45,10 +48,11 @@ def _check_start(options: Options, stack: ExitStack) -> Iterator[Finding]:
         where = f"system {identity.system_id}, timeline {identity.timeline}"
         yield Finding(Level.OK, "replication", f"the role may replicate; {where}")
     parts = StartParts.open(options, stack)
-    cuts = options.topics.cuts
-    reader = parts.reader(cuts) if cuts in parts.admin.list_below(options.prefix) else None
+    cuts, there = options.topics.cuts, parts.admin.list_below(options.prefix)
+    reader = parts.reader(cuts) if cuts in there else None
     log = parts.log(reader, note=lambda _: None)
-    request = parts.request(source, instance="")
+    ours = {options.topics.ddl, *(options.topics.of(table, there) for table in tables)}
+    request = parts.request(source, instance="", is_ours=ours.__contains__)
     found = _driven(foresee(source, log, request, patience=_TRIES))
     if isinstance(found, str):
         what = f"begins an epoch: creates slot {options.slot} and loads every table ({found})"

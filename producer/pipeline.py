@@ -143,6 +143,7 @@ def _run_once(
             accept_switch=options.accept_switch and not progress.takeovers,
             load=options.load,
             newest_epoch=clock.wall_us() // 1_000_000,
+            is_ours=publisher.is_ours,
         )
         Turn(
             options=options,

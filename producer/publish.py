@@ -78,6 +78,7 @@ class Publisher:
         self._registry = registry
         self._on_topics, self._note = on_topics, note
         self._topics: dict[str, Topic] = {}
+        self._named: set[str] = set()  # those that cuts may name
         self.encoding = (
             "utf-8"  # of cells; a source with another encoding sets it before the first row
         )
@@ -90,13 +91,19 @@ class Publisher:
         self._admin.ensure(untracked, cuts=topics.cuts, ddl=topics.ddl)
         self._registry.own(CUT, value_subject(topics.cuts))
         self._registry.own(SCHEMA_CHANGE, value_subject(topics.ddl))
+        self._named |= {topics.cuts, topics.ddl}
         self.look()
 
     def prepare_tables(self, tables: list[TableId]) -> None:
         """Make the data topics of a first load in one go."""
         if tables:
             self._make_topics(tables)
-            self.look()
+            there = self.look()
+            self._named |= {self._options.topics.of(table, there) for table in tables}
+
+    def is_ours(self, topic: str) -> bool:
+        """Say whether cuts of this run may name a topic: others below the prefix are readers'."""
+        return topic in self._named
 
     def _make_topics(self, tables: list[TableId]) -> None:
         """Make each table's topic; one whose name Kafka takes for another's is set apart."""
@@ -131,8 +138,10 @@ class Publisher:
         topic = options.topics.of(table.id, self._topics)
         if topic not in self._topics:
             self._make_topics([table.id])
-            self._on_topics(self.look())
-            topic = options.topics.of(table.id, self._topics)
+            topic = options.topics.of(table.id, self.look())
+        if not self.is_ours(topic):
+            self._named.add(topic)
+            self._on_topics({name: t for name, t in self._topics.items() if self.is_ours(name)})
         envelope = EnvelopeOptions(types=options.types)
         schema_id, *key_ids = [
             self._register(subject, schema) for subject, schema in self._schemas(table)

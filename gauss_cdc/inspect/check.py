@@ -42,7 +42,7 @@ def check_all(config: Config, *, fix: bool) -> Iterator[Finding]:
     yield from kafka
     reads_cuts = not any(f.level is Level.ERROR and f.subject in _BETWEEN for f in kafka)
     if reads_cuts and not silent:
-        yield from check_start(options)
+        yield from check_start(options, tables)
     if config.target is None:
         yield Finding(Level.WARNING, "target", "none is configured: only `run` can be used")
     for one in config.targets if config.target is not None else ():

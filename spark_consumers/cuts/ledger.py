@@ -314,4 +314,4 @@ def _topic_ids(before: Mapping[str, str], cut: State) -> dict[str, str]:
                 hint=f"what stood in it is lost: {LOAD_AGAIN}",
                 topic=name,
             )
-    return {**before, **new}
+    return new if isinstance(cut, Start) else {**before, **new}

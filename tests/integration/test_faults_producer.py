@@ -325,6 +325,17 @@ def test_a_cuts_topic_that_forgets_early(place: Place) -> None:
     assert "retention is shorter" in stops(place.run(), TopicUnfit, 32)
 
 
+def test_a_topic_of_a_readers_dead_letters_may_be_deleted(place: Place) -> None:
+    dead = f"{place.options.prefix}.public.account-dlt"
+    place.make_topic(dead)
+    place.deliver_once()
+    place.delete_topic(dead)
+
+    with place.run() as running:
+        running.note("streaming from")
+    assert running.error is None
+
+
 def test_a_topic_that_was_deleted(place: Place) -> None:
     place.deliver_once()
     place.delete_topic(f"{place.options.prefix}.public.account")

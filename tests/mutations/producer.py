@@ -428,8 +428,8 @@ MUTATIONS: Final = (
         "topics-without-state",
         "topics that changed are written in a STATE",
         _ENGINE_FILE,
-        "self._topics = dict(topics)\n                    self._state_due = True\n",
-        "self._topics = dict(topics)\n",
+        "self._topics = now\n                    self._state_due = True\n",
+        "self._topics = now\n",
         (*_ENGINE, *_SIM),
     ),
     Mutation(

@@ -298,8 +298,8 @@ class Engine:
                 self._drained = True
                 self._close_if_due(out)
             case TopicsChanged(topics):
-                if dict(topics) != self._topics:
-                    self._topics = dict(topics)
+                if (now := {**self._topics, **topics}) != self._topics:
+                    self._topics = now
                     self._state_due = True
             case Ticked(now, wall_us, told_end):
                 self._now, self._wall_us, self._told_end = now, wall_us, told_end

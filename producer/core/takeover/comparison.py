@@ -6,7 +6,7 @@ and after the fence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -98,6 +98,7 @@ class TakeoverRequest:
     load: bool = True
     resumes: bool = False  # the source can read a table again: a load that was left is finished
     newest_epoch: int = 0  # the greatest epoch, for a log that does not show it
+    is_ours: Callable[[str], bool] = lambda _: True  # of a topic below the prefix
 
 
 # The way out where a table can be read again.
@@ -171,8 +172,10 @@ def difference(
             "what decides which rows exist differs from the last run",
             hint=f"put them back, or: {LOAD_AGAIN}",
         )
-    topics = log.topics()
+    topics, named = log.topics(), {name for name, _ in replay.ends}
     for name, topic in was.topics.items():
+        if not (request.is_ours(name) or name in named):
+            continue  # of a table that is not captured any more, or a reader's
         there = topics.get(name)
         if there is None or there[0].id != topic.id:
             return TopicReplaced(

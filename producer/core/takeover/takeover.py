@@ -262,7 +262,13 @@ def _fence(
 
 def _start(source: Source, log: Log, request: TakeoverRequest, replay: CutReplay) -> Start:
     """Make the START that goes on where the last producer was; in a new epoch on a new timeline."""
-    topics = {name: topic for name, (topic, _) in log.topics().items()}
+    assert replay.state is not None
+    known = replay.state.topics
+    topics = {
+        name: topic
+        for name, (topic, _) in log.topics().items()
+        if request.is_ours(name) or known.get(name) == topic
+    }
     place = place_of(source, request, replay)
     head = Head(
         replay.n + 1,
@@ -273,7 +279,6 @@ def _start(source: Source, log: Log, request: TakeoverRequest, replay: CutReplay
         place,
         -1,
     )
-    assert replay.state is not None
     start = Start(
         head,
         request.identity,
@@ -416,7 +421,7 @@ def _begin_epoch(
     if replay is not None:  # another client's START may be the first one that is left [H42]
         epoch = max(epoch, min(replay.greatest, request.newest_epoch))
     head = Head(n + 1, epoch + 1, writer + 1, request.instance, 0, made.consistent_point, -1)
-    topics = {name: topic for name, (topic, _) in log.topics().items()}
+    topics = {name: topic for name, (topic, _) in log.topics().items() if request.is_ours(name)}
     start = Start(
         head,
         request.identity,

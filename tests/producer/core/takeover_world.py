@@ -33,7 +33,7 @@ from schemas.topics import Topics
 ACCOUNT, CUTS, DDL = "bank.public.account", "bank.cuts", "bank.ddl"
 TOPICS = {name: Topic(f"id of {name}", 1) for name in (ACCOUNT, CUTS, DDL)}
 IDENTITY = Identity("7000", 1, "bank", "gauss_cdc", "pgoutput")
-WANTED = TakeoverRequest(IDENTITY, "content", "cluster", "me", DDL)
+WANTED = TakeoverRequest(IDENTITY, "content", "cluster", "me", DDL, is_ours=TOPICS.__contains__)
 SLOT = Slot("pgoutput", "bank", 500)
 
 T = TypeVar("T")

@@ -298,6 +298,17 @@ def test_another_cluster_or_another_life_of_a_topic_is_refused() -> None:
         feed.segments(replace(ledger, cluster_id="other", topics={}))
 
 
+def test_a_start_that_does_not_name_a_topic_lets_it_be_made_again() -> None:
+    """Its table left [tables]; later it comes back."""
+    feed = Feed(topics={"bank.public.a": Topic("1", 1), "bank.public.b": Topic("2", 1)})
+    feed.start()
+    for topics in ({"bank.public.a": Topic("1", 1)}, {"bank.public.b": Topic("3", 1)}):
+        feed.topics = topics
+        feed.start()
+
+    assert feed.segments(NEW)[-1].upto.topics == {"bank.public.b": "3"}
+
+
 def test_topics_of_a_state_reach_the_ledger_with_the_next_step() -> None:
     feed, ledger = started()
     feed.topics = {"bank.public.a": Topic("1", 1)}

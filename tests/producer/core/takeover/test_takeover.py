@@ -484,6 +484,40 @@ def test_looking_ahead_takes_and_writes_nothing() -> None:
     assert set(world.done) == {"slot", "tail"}
 
 
+@pytest.mark.parametrize("name", ["bank.public.account-dlt", "bank.quarantine", "bank.public.left"])
+@pytest.mark.parametrize("how", ["deleted", "made again", "more partitions"])
+def test_a_topic_that_no_cut_of_this_run_names_may_go(name: str, how: str) -> None:
+    """A reader's dead letters, or that of a table which left [tables]."""
+    there = {**TOPICS, name: Topic("id of another", 1)}
+    now = {
+        "deleted": dict(TOPICS),
+        "made again": {**TOPICS, name: Topic("another id", 1)},
+        "more partitions": {**TOPICS, name: Topic("id of another", 3)},
+    }[how]
+    world = World(
+        records=[(0, replace(start(1), topics=there)), (2, commits(2, 1, resume=500))],
+        the_topics=now,
+        highs=dict.fromkeys(there, 10),
+    )
+
+    go(world)
+
+    assert world.started[0].topics == TOPICS
+
+
+def test_start_names_no_topic_of_a_reader_and_goes_on_with_one_of_a_table_that_left() -> None:
+    left = {"bank.public.left": Topic("id of left", 1)}
+    world = World(
+        records=[(0, replace(start(1), topics={**TOPICS, **left})), (2, commits(2, 1, resume=500))],
+        the_topics={**TOPICS, **left, "bank.public.account-dlt": Topic("a reader's", 1)},
+        highs=dict.fromkeys([*TOPICS, *left, "bank.public.account-dlt"], 10),
+    )
+
+    go(world)
+
+    assert world.started[0].topics == {**TOPICS, **left}
+
+
 def test_looking_ahead_says_why_an_epoch_begins() -> None:
     assert look(World(highs={ACCOUNT: 0, CUTS: 0, DDL: 0}, the_slot=None)) == "first start"
 
