@@ -39,6 +39,13 @@ RESTRICT: Final = (
     " WHERE name = 'restrict_nonsystem_relation_kind'"
 )
 
+# A load takes as long as it takes, and so does decoding of a large transaction.
+NO_LIMIT: Final = (
+    "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings"
+    " WHERE name = 'transaction_timeout'"
+)
+WHERE_KNOWN: Final = f"{RESTRICT} UNION ALL {NO_LIMIT}"
+
 # They know no lock_timeout, and end a session that asks nothing for ten minutes unless it says
 # otherwise.
 GAUSS: Final[Mapping[str, str]] = {**_COMMON, "session_timeout": "0"}

@@ -101,6 +101,10 @@ _ANYWHERE: Final[Mapping[str, Meaning]] = {
         ConnectionLost,
         "the server ends idle transactions; raise idle_in_transaction_session_timeout",
     ),
+    "25P04": Meaning(
+        ConnectionLost,
+        "the server ends long transactions; set transaction_timeout = 0 for the role",
+    ),
     "25006": Meaning(
         RoleDiffers,
         "the server is a standby: name the primary, too; or default_transaction_read_only is on:"

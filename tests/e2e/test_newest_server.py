@@ -171,6 +171,32 @@ def test_a_publication_that_sends_generated_columns_is_refused_with_what_to_writ
         assert content(target, "a") == ["(1,2)"]
 
 
+def test_no_transaction_of_ours_is_ended_by_the_database_s_limit(
+    addresses, topic_prefix, new_source
+) -> None:
+    """A load, a large step, and what the stream decodes are one transaction each."""
+    source, target = new_source(), new_source()
+    ask(source, "CREATE TABLE a (id int PRIMARY KEY); INSERT INTO a SELECT generate_series(1, 9)")
+    ask(
+        target,
+        "CREATE TABLE a (id int PRIMARY KEY);"
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN PERFORM pg_catalog.pg_sleep(0.5); RETURN NEW; END';"
+        "CREATE TRIGGER slow BEFORE INSERT ON a FOR EACH STATEMENT EXECUTE FUNCTION slow();"
+        "ALTER TABLE a ENABLE ALWAYS TRIGGER slow",
+    )
+    for url in (source, target):
+        execute(url, f"ALTER DATABASE {url.rsplit('/', 1)[1]} SET transaction_timeout = '250ms'")
+    with Path(addresses, topic_prefix, source, target, include=("public.*",)) as path:
+        with closing(catalog.connect(path.options.source)) as asks, asks.cursor() as cursor:
+            cursor.execute("SHOW transaction_timeout")
+            assert cursor.fetchone() == ("0",)
+        path.start()
+
+        assert path.catch_up().state == "EXACT"
+        assert content(target, "a") == content(source, "a")
+
+
 def test_check_says_when_the_server_gives_up_an_unused_slot(new_source) -> None:
     source = new_source()
     options = Options(parse_dsn(source), "slot", "p", "prefix", {}, "", include=("public.*",))

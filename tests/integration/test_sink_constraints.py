@@ -1,16 +1,19 @@
 """Foreign keys and unique values of the target: rows pass each other, and none is lost."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from schemas.control import LoadPhase
+from schemas.tables import Column
 from spark_consumers.errors import (
     NotExpressible,
 )
 from spark_consumers.loop.job import Applier
 from tests.integration.postgres_target import Target, load, only_postgresql, rows
 from tests.spark_consumers.feed import (
+    alter,
     delete,
     insert,
     table,
@@ -220,3 +223,28 @@ def test_a_row_of_somebody_else_gives_way_to_the_source_s(strict_target: Target)
         target.apply(insert(CHILD, key, "2", "new"), insert(CHILD, key + "0", "2", "new"))
 
     assert rows(target, "child")[2:] == [(n, 2, "new") for n in (30, 31, 300, 310)]
+
+
+@only_postgresql
+def test_rows_and_a_schema_change_of_one_commit_under_a_deferrable_foreign_key(
+    strict_target: Target,
+) -> None:
+    """The source's was checked at once, as behind SET CONSTRAINTS ALL IMMEDIATE."""
+    target = strict_target
+    parent, child = (
+        table("above", "id integer, code text"),
+        table("below", "id integer, above integer"),
+    )
+    load(target, parent)
+    load(target, child)
+    target.sink.close()
+    target.applier = Applier(target.feed.read_cuts, target.read_rows, target.sink)
+    target.run(
+        "ALTER TABLE below ADD FOREIGN KEY (above) REFERENCES above DEFERRABLE INITIALLY DEFERRED"
+    )
+    more = replace(child, columns=(*child.columns, Column("more", 23, -1, "integer")))
+    target.apply(insert(parent, "1", "a"))
+
+    target.apply(insert(child, "10", "1"), alter(child, more), insert(more, "11", "1", "7"))
+
+    assert target.query("SELECT id, more FROM below ORDER BY 1") == [(10, None), (11, 7)]

@@ -4,6 +4,7 @@ No openGauss runs here: its statements and its client meet a PostgreSQL.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,8 @@ from spark_consumers.cuts.ledger import LACKS_ROW
 from spark_consumers.errors import (
     MissingColumn,
     MissingTable,
+    NotExpressible,
+    TargetDown,
     TargetNotPermitted,
     TargetRefused,
 )
@@ -21,6 +24,7 @@ from tests.integration.postgres_target import ACCOUNT, Target, load, only_postgr
 from tests.spark_consumers.feed import (
     Row,
     Tx,
+    alter,
     delete,
     insert,
     table,
@@ -347,3 +351,37 @@ def test_a_missing_right_comes_with_the_statement_that_gives_it(
     finally:
         target.sink.close()
         target.run(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
+
+
+@only_postgresql
+def test_a_time_zone_that_the_target_does_not_know_is_named(target: Target) -> None:
+    """JDBC sends its machine's zone; the target's system may lack names of the past."""
+    whole = table("t", "id integer, at timestamp without time zone", key="id")
+    numbered = tuple(replace(c, number=n) for n, c in enumerate(whole.columns, 1))
+    before = replace(whole, columns=numbered)
+    zoned = replace(before.columns[1], type_oid=1184, type_name="timestamp with time zone")
+    after = replace(before, columns=(before.columns[0], zoned))
+    load(target, before, ["1", "2026-01-01 00:00:00"])
+
+    with pytest.raises(NotExpressible, match=r"TimeZone TO 'Nowhere/Unknown'.*--accept-gap"):
+        target.apply(replace(alter(before, after), settings={"TimeZone": "Nowhere/Unknown"}))
+
+
+@only_postgresql
+def test_a_target_that_takes_no_writes_yet_is_waited_for_at_a_reconnect_too(target: Target) -> None:
+    """The address leads to a standby that is about to be promoted."""
+    one = table("one", "id integer, v text")
+    load(target, one)
+    name = target.url.rsplit("/", 1)[1]
+    target.run(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    target.sink.close()
+
+    with pytest.raises(TargetDown, match="takes no writes"):
+        target.apply(insert(one, "1", "a"))
+
+    target.run(
+        "SET transaction_read_only = off;"
+        f"ALTER DATABASE {name} SET default_transaction_read_only = off"
+    )
+    assert target.drain().state == "EXACT"
+    assert target.query("SELECT id FROM one") == [(1,)]

@@ -20,7 +20,7 @@ from producer.errors import ConnectionLost, SourceError, Unsupported
 from producer.sources import patterns
 from producer.sources.dial import ConnectionArguments
 from producer.sources.postgres.connection import ReplicationConnection, reach
-from producer.sources.session_settings import POSTGRES, RESTRICT
+from producer.sources.session_settings import POSTGRES, WHERE_KNOWN
 from producer.wire.protocol import ServerError
 from producer.wire.sqlstate import Asked, refusal
 from schemas.encodings import BYTES_OR_UTF8, WITHOUT, is_text
@@ -70,7 +70,7 @@ def connect(arguments: ConnectionArguments) -> Connection:
         raise ConnectionLost("cannot connect", host=arguments.host) from error
     connection.autocommit = True
     with connection.cursor() as cursor:
-        cursor.execute(RESTRICT)
+        cursor.execute(WHERE_KNOWN)
     if connection.info.parameter_status("server_encoding") == WITHOUT:
         for name in (WITHOUT, "SQLASCII"):  # psycopg2 knows both
             extensions.encodings[name] = BYTES_OR_UTF8

@@ -60,7 +60,7 @@ class ReplicationConnection(ServerConnection):
             connection = cls(link, arguments)
             connection._log_in(deadline, replication=replication)
             if not replication:
-                connection.query(session_settings.RESTRICT)
+                connection.query(session_settings.WHERE_KNOWN)
             if connection.parameters.get("server_encoding") == WITHOUT:
                 # A conversion to UTF-8 would fail for bytes that are not text.
                 connection.query(f"SET client_encoding = '{WITHOUT}'")

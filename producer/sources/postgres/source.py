@@ -59,6 +59,7 @@ from producer.sources.postgres.standbys import FAILOVER
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.records import Trust
+from producer.sources.session_settings import NO_LIMIT
 from producer.wire.replication import WalMessage
 from schemas.control import Identity, Looked
 from schemas.errors import LOAD_AGAIN
@@ -69,6 +70,7 @@ from schemas.tables import TableId, TableSchema
 _FAILED_LOOKS: Final = 20  # in a row
 _BEGUN: Final = 4096  # transactions between two readings of the catalog that are waited for
 _VISIBLE_SECONDS: Final = 10.0
+_OF_TRANSACTIONS: Final = 170_000  # from 17 on there is transaction_timeout
 _OWN_TIMEOUT: Final = 120_000  # from 12 on a session may set the server's wal_sender_timeout
 # The streaming session holds the slot.  When a `run` is frozen, or its network fails, the server
 # detects it by this timeout only, and the next `run` waits so long: 60 s by default, for ever at 0.
@@ -150,6 +152,8 @@ class PostgresSource(PlainSource):
             if connection.server_version >= _OWN_TIMEOUT:
                 timeout = round(_TIMEOUT_INTERVALS * options.status_seconds * 1000)
                 wire.query(_SENDER_TIMEOUT.format(timeout))
+            if connection.server_version >= _OF_TRANSACTIONS:
+                wire.query(NO_LIMIT)
             source = cls(options, wire, connection, on_tables, primary)
             source._check_messages()
             source._find_failover(is_cluster=len(everywhere.hosts) > 1)

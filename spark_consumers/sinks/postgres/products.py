@@ -88,7 +88,7 @@ POSTGRES: Final = TargetProduct(
     has_images=True,
     session="pid",
     end_session="SELECT pg_terminate_backend(%(pid)s)",
-    limits=(*_SILENCE, _LOCKS),
+    limits=(*_SILENCE, _LOCKS, ("0", "transaction_timeout")),
     has_blocking_pids=True,
 )
 

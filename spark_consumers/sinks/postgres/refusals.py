@@ -54,6 +54,7 @@ STATES: Final[Mapping[str, StateMeaning]] = {
         TargetDown, "it takes no writes: a standby, or default_transaction_read_only is on"
     ),
     "25P03": StateMeaning(TargetDown, "raise idle_in_transaction_session_timeout of the role"),
+    "25P04": StateMeaning(TargetDown, "set transaction_timeout = 0 for the role"),
     "28P01": StateMeaning(TargetLogin, "check user and password of target.dsn"),
     "28000": StateMeaning(TargetLogin, "check user and pg_hba.conf of the target"),
     "3D000": StateMeaning(TargetLogin, "the database does not exist: check target.dsn"),
@@ -66,7 +67,7 @@ STATES: Final[Mapping[str, StateMeaning]] = {
     "53300": StateMeaning(
         TargetDown, "raise max_connections of the target, or close other clients"
     ),
-    "55006": StateMeaning(TargetDown, _AGAIN),
+    "55006": StateMeaning(TargetRefused, _OWN),  # an ALTER TABLE, where rows wait to be checked
     "55P03": StateMeaning(
         TargetDown,
         f"its holder is logged while the step waits ({LOCK_LIMIT}); it is tried again",

@@ -14,7 +14,7 @@ from schemas.ownership import LEDGER, OwnSchema, is_trusted, look
 from schemas.system_schemas import OWN_SCHEMA
 from schemas.tables import TableId
 from spark_consumers.dialects.base import quote
-from spark_consumers.errors import TargetRefused
+from spark_consumers.errors import TargetDown, TargetError, TargetRefused
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, part, sqlstate
 
 LEDGER_SCHEMA: Final = OWN_SCHEMA
@@ -81,14 +81,17 @@ FROM pg_catalog.pg_roles r WHERE r.rolname = current_user
 """
 
 
-def database_problems(cursor: Any) -> Iterator[TargetRefused]:
-    """What the ledger and staging need: a schema of ours, and temporary tables."""
+def database_problems(cursor: Any) -> Iterator[TargetError]:
+    """What the ledger and staging need: a schema of ours, and temporary tables.
+
+    A standby may be promoted at any time: what it lacks passes.
+    """
     cursor.execute(_DATABASE)
     database, user, creates, makes_temporary, is_read_only, *ours = cursor.fetchone()
     is_there, uses, creates_in_ours, has_triggers = ours
     to = quote(user)
     if is_read_only:
-        yield TargetRefused(
+        yield TargetDown(
             "the target takes no writes: it is a standby, or default_transaction_read_only is on",
             database=database,
             hint="name the primary in target.dsn",

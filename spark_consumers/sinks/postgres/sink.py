@@ -518,7 +518,13 @@ class _Step:
             before and after and self.made.follows and self._is_altered(before.id)
         ):
             self.catalog.renewed |= {table.id for table in (before, after) if table is not None}
-        return self.made.alter(self.cursor, self.catalog, change, is_exact=is_exact)
+        if self.catalog.is_replica:
+            return self.made.alter(self.cursor, self.catalog, change, is_exact=is_exact)
+        # No table is altered while rows of it wait to be checked.
+        self.cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        is_lost = self.made.alter(self.cursor, self.catalog, change, is_exact=is_exact)
+        self.cursor.execute("SET CONSTRAINTS ALL DEFERRED")
+        return is_lost
 
     def _is_altered(self, table: TableId) -> bool:
         """Say whether others altered a table; raise TableAltered where it is exact until here."""

@@ -387,7 +387,9 @@ class Tables:
         for statement in self._dialect(_with_types_of_the_target(cursor, seen)):
             if statement == schema and _has_schema(cursor, catalog, table):
                 continue  # it would ask for CREATE on the database all the same
-            if is_exact or change.before is None or table is None:
+            if statement.startswith("SET LOCAL "):
+                self._set(cursor, statement)
+            elif is_exact or change.before is None or table is None:
                 self._run(cursor, statement)
             elif (why := _try(cursor, statement)) is not None:
                 if why != _DEPENDENT:
@@ -457,6 +459,17 @@ class Tables:
                 cursor.execute(statement)  # fails again, with the whole error
             cursor.execute(f"{statement} CASCADE")
             self.on_note("objects of the target that the source has no more are dropped")
+
+    @staticmethod
+    def _set(cursor: Any, statement: str) -> None:
+        """Take over a setting of the session that changed a type at the source."""
+        if (why := _try(cursor, statement)) is not None:
+            raise NotExpressible(
+                "a type was changed under a setting of the source's that the target refuses",
+                setting=statement.removeprefix("SET LOCAL "),
+                sqlstate=why,
+                hint=f"a time zone may be missing in its tzdata; {LOAD_AGAIN}",
+            )
 
     @staticmethod
     def is_there(cursor: Any, catalog: Catalog, table: TableId) -> bool:

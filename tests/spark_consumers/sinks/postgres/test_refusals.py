@@ -18,7 +18,7 @@ from spark_consumers.sinks.postgres.driver import Refused
 from spark_consumers.sinks.postgres.refusals import CLASSES, STATES, about, ours
 
 PASSES = [
-    *("08000", "08006", "40001", "40P01", "53100", "53200", "53300", "53400", "55006", "55P03"),
+    *("08000", "08006", "40001", "40P01", "53100", "53200", "53300", "53400", "25P04", "55P03"),
     *("57014", "57P01", "57P02", "57P03", "57P05", "25006", "58030"),
 ]
 STOPS = {
