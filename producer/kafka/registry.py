@@ -288,6 +288,15 @@ class Registry:
                     hint="are URL and credentials right?",
                     **where,
                 )
+            if exc.http_status_code >= _SERVER:
+                return RegistryDown(
+                    "the schema registry fails",
+                    status=exc.http_status_code,
+                    code=exc.error_code,
+                    hint="its log says why; a schema may be too large for its store, such as of a"
+                    " table with an enum of many labels: exclude that table",
+                    **where,
+                )
         if (tls := tls_error(exc)) is not None:
             kind = RegistryError if isinstance(tls, ssl.SSLCertVerificationError) else RegistryDown
             return kind(

@@ -61,6 +61,7 @@ _MAKE: Final = (
     " asked_at timestamptz NOT NULL DEFAULT clock_timestamp(),"
     " asked_by text DEFAULT session_user, for_target text)"
 )
+_LAST: Final = 253_402_300_799.0  # seconds since 1970 that a datetime can hold; people write any
 _EXTEND: Final = f"ALTER TABLE {_TABLE} ADD COLUMN for_target text"
 
 
@@ -92,7 +93,7 @@ def requests(session: Asks, slot: str) -> list[AskedAgain]:
         AskedAgain(
             Wish(TableId(schema or "", table or ""), target or ""),
             int(number or 0),
-            datetime.fromtimestamp(float(asked_at or 0), UTC),
+            datetime.fromtimestamp(min(max(float(asked_at or 0), 0.0), _LAST), UTC),
             who or "",
         )
         for schema, table, target, number, asked_at, who in rows

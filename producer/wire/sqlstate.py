@@ -60,7 +60,9 @@ _MISSING_SLOT: Final = (
     "`gauss-cdc slot list` shows those there are; if it was dropped, changes since then are gone: "
     + LOAD_AGAIN
 )
-_FULL: Final = "raise max_connections or max_wal_senders, or close other clients"
+_FULL: Final = (
+    "raise max_connections or max_wal_senders, or close other clients; or give it disk or memory"
+)
 _WAL_LEVEL: Final = "set wal_level = logical in postgresql.conf and restart the server"
 
 _MEANINGS: Final[Mapping[tuple[Asked, str], Meaning]] = {
@@ -137,6 +139,10 @@ _QUOTING: Final = frozenset({"22", "P0"})
 _OF_SETTINGS: Final = frozenset({"22023"})
 _IN_ITS_LOG: Final = "the message may quote a value, and stands in the server's log only"
 
+_UNSENT: Final = {
+    Asked.STREAM: "where it cannot print a row, as with a bytea above 512 MB: delete that row, or"
+    f" exclude its table; then {LOAD_AGAIN}",
+}
 _CLASSES: Final[Mapping[str, Meaning]] = {
     "08": Meaning(ConnectionLost),
     "53": Meaning(ConnectionLost, _FULL),  # no connections, memory or disk left
@@ -157,7 +163,7 @@ def meaning_of(error: ServerError, asked: Asked) -> Meaning:
         _MEANINGS.get((asked, state))
         or _ANYWHERE.get(state)
         or _CLASSES.get(state[:2])
-        or Meaning(SourceError, error.hint)
+        or Meaning(SourceError, error.hint or _UNSENT.get(asked, ""))
     )
 
 

@@ -45,6 +45,33 @@ def test_requests_are_read_where_they_are_replayed_and_answered_once(postgres_ur
         primary.close()
 
 
+def test_numbers_begin_anew_where_the_table_of_requests_was_made_again(postgres_url: str) -> None:
+    """Our own way out of one that is not ours is to drop it."""
+    arguments = parse_dsn(postgres_url)
+    with closing(catalog.connect(arguments)) as reading:
+        primary = Primary(arguments, reading)
+        asked, client = AskedTables("slot", reading, primary), QueryingConnection(reading)
+        for _ in range(2):
+            requests.ask(client, "slot", [ALL])
+        asked.answer(ALL, asked.newest(print)[ALL])
+        client.query("DROP TABLE gauss_cdc.snapshot_requests")
+
+        requests.ask(client, "slot", [ALL])
+
+        assert asked.newest(print) == {ALL: 1}
+        primary.close()
+
+
+@pytest.mark.parametrize("when", ["infinity", "-infinity", "12026-01-01"])
+def test_a_request_of_no_time_is_one(postgres_url: str, when: str) -> None:
+    with closing(catalog.connect(parse_dsn(postgres_url))) as connection:
+        session = QueryingConnection(connection)
+        requests.ask(session, "slot", [ALL])
+        session.query(f"UPDATE gauss_cdc.snapshot_requests SET asked_at = '{when}'")
+
+        assert [one.wish for one in requests.requests(session, "slot")] == [ALL]
+
+
 def test_what_the_primary_wrote_is_waited_for_until_it_is_replayed(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg2
 import pytest
@@ -266,7 +267,9 @@ def test_a_second_run_waits_and_takes_over(place: Place) -> None:
     with place.run() as first:
         first.note("streaming from")
         with place.run() as second:
-            second.note("another run holds the lock")
+            said = second.note("another run holds the lock")
+            ((_, user),) = place.execute(said.split("`")[1])
+            assert user == urlsplit(place.url).username
             first.stop()
             second.note("streaming from")
     assert first.error is None

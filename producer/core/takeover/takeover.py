@@ -82,7 +82,9 @@ class Step(NamedTuple):
 _LOCKED: Final = (
     "another run holds the lock of this slot; a standby waits here for as long as that one runs."
     " A killed run lets go at once, a frozen one when the server ends its session: after three"
-    " times source.status-interval at PostgreSQL, logical_sender_timeout elsewhere"
+    " times source.status-interval at PostgreSQL, logical_sender_timeout elsewhere. Any role may"
+    " take it: `SELECT pid, usename FROM pg_locks JOIN pg_stat_activity USING (pid)"
+    " WHERE locktype = 'advisory' AND classid = 1734567011` names it"
 )
 _TAKEN: Final = (
     "another connection streams from the slot; that of a killed run ends at once, one whose network"

@@ -42,4 +42,5 @@ class AskedTables:
         """Forget requests up to a number."""
         primary = QueryingConnection(self._primary.connection)
         requests.forget(primary, self._slot, wish, number)
-        self._answered[wish] = number
+        if not self._primary.is_read:  # else they are gone, and numbers may begin anew
+            self._answered[wish] = number

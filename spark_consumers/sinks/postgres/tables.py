@@ -575,4 +575,5 @@ def shape_problems(
             table=change.after.id,
             source=", ".join(change.after.key),
             target=", ".join(there.key),
+            hint="give it the source's, or drop the table and let apply create it",
         )

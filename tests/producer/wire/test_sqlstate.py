@@ -34,6 +34,7 @@ from schemas.errors import Verdict
         (Asked.QUERY, "57014", ConnectionLost),
         (Asked.STREAM, "08006", ConnectionLost),
         (Asked.STREAM, "22P05", SourceError),
+        (Asked.QUERY, "25P04", ConnectionLost),
     ],
 )
 def test_the_sqlstate_and_the_question_decide(
@@ -65,6 +66,15 @@ def test_a_message_that_may_quote_a_value_is_not_repeated(state: str) -> None:
     assert "4111" not in text
     assert f"sqlstate={state}" in text
     assert "server's log" in text
+
+
+@pytest.mark.parametrize("state", ["XX000", "54000", "58P01"])
+def test_a_stream_that_the_server_cannot_send_has_a_way_out(state: str) -> None:
+    """Each start begins with the same transaction."""
+    said = ServerError(sqlstate=state, message="invalid memory alloc request size 1200000003")
+
+    assert "--accept-gap" in refusal(said, Asked.STREAM).hint
+    assert not refusal(said, Asked.QUERY).hint
 
 
 def test_a_message_about_a_setting_is_repeated() -> None:
