@@ -63,7 +63,9 @@ STATES: Final[Mapping[str, StateMeaning]] = {
     "42703": StateMeaning(MissingColumn, _ALTERED),
     "42804": StateMeaning(TargetRefused, _VALUE),
     "53100": StateMeaning(TargetDown, "the target's disk is full: make room"),
-    "53200": StateMeaning(TargetDown, "the target has no memory left"),
+    "53200": StateMeaning(
+        TargetDown, "the target has no memory left, or no locks: raise max_locks_per_transaction"
+    ),
     "53300": StateMeaning(
         TargetDown, "raise max_connections of the target, or close other clients"
     ),
