@@ -1186,7 +1186,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "way-out-of-a-pause",
         "3.6: trouble that may pass leaves nothing out; an incomplete range may never pass",
         _JOB_FILE,
-        "if not isinstance(error, Incomplete) or not self._begin_anew(error, stop):",
+        "if not isinstance(error, _MAY_STAY) or not self._begin_anew(error, stop):",
         "if not self._begin_anew(error, stop):",
         _JOB,
     ),

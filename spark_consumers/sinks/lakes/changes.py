@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from schemas.tables import TableId
-from spark_consumers.dialects.spark import literal, quote
+from spark_consumers.dialects.spark import EXACT, literal, quote
 from spark_consumers.errors import NotExpressible
 from spark_consumers.sinks.lakes import moved
 from spark_consumers.sinks.step import Place
@@ -23,7 +23,6 @@ from spark_consumers.sinks.step import Place
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-EXACT: Final = "_exact"  # column -> the source's text of a value that the column's type cannot hold
 GONE: Final = "_gone"
 KEPT: Final = "_kept"  # columns that the target keeps: the source did not send them
 # Columns that stand beside the source's own in a frame of `net`.
