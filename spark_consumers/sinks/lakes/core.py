@@ -111,6 +111,7 @@ class Add:
     """Rows of a load."""
 
     rows: Any
+    key: tuple[str, ...]
     count: int = 0  # about: those of the segment
 
 
@@ -138,7 +139,7 @@ Work: TypeAlias = Begin | Add | Apply | Alter
 def described(table: TableId, work: Work) -> str:
     """Say what is written, for logs.
 
-    >>> described(TableId("public", "t"), Add(None, 2500))
+    >>> described(TableId("public", "t"), Add(None, ("id",), 2500))
     'writes 2,500 rows to public.t'
     """
     match work:
@@ -347,7 +348,7 @@ class LakeTransaction:
                     rows = self._staged.between(cut.table, FIRST, LAST)
                     if rows is not None:
                         key, count = self._named[str(cut.table)].key, self._staged.count(cut.table)
-                        work: Work = Add(rows, count)
+                        work: Work = Add(rows, key, count)
                         if is_beside(cut):  # over what the commits between brought
                             kinds = self._staged.kinds(cut.table, key)
                             work = Apply(rows, key, is_exact=False, count=count, kinds=kinds)

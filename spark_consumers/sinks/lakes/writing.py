@@ -176,6 +176,8 @@ def planned(work: Add | Apply, table: TableId, target: DataFrame, mode: str) -> 
         )
     if mode == "log":
         return Append(_fitted(changes.log(rows, columns), there))
+    if isinstance(work, Add):
+        changes.check_loaded(rows, table, work.key)
     if mode == "scd2":
         if isinstance(work, Add):
             return Append(_fitted(history.loaded(rows, columns), there))
