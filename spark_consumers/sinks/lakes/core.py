@@ -136,6 +136,18 @@ class Alter:
 Work: TypeAlias = Begin | Add | Apply | Alter
 
 
+def noted(work: Work) -> str:
+    """Return what a version's stamp says of it.
+
+    Rows that may have been left out are said: who finds the version may not know of them.
+
+    >>> noted(Add(None, ("id",))), noted(Apply(None, ("id",), is_exact=False))
+    ('Add', 'Apply, not exact')
+    """
+    is_exact = not isinstance(work, Apply) or work.is_exact
+    return type(work).__name__ + ("" if is_exact else ", not exact")
+
+
 def described(table: TableId, work: Work) -> str:
     """Say what is written, for logs.
 
@@ -399,7 +411,7 @@ class LakeTransaction:
         base, place = (None, self._free(table)) if named is None else (named.version, named.place)
         is_whole = isinstance(work, Begin)  # it keeps nothing of what is there
         self._on_step(described(table, work))
-        stamp = replace(self._stamp(segment, place, base), note=type(work).__name__)
+        stamp = replace(self._stamp(segment, place, base), note=noted(work))
         head = self._tables.head(place)
         if head is None or not _is_done(head, stamp):
             if not is_whole:
