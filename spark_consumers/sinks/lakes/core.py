@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeAlias
 from schemas.control import LoadPhase, SchemaChange, TableLoad, is_beside
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId, TableSchema
-from spark_consumers.errors import MissingTable, NotExpressible, Superseded
+from spark_consumers.errors import MissingTable, NotExpressible, RowMissing, Superseded
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.sinks.lakes.joined import Joined, joined
 from spark_consumers.sinks.step import FIRST, LAST, Place, absent_of, check_fence, shapes_of
@@ -419,7 +419,11 @@ class LakeTransaction:
                     raise MissingTable("a table of the lake is gone", table=table, hint=LOAD_AGAIN)
                 if head.content != base:
                     head = _followed(self._tables.put_back(place, head, base), table)
-            head = _followed(self._tables.write(place, head, work, stamp), table)
+            try:
+                head = _followed(self._tables.write(place, head, work, stamp), table)
+            except RowMissing as error:  # a table is marked by the name that it has at the source
+                error.where["table"] = table
+                raise
         # It may be a version that was put back, where there was nothing to write.
         self._named[name] = TableMark(head.content, key, place)
 
