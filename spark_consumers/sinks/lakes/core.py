@@ -320,7 +320,6 @@ class LakeTransaction:
             if before is not None:  # older watermarks name its versions: it only goes from here
                 self._named.pop(str(before.id), None)
             return
-        self._check_key(after)
         if before is None:
             if str(after.id) not in self._named:
                 self._write(after.id, Begin(after), key=after.key)
@@ -353,7 +352,7 @@ class LakeTransaction:
             case LoadPhase.BEGIN:
                 for change in shapes_of(self.ddl, cut.table):
                     if change.after is not None:
-                        self._check_key(change.after)
+                        self._check_key(cut.table, change.after.key)
                         self._write(cut.table, Begin(change.after), key=change.after.key)
             case LoadPhase.CHUNK:
                 if cut.table in self._staged.tables:
@@ -373,13 +372,16 @@ class LakeTransaction:
         del before
         self._marks.append(self._mark, following(self._mark, upto, self._named))
 
-    def _check_key(self, schema: TableSchema) -> None:
-        if self._needs_key and not schema.key:
+    def _check_key(self, table: TableId, key: tuple[str, ...]) -> None:
+        """Refuse rows that nothing names; a table may be without a key from one commit to another.
+
+        What lost its key may have another one before its next row comes.
+        """
+        if self._needs_key and not key:
             raise NotExpressible(
                 "a table without a key cannot be followed row by row in a lake",
-                table=schema.id,
-                hint="give it a primary key, leave it out of [tables], or log its changes:"
-                ' [target] mode = "log"',
+                table=table,
+                hint=f"give it a primary key, or leave it out of [tables]; then {LOAD_AGAIN}",
             )
 
     def _flush(self, table: TableId) -> None:
@@ -397,6 +399,7 @@ class LakeTransaction:
             raise MissingTable(
                 "the lake does not have a table of the stream", table=table, hint=LOAD_AGAIN
             )
+        self._check_key(table, named.key)
         is_exact = str(table) not in self._inexact
         is_all = (after, self._upto, shape) == (FIRST, LAST, None)
         kinds = self._staged.kinds(table, named.key) if is_all else None
