@@ -70,8 +70,8 @@ def altering(
             old.append(column)
         elif renamed.casefold() in known:
             old.append(replace(column, name=renamed))
-    names = {pending.get(column.name, column.name) for column in old}
-    old += [c for c in after.columns if c.name not in names and c.name.casefold() in known]
+    names = {pending.get(column.name, column.name).casefold() for column in old}
+    old += [c for c in after.columns if c.name.casefold() in known - names]
     rest = replace(change, before=replace(before, id=place, columns=tuple(old)), renamed=pending)
     altered = [text for text in statements(rest) if text.startswith("ALTER")]
     gone = _gone(change)
