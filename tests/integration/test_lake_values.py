@@ -132,6 +132,7 @@ def test_a_column_without_a_time_zone_comes_to_a_table_that_had_none(
     if "before" in way:
         del lake.tables._properties["delta.feature.timestampNtz"]
     loaded(lake)
+    assert bool(lake.tables._enabling(A.id, "TIMESTAMP_NTZ")) is ("before" in way)
     timed = replace(A, columns=(*A.columns, Column("at", 1114, -1, "timestamp")))
     if "altered" in way:
         lake.feed.commits([alter(A, timed)], [insert(A, "3", "y", "t")])
@@ -141,6 +142,7 @@ def test_a_column_without_a_time_zone_comes_to_a_table_that_had_none(
     lake.apply()
 
     assert [str(at) for _, at in lake.rows(timed, "id", "at")] == ["2024-01-02 00:00:00"]
+    assert not lake.tables._enabling(A.id, "TIMESTAMP_NTZ")
 
 
 @ICEBERG
