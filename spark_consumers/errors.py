@@ -7,7 +7,7 @@ Never cell values or secrets.
 
 from __future__ import annotations
 
-from schemas.errors import Explained, Verdict
+from schemas.errors import LOAD_AGAIN, Explained, Verdict
 
 
 class ApplyError(Explained):
@@ -24,6 +24,13 @@ class TargetDown(TargetError):
     """The target cannot be reached, or closed the connection; a commit's outcome may be unknown."""
 
     verdict = Verdict.RETRY
+
+
+class TargetFailed(TargetDown):
+    """The target's engine failed; whether that passes, nobody knows."""
+
+    def __init__(self, what: str, **where: object) -> None:
+        super().__init__(what, hint=f"if it stays: {LOAD_AGAIN}", **where)
 
 
 class LedgerUnseen(TargetError):

@@ -26,10 +26,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from schemas.positions import of_reread
 from schemas.tables import TableId
 from spark_consumers.cuts.versions import Version
-from spark_consumers.dialects.spark import literal, quote
+from spark_consumers.dialects.spark import EXACT, literal, quote
 from spark_consumers.errors import RowMissing, SettingRefused
 from spark_consumers.sinks.lakes import changes
-from spark_consumers.sinks.lakes.changes import EXACT
 from spark_consumers.sinks.lakes.core import Apply
 from spark_consumers.sinks.lakes.writing import write
 from spark_consumers.source.rows import OURS

@@ -119,7 +119,6 @@ TESTED_BY = {
     "spark_consumers.spark.lake_rows": "integration/test_lakes.py",
     "spark_consumers.lakes": "integration/test_lakes.py",
     "spark_consumers.sinks.lakes": "integration/test_lakes.py",
-    "spark_consumers.sinks.lakes.core": "sim/test_lake.py",
     "spark_consumers.sinks.postgres": "integration/test_sink_postgres.py",
     "spark_consumers.sinks.positions": "integration/test_api.py",
     "spark_consumers.sinks.postgres.checks": "integration/test_target_rights.py",

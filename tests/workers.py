@@ -28,6 +28,7 @@ SESSION: Final = (
     "tests/integration/test_lanes.py",
     "tests/integration/test_api.py",
     "tests/integration/test_lake_reading.py",
+    "tests/integration/test_lake_values.py",
     "tests/integration/test_kafka_tls.py",
     "tests/integration/test_dialect_spark.py",
     "tests/integration/test_services.py",

@@ -47,7 +47,7 @@ _ALL: Final = (
         *("CdcPlaceDown", Level.ERROR, "A place does not answer"),
         errors=(
             *("BrokerDown", "ConnectionLost", "KafkaDown", "RegistryDown", "RoleDiffers"),
-            "TargetDown",
+            *("TargetDown", "TargetFailed"),
         ),
     ),
     Alarm("CdcProgramGone", Level.ERROR, "A program is not there"),

@@ -12,16 +12,20 @@ the source: a change whose values would have to be computed is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from schemas.control import Moved, Origin, SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import Column, TableId, TableSchema
-from schemas.types import UnknownType, type_of
-from spark_consumers.dialects.spark_types import MAX_PRECISION, spark_type
+from schemas.types import NotRepresentable, SqlType, UnknownType, type_of
+from schemas.types.arrays import elements, join
+from spark_consumers.dialects.spark_types import MAX_PRECISION, SparkType, spark_type
 from spark_consumers.errors import NotExpressible
+
+# A column of each table: of another one -> the source's text, where its type cannot hold that.
+EXACT: Final = "_exact"
 
 _INT2, _INT4, _INT8, _FLOAT4, _FLOAT8 = 21, 23, 20, 700, 701
 _TEXT, _VARCHAR, _BPCHAR, _NUMERIC = 25, 1043, 1042, 1700
@@ -35,7 +39,8 @@ _WIDER: Final = {
     _TEXT: {_VARCHAR},
 }
 _TEXTS: Final = frozenset({_TEXT, _VARCHAR, _BPCHAR, 19, 3969, 90})
-_HEX: Final = re.compile(r"(?:\\x)?((?:[0-9A-Fa-f]{2})*)")
+# A constant of a statement that Spark casts as the source does, though no server prints it so.
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}")
 
 
 def statements(change: SchemaChange) -> list[str]:
@@ -129,32 +134,92 @@ def _add(table: TableSchema, column: Column, change: SchemaChange) -> Iterator[s
     spark = type_name(table, column)
     yield f"ALTER TABLE {_table(table.id)} ADD COLUMNS ({quote(column.name)} {spark})"
     if column.missing is not None:  # rows that were there before have this value
-        value = older_value(table, column, change)
-        yield f"UPDATE {_table(table.id)} SET {quote(column.name)} = {value}"
+        value, exact = older_value(table, column, change)
+        text = f", {EXACT} = {with_texts(EXACT, {column.name: exact})}" if exact else ""
+        yield f"UPDATE {_table(table.id)} SET {quote(column.name)} = {value}{text}"
 
 
-def older_value(table: TableSchema, column: Column, change: SchemaChange) -> str:
-    """Write what rows have that are older than a column, as the source would print it."""
-    text, spark = column.missing, type_name(table, column)
-    if text is None:
-        return "NULL"
-    if column.type_oid == _BPCHAR and column.type_mod > 4:
-        text = text.ljust(column.type_mod - 4)
-    if spark == "STRING":
-        # A statement's constant is not yet what the type's output function makes of it.
-        if column.type_oid in _TEXTS or change.origin is not Origin.DEPARSED:
-            return literal(text)
-    elif spark == "BINARY":
-        if (digits := _HEX.fullmatch(text)) is not None:
-            return f"X'{digits[1]}'"
-    elif not spark.startswith(("ARRAY", "STRUCT")):
-        return f"CAST({literal(text)} AS {spark})"
-    raise NotExpressible(
-        "the value of an added column in older rows has no safe form in Spark",
-        table=table.id,
-        column=column.name,
-        type=column.type_name,
-    )
+class Older(NamedTuple):
+    """What rows have that are older than a column: what they had if they came behind it."""
+
+    value: str  # an expression
+    exact: str = ""  # the source's text, where the value does not say all of it
+
+
+def older_value(table: TableSchema, column: Column, change: SchemaChange) -> Older:
+    """Write what rows have that are older than a column."""
+    name = type_name(table, column)
+    if column.missing is None:
+        return Older("NULL")
+    try:
+        return _held(column.missing, column, is_printed=change.origin is not Origin.DEPARSED)
+    except NotRepresentable:
+        raise NotExpressible(
+            "the value of an added column in older rows has no safe form in Spark",
+            table=table.id,
+            column=column.name,
+            type=column.type_name or name,
+            hint=LOAD_AGAIN,
+        ) from None
+
+
+def with_texts(texts: str, more: Mapping[str, str]) -> str:
+    """Add entries to an expression of the type of EXACT.
+
+    >>> print(with_texts("t", {"c": "infinity"}))
+    map_concat(coalesce(t, CAST(map() AS MAP<STRING, STRING>)), map('c', 'infinity'))
+    """
+    pairs = ", ".join(f"{literal(name)}, {literal(text)}" for name, text in more.items())
+    return f"map_concat(coalesce({texts}, CAST(map() AS MAP<STRING, STRING>)), map({pairs}))"
+
+
+def _held(text: str, column: Column, *, is_printed: bool) -> Older:
+    """Return what Spark holds of a value; raise NotRepresentable where that is not known.
+
+    Not `is_printed`: a statement's constant, not yet what the type's output function makes of it.
+    """
+    of = type_of(column)
+    spark = spark_type(of.avro(column))
+    if column.type_oid in _TEXTS:
+        is_padded = column.type_oid == _BPCHAR and column.type_mod > 4
+        return Older(literal(text.ljust(column.type_mod - 4) if is_padded else text))
+    if not is_printed and not _is_plain(text, of, spark):
+        raise NotRepresentable
+    try:
+        value = of.load(text, column)
+    except (ValueError, LookupError, OverflowError) as error:
+        is_read = isinstance(error, NotRepresentable) and error.nearest is not None
+        if not is_printed and spark.name in {"DATE", "TIMESTAMP_NTZ"} and _DAY.fullmatch(text):
+            return Older(_constant(text, spark.name))
+        if not is_printed and not is_read and text != "NaN":
+            raise NotRepresentable from None
+        if spark.of_text is None or spark.of_text.value(text) is None:
+            return Older("NULL", text)
+        return Older(_constant(text, spark.name), "" if spark.holds(text) else text)
+    if of.element is None:
+        return Older(_constant(of.dump(value, column), spark.name))
+    item, kind = of.element, spark.name.removeprefix("ARRAY<").removesuffix(">")
+    items = ", ".join("NULL" if v is None else _constant(item.dump(v, column), kind) for v in value)
+    return Older(f"CAST(array({items}) AS {spark.name})")
+
+
+def _is_plain(text: str, of: SqlType, spark: SparkType) -> bool:
+    """Say whether a statement's constant is what the type's input function would read of it."""
+    if of.element is not None:
+        is_text = not _TEXTS.isdisjoint(of.element.oids) and _BPCHAR not in of.element.oids
+        return join(elements(text)) == text and (is_text or spark.name != "ARRAY<STRING>")
+    return spark.name != "STRING"
+
+
+def _constant(text: str, kind: str) -> str:
+    """Write what a type's `dump` made of a value; raise NotRepresentable."""
+    if kind == "STRING":
+        return literal(text)
+    if kind == "BINARY":
+        return "X" + literal(text.removeprefix("\\x"))
+    if kind.startswith(("ARRAY", "STRUCT")):
+        raise NotRepresentable
+    return f"CAST({literal(text)} AS {kind})"
 
 
 def _change(table: TableSchema, old: Column, new: Column, change: SchemaChange) -> Iterator[str]:

@@ -26,7 +26,14 @@ from spark_consumers.cuts.ledger import (
 )
 from spark_consumers.cuts.segments import segments
 from spark_consumers.cuts.sizes import Sizes
-from spark_consumers.errors import ApplyError, Fenced, Incomplete, RowMissing, TableAltered
+from spark_consumers.errors import (
+    ApplyError,
+    Fenced,
+    Incomplete,
+    RowMissing,
+    TableAltered,
+    TargetFailed,
+)
 from spark_consumers.loop.ahead import ALONE, Ahead, Begin, InTurn, ReadRows, Several
 from spark_consumers.model import Ledger, Segment, Ways
 from spark_consumers.sinks.base import Sink
@@ -87,6 +94,8 @@ class Observer:
         """The run was asked to stop while it waited to try again after `error`."""
 
 
+# What is tried again though it may never pass.
+_MAY_STAY: Final = (Incomplete, TargetFailed)
 DEFAULTS: Final = PassOptions()
 SILENT: Final = Observer()
 
@@ -176,7 +185,7 @@ class Applier:
                     attempt, before = 0, self.steps
                 attempt += 1
                 if attempt >= self._options.attempts or stop():
-                    if not isinstance(error, Incomplete) or not self._begin_anew(error, stop):
+                    if not isinstance(error, _MAY_STAY) or not self._begin_anew(error, stop):
                         raise
                     continue
                 self._observer.on_attempt(error)

@@ -18,8 +18,8 @@ from schemas.errors import LOAD_AGAIN
 from schemas.tables import Column, TableId, TableSchema
 from schemas.topics import Topics
 from spark_consumers.cuts.complete import chunk_rows
-from spark_consumers.dialects.spark import literal, older_value, quote, type_name
-from spark_consumers.errors import Incomplete, NotExpressible, StreamError, TargetDown
+from spark_consumers.dialects.spark import literal, older_value, quote, type_name, with_texts
+from spark_consumers.errors import Incomplete, NotExpressible, StreamError, TargetFailed
 from spark_consumers.kafka.read import RangeReader, SchemaOf
 from spark_consumers.model import Segment
 from spark_consumers.sinks.lakes import changes
@@ -258,7 +258,7 @@ class FrameRows:
             yield
         except SPARK_ERRORS as error:
             self._ask_driver()
-            raise TargetDown("Spark failed: rows are read", cause=kind_of(error)) from error
+            raise TargetFailed("Spark failed: rows are read", cause=kind_of(error)) from error
 
     def _counted(
         self, segment: Segment, keys: Mapping[str, tuple[str, ...]]
@@ -319,31 +319,32 @@ def _shaped(frames: Iterable[DataFrame], table: TableId, shape: Joined) -> list[
     fields = [_columns(frame) for frame in frames]
     types = {name: type_ for one in fields for name, type_ in one.items()}
 
+    older = {c.name: older_value(schema, c, shape.come[c.name])
+             for c in shape.columns if c.name in shape.come}  # fmt: skip
+
     def cell(row: str, column: Column, there: Mapping[str, str]) -> str:
         name = quote(column.name)
         if column.name in there:
             return f"{row}.{name} AS {name}"
-        came = shape.come.get(column.name)
-        value = "NULL" if came is None else older_value(schema, column, came)
+        value = older[column.name].value if column.name in older else "NULL"
         return f"CAST({value} AS {types.get(column.name) or type_name(schema, column)}) AS {name}"
 
-    def shaped(frame: DataFrame, there: Mapping[str, str]) -> DataFrame:
-        made = {
-            row: f"struct({', '.join(cell(row, column, there) for column in shape.columns)})"
-            for row in ("before", "after")
-        }
+    def texts_of(texts: str, row: str, there: Mapping[str, str]) -> str:
+        # The text of a value that went would be that of a later column of the name.
         if gone := there.keys() - {column.name for column in shape.columns}:
-            # The text of a value that went would be that of a later column of the name.
             names = ", ".join(map(literal, sorted(gone)))
-            for texts in ("exact", "before_exact"):
-                stay = f"map_filter({texts}, (k, v) -> k NOT IN ({names}))"
-                made[texts] = f"if(size({stay}) > 0, {stay}, NULL)"
-        return frame.selectExpr(
-            *(
-                f"if({name} IS NULL, NULL, {made[name]}) AS {name}" if name in made else name
-                for name in frame.columns
-            )
-        )
+            stay = f"map_filter({texts}, (k, v) -> k NOT IN ({names}))"
+            texts = f"if(size({stay}) > 0, {stay}, NULL)"
+        come = {name: it.exact for name, it in older.items() if it.exact and name not in there}
+        return f"if({row} IS NULL, {texts}, {with_texts(texts, come)})" if come else texts
+
+    def shaped(frame: DataFrame, there: Mapping[str, str]) -> DataFrame:
+        made = {"exact": texts_of("exact", "after", there),
+                "before_exact": texts_of("before_exact", "before", there)}  # fmt: skip
+        for row in ("before", "after"):
+            cells = ", ".join(cell(row, column, there) for column in shape.columns)
+            made[row] = f"if({row} IS NULL, NULL, struct({cells}))"
+        return frame.selectExpr(*(f"{made.get(name, name)} AS {name}" for name in frame.columns))
 
     return [shaped(frame, there) for frame, there in zip(frames, fields, strict=True)]
 

@@ -19,6 +19,7 @@ _READ: Final = ("tests/spark_consumers/kafka/test_read.py",)
 _EXECUTORS: Final = ("tests/spark_consumers/spark/test_executors.py",)
 _STEP: Final = ("tests/spark_consumers/sinks/test_step.py",)
 _SHAPES: Final = ("tests/spark_consumers/sinks/lakes/test_shapes.py",)
+_LAKE_CORE: Final = ("tests/spark_consumers/sinks/lakes/test_core.py",)
 _CALLBACK: Final = ("tests/spark_consumers/sinks/test_callback.py",)
 _PARTS: Final = ("tests/spark_consumers/kafka/test_parts.py",)
 _BATCHES: Final = ("tests/spark_consumers/spark/test_micro_batches.py",)
@@ -50,6 +51,7 @@ _READ_FILE = "spark_consumers/kafka/read.py"
 _RANGES_FILE = "spark_consumers/kafka/ranges.py"
 _STEP_FILE = "spark_consumers/sinks/step.py"
 _SHAPES_FILE = "spark_consumers/sinks/lakes/shapes.py"
+_LAKE_CORE_FILE = "spark_consumers/sinks/lakes/core.py"
 _SINK_FILE = "spark_consumers/sinks/postgres/sink.py"
 _MESSAGE_FILE = "spark_consumers/sinks/postgres/message.py"
 _LEDGER_FILE = "spark_consumers/sinks/postgres/ledger.py"
@@ -151,6 +153,38 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         '_aside(change, there, mode) if mode != "scd1" else {}',
         "{}",
         _SHAPES,
+    ),
+    Mutation(
+        "lake-case-of-a-name",
+        "lakes: a column that comes is made where one of another case goes",
+        _SHAPES_FILE,
+        "c.name.casefold() in known - names",
+        "c.name.casefold() in known",
+        _SHAPES,
+    ),
+    Mutation(
+        "lake-left-out-for-done",
+        "lakes: what an attempt wrote without the rows that it left out is not taken for done",
+        _LAKE_CORE_FILE,
+        "note=noted(work)",
+        "note=type(work).__name__",
+        _LAKE_CORE,
+    ),
+    Mutation(
+        "lake-mark-of-a-place",
+        "lakes: a table that lacks a row is marked by its name, not by its place",
+        _LAKE_CORE_FILE,
+        '                error.where["table"] = table\n',
+        "",
+        _LAKE_CORE,
+    ),
+    Mutation(
+        "lake-rows-without-a-key",
+        "lakes: rows that no key names are refused",
+        _LAKE_CORE_FILE,
+        "        self._check_key(table, named.key)\n",
+        "",
+        _LAKE_CORE,
     ),
     # ------------------------------------------------------------ loads beside the rows
     Mutation(
@@ -1186,7 +1220,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "way-out-of-a-pause",
         "3.6: trouble that may pass leaves nothing out; an incomplete range may never pass",
         _JOB_FILE,
-        "if not isinstance(error, Incomplete) or not self._begin_anew(error, stop):",
+        "if not isinstance(error, _MAY_STAY) or not self._begin_anew(error, stop):",
         "if not self._begin_anew(error, stop):",
         _JOB,
     ),

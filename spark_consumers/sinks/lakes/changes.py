@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
+from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
-from spark_consumers.dialects.spark import literal, quote
+from spark_consumers.dialects.spark import EXACT, literal, quote
 from spark_consumers.errors import NotExpressible
 from spark_consumers.sinks.lakes import moved
 from spark_consumers.sinks.step import Place
@@ -23,7 +24,6 @@ from spark_consumers.sinks.step import Place
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-EXACT: Final = "_exact"  # column -> the source's text of a value that the column's type cannot hold
 GONE: Final = "_gone"
 KEPT: Final = "_kept"  # columns that the target keeps: the source did not send them
 # Columns that stand beside the source's own in a frame of `net`.
@@ -50,6 +50,7 @@ MORE: Final = {
     },
 }
 
+_WHOLE: Final = frozenset({"short", "integer", "long", "boolean"})  # they hold all that is sent
 VERSION: Final = "(CAST(epoch AS BIGINT) * 1099511627776 + seq)"  # grows over epochs, too
 _PLACE: Final = "struct(seq, ordinal)"
 
@@ -64,6 +65,7 @@ class Kinds(NamedTuple):
     moved: int  # changed keys
     moved_unsent: int  # and of these, those that leave values out
     unnamed: int  # changes that do not carry the key of their old row
+    unheld: int  # changes with a key that Spark cannot hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ def flags(key: Sequence[str]) -> list[str]:
         "coalesce(size(unsent), 0) > 0 AS is_unsent",
         f"{moved_key(key)} AS is_moved",
         f"op = 'd' AND (before IS NULL OR {unnamed}) AS is_unnamed",
+        f"{_unheld(key)} AS is_unheld",
     ]
 
 
@@ -95,18 +98,19 @@ COUNTED: Final = (
     "count_if(is_moved)",
     "count_if(is_moved AND is_unsent)",
     "count_if(is_unnamed)",
+    "count_if(is_unheld)",
 )
 
 
 def kinds_of(counted: Iterable[Sequence[Any]]) -> Kinds:
     """Add up rows of COUNTED.
 
-    >>> kinds_of([(3, 1, (7, 2), 0, 1, 0, 0), (1, 0, None, 1, 0, 0, 0)])
-    Kinds(rows=4, inserts=1, truncated=(7, 2), unsent=1, moved=1, moved_unsent=0, unnamed=0)
+    >>> kinds_of([(3, 1, (7, 2), 0, 1, 0, 0, 0), (1, 0, None, 1, 0, 0, 1, 0)])[3:]
+    (1, 1, 0, 1, 0)
     """
     rows = [*counted]
     last = max((tuple(row[2]) for row in rows if row[2] is not None), default=None)
-    sums = (sum(row[at] for row in rows) for at in (0, 1, 3, 4, 5, 6))
+    sums = (sum(row[at] for row in rows) for at in (0, 1, 3, 4, 5, 6, 7))
     count, inserts, *more = sums
     return Kinds(count, inserts, last, *more)
 
@@ -292,9 +296,33 @@ def said(name: str) -> tuple[str, str]:
 
 def check(table: TableId, of: Kinds) -> None:
     """Refuse changes that name no row."""
+    if of.unheld:
+        _refuse_key(table)
     if of.unnamed:
         raise NotExpressible(
             "a deleted row does not carry its key",
             table=table,
-            hint='REPLICA IDENTITY must hold the key; or [target] mode = "log"',
+            hint=f"REPLICA IDENTITY must hold the key; then {LOAD_AGAIN}",
         )
+
+
+def check_loaded(rows: DataFrame, table: TableId, key: Sequence[str]) -> None:
+    """Refuse rows of a load that no change could name."""
+    row: Any = rows.schema["after"].dataType
+    some = [f.name for f in row.fields if f.name in key and f.dataType.typeName() not in _WHOLE]
+    if some and not rows.where(_unheld(some)).isEmpty():
+        _refuse_key(table)
+
+
+def _unheld(key: Sequence[str]) -> str:
+    """Say of a change that its key is not all that the source's text says, in either image."""
+    texts = (f"{of}[{literal(k)}] IS NOT NULL" for k in key for of in ("exact", "before_exact"))
+    return f"({' OR '.join(texts) or 'false'})"
+
+
+def _refuse_key(table: TableId) -> NoReturn:
+    raise NotExpressible(
+        "a key has a value that Spark cannot hold: infinity, NaN, a year before Christ",
+        table=table,
+        hint=f"give it another key or value, or leave the table out of [tables]; then {LOAD_AGAIN}",
+    )

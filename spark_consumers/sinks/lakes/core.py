@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeAlias
 from schemas.control import LoadPhase, SchemaChange, TableLoad, is_beside
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId, TableSchema
-from spark_consumers.errors import MissingTable, NotExpressible, Superseded
+from spark_consumers.errors import MissingTable, NotExpressible, RowMissing, Superseded
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.sinks.lakes.joined import Joined, joined
 from spark_consumers.sinks.step import FIRST, LAST, Place, absent_of, check_fence, shapes_of
@@ -111,6 +111,7 @@ class Add:
     """Rows of a load."""
 
     rows: Any
+    key: tuple[str, ...]
     count: int = 0  # about: those of the segment
 
 
@@ -135,10 +136,22 @@ class Alter:
 Work: TypeAlias = Begin | Add | Apply | Alter
 
 
+def noted(work: Work) -> str:
+    """Return what a version's stamp says of it.
+
+    Rows that may have been left out are said: who finds the version may not know of them.
+
+    >>> noted(Add(None, ("id",))), noted(Apply(None, ("id",), is_exact=False))
+    ('Add', 'Apply, not exact')
+    """
+    is_exact = not isinstance(work, Apply) or work.is_exact
+    return type(work).__name__ + ("" if is_exact else ", not exact")
+
+
 def described(table: TableId, work: Work) -> str:
     """Say what is written, for logs.
 
-    >>> described(TableId("public", "t"), Add(None, 2500))
+    >>> described(TableId("public", "t"), Add(None, ("id",), 2500))
     'writes 2,500 rows to public.t'
     """
     match work:
@@ -307,7 +320,6 @@ class LakeTransaction:
             if before is not None:  # older watermarks name its versions: it only goes from here
                 self._named.pop(str(before.id), None)
             return
-        self._check_key(after)
         if before is None:
             if str(after.id) not in self._named:
                 self._write(after.id, Begin(after), key=after.key)
@@ -340,14 +352,14 @@ class LakeTransaction:
             case LoadPhase.BEGIN:
                 for change in shapes_of(self.ddl, cut.table):
                     if change.after is not None:
-                        self._check_key(change.after)
+                        self._check_key(cut.table, change.after.key)
                         self._write(cut.table, Begin(change.after), key=change.after.key)
             case LoadPhase.CHUNK:
                 if cut.table in self._staged.tables:
                     rows = self._staged.between(cut.table, FIRST, LAST)
                     if rows is not None:
                         key, count = self._named[str(cut.table)].key, self._staged.count(cut.table)
-                        work: Work = Add(rows, count)
+                        work: Work = Add(rows, key, count)
                         if is_beside(cut):  # over what the commits between brought
                             kinds = self._staged.kinds(cut.table, key)
                             work = Apply(rows, key, is_exact=False, count=count, kinds=kinds)
@@ -360,13 +372,16 @@ class LakeTransaction:
         del before
         self._marks.append(self._mark, following(self._mark, upto, self._named))
 
-    def _check_key(self, schema: TableSchema) -> None:
-        if self._needs_key and not schema.key:
+    def _check_key(self, table: TableId, key: tuple[str, ...]) -> None:
+        """Refuse rows that nothing names; a table may be without a key from one commit to another.
+
+        What lost its key may have another one before its next row comes.
+        """
+        if self._needs_key and not key:
             raise NotExpressible(
                 "a table without a key cannot be followed row by row in a lake",
-                table=schema.id,
-                hint="give it a primary key, leave it out of [tables], or log its changes:"
-                ' [target] mode = "log"',
+                table=table,
+                hint=f"give it a primary key, or leave it out of [tables]; then {LOAD_AGAIN}",
             )
 
     def _flush(self, table: TableId) -> None:
@@ -384,6 +399,7 @@ class LakeTransaction:
             raise MissingTable(
                 "the lake does not have a table of the stream", table=table, hint=LOAD_AGAIN
             )
+        self._check_key(table, named.key)
         is_exact = str(table) not in self._inexact
         is_all = (after, self._upto, shape) == (FIRST, LAST, None)
         kinds = self._staged.kinds(table, named.key) if is_all else None
@@ -398,7 +414,7 @@ class LakeTransaction:
         base, place = (None, self._free(table)) if named is None else (named.version, named.place)
         is_whole = isinstance(work, Begin)  # it keeps nothing of what is there
         self._on_step(described(table, work))
-        stamp = replace(self._stamp(segment, place, base), note=type(work).__name__)
+        stamp = replace(self._stamp(segment, place, base), note=noted(work))
         head = self._tables.head(place)
         if head is None or not _is_done(head, stamp):
             if not is_whole:
@@ -406,7 +422,11 @@ class LakeTransaction:
                     raise MissingTable("a table of the lake is gone", table=table, hint=LOAD_AGAIN)
                 if head.content != base:
                     head = _followed(self._tables.put_back(place, head, base), table)
-            head = _followed(self._tables.write(place, head, work, stamp), table)
+            try:
+                head = _followed(self._tables.write(place, head, work, stamp), table)
+            except RowMissing as error:  # a table is marked by the name that it has at the source
+                error.where["table"] = table
+                raise
         # It may be a version that was put back, where there was nothing to write.
         self._named[name] = TableMark(head.content, key, place)
 

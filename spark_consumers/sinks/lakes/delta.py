@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _WRITE: Final = "spark.databricks.delta"
+_NTZ: Final = "delta.feature.timestampNtz"
 _PROPERTIES: Final = {
+    _NTZ: "supported",  # a column may come that needs it
     "delta.enableDeletionVectors": "true",
     "delta.columnMapping.mode": "name",  # columns may be renamed and dropped
     "delta.enableTypeWidening": "true",
@@ -109,6 +111,10 @@ class DeltaTables:
                 if head is None:
                     return self._commit(table, head, stamp, lambda: self.make(table, columns))
                 self._refuse_columns(table)
+                for text in self._enabling(table, columns):
+                    head = self._commit(table, head, Stamp(), partial(self._spark().sql, text))
+                    if not head.follows:
+                        return head
                 return self._commit(table, head, stamp, lambda: self._empty(table, columns))
             case Alter(change):
                 return self._alter(table, head, change, stamp)
@@ -221,7 +227,7 @@ class DeltaTables:
         spark, place = self._spark(), self._place(table)
         there = [c for c in spark.table(self.name(table)).columns if c not in MORE[self._mode]]
         altered, on_rows = shapes.altering(change, there, place=place, mode=self._mode)
-        texts = [*altered, *on_rows]
+        texts = [*self._enabling(table, " ".join(altered)), *altered, *on_rows]
         if not texts:
             assert head is not None
             return head
@@ -230,6 +236,15 @@ class DeltaTables:
             if not head.follows:
                 return head
         return self._commit(table, head, stamp, partial(spark.sql, texts[-1]))
+
+    def _enabling(self, table: TableId, columns: str) -> list[str]:
+        """Return what allows these columns in a table that was made without their feature."""
+        spark, name = self._spark(), self.name(table)
+        if "TIMESTAMP_NTZ" not in columns or any(
+            row["key"] == _NTZ for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()
+        ):
+            return []
+        return [f"ALTER TABLE {name} SET TBLPROPERTIES ('{_NTZ}' = 'supported')"]
 
     def _refuse_columns(self, table: TableId) -> None:
         """Refuse columns that came with versions behind the last one of an applier."""

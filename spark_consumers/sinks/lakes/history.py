@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from schemas.tables import TableId
-from spark_consumers.dialects.spark import literal, quote
+from spark_consumers.dialects.spark import EXACT, literal, quote
 from spark_consumers.errors import RowMissing
 from spark_consumers.sinks.lakes import changes as changed
 from spark_consumers.sinks.lakes import moved
-from spark_consumers.sinks.lakes.changes import EXACT, VERSION
+from spark_consumers.sinks.lakes.changes import VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

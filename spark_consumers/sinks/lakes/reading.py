@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from schemas.tables import TableSchema
 from schemas.types import AvroType, temporal
-from spark_consumers.dialects.spark import quote
+from spark_consumers.dialects.spark import EXACT, quote
 from spark_consumers.dialects.spark_types import SparkType, spark_type
 from spark_consumers.errors import NotExpressible
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import TargetReading, ValueOf
 from spark_consumers.sinks.lakes import writing
-from spark_consumers.sinks.lakes.changes import EXACT
 from spark_consumers.sinks.lakes.marks import TableMarks
 
 if TYPE_CHECKING:

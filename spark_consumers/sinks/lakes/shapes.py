@@ -11,9 +11,9 @@ from typing import Final
 from schemas.control import SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId, TableSchema
-from spark_consumers.dialects.spark import literal, quote, statements, type_name
+from spark_consumers.dialects.spark import EXACT, literal, quote, statements, type_name
 from spark_consumers.errors import NotExpressible, TargetRefused
-from spark_consumers.sinks.lakes.changes import EXACT, MORE, WORKING
+from spark_consumers.sinks.lakes.changes import MORE, WORKING
 
 _ASIDE: Final = re.compile(r"__dropped\d*$", re.IGNORECASE)
 
@@ -70,8 +70,8 @@ def altering(
             old.append(column)
         elif renamed.casefold() in known:
             old.append(replace(column, name=renamed))
-    names = {pending.get(column.name, column.name) for column in old}
-    old += [c for c in after.columns if c.name not in names and c.name.casefold() in known]
+    names = {pending.get(column.name, column.name).casefold() for column in old}
+    old += [c for c in after.columns if c.name.casefold() in known - names]
     rest = replace(change, before=replace(before, id=place, columns=tuple(old)), renamed=pending)
     altered = [text for text in statements(rest) if text.startswith("ALTER")]
     gone = _gone(change)
@@ -82,8 +82,8 @@ def altering(
     table = f"{quote(place.schema)}.{quote(place.name)}"
     for was, name in aside.items():
         altered.insert(0, f"ALTER TABLE {table} RENAME COLUMN {quote(was)} TO {quote(name)}")
-    on_rows += _naming(table, {**change.renamed, **aside}, gone, mode)
-    return altered, on_rows
+    # First: what comes may have a text under a name that one which went had.
+    return altered, [*_naming(table, {**change.renamed, **aside}, gone, mode), *on_rows]
 
 
 def refuse_columns(table: TableId, there: Iterable[str], known: Iterable[str]) -> None:

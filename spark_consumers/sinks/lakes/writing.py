@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,11 +11,18 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyspark.errors import AnalysisException
 
+from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
-from spark_consumers.dialects.spark import literal, quote
-from spark_consumers.errors import MissingColumn, RowMissing, Superseded, TargetDown, TargetRefused
+from spark_consumers.dialects.spark import EXACT, literal, quote
+from spark_consumers.errors import (
+    MissingColumn,
+    RowMissing,
+    Superseded,
+    TargetFailed,
+    TargetRefused,
+)
 from spark_consumers.sinks.lakes import changes, history
-from spark_consumers.sinks.lakes.changes import EXACT, GONE, KEPT, Net
+from spark_consumers.sinks.lakes.changes import GONE, KEPT, Net
 from spark_consumers.sinks.lakes.core import Add, Apply
 from spark_consumers.spark.jvm import SPARK_ERRORS, kind_of, text_of
 
@@ -35,6 +43,9 @@ _CONFLICTS: Final = (
     "ValidationException",
     "DELTA_CONCURRENT",
 )
+# What no other attempt changes: a feature that is not there, a value, a constraint, a limit.  The
+# error of a task stands in the text of its job's.
+_LASTING: Final = re.compile(r"SQLSTATE: ((?:0A|22|23|54)[0-9A-Z]{3}|42000)")
 
 
 @contextmanager
@@ -42,14 +53,20 @@ def errors(what: str, table: TableId) -> Iterator[None]:
     """Make an error of ours of what Spark raises; nothing of a row is repeated."""
     try:
         yield
-    except AnalysisException as error:
-        raise TargetRefused(
-            f"Spark refuses {what}", table=table, condition=error.getCondition()
-        ) from error
     except SPARK_ERRORS as error:
-        if any(name in text_of(error) for name in _CONFLICTS):
+        text, kind = text_of(error), kind_of(error)
+        if isinstance(error, AnalysisException):
+            raise TargetRefused(
+                f"Spark refuses {what}", table=table, condition=kind, hint=LOAD_AGAIN
+            ) from error
+        if any(name in text for name in _CONFLICTS):
             raise Superseded("another writer was faster", table=table) from error
-        raise TargetDown(f"Spark failed: {what}", table=table, cause=kind_of(error)) from error
+        if found := _LASTING.search(text):
+            raise TargetRefused(
+                f"Spark refuses {what}", table=table, condition=kind, sqlstate=found[1],
+                hint=LOAD_AGAIN,
+            ) from error  # fmt: skip
+        raise TargetFailed(f"Spark failed: {what}", table=table, cause=kind) from error
 
 
 @contextmanager
@@ -159,6 +176,8 @@ def planned(work: Add | Apply, table: TableId, target: DataFrame, mode: str) -> 
         )
     if mode == "log":
         return Append(_fitted(changes.log(rows, columns), there))
+    if isinstance(work, Add):
+        changes.check_loaded(rows, table, work.key)
     if mode == "scd2":
         if isinstance(work, Add):
             return Append(_fitted(history.loaded(rows, columns), there))

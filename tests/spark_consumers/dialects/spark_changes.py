@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from schemas.control import Moved, Origin, SchemaChange
 from schemas.tables import Column, TableId, TableSchema
+from spark_consumers.dialects.spark import with_texts
 
 T = TableSchema(
     TableId("public", "t"),
@@ -84,7 +85,7 @@ EXAMPLES: dict[str, tuple[SchemaChange, list[str]]] = {
         change(T, with_columns(*T.columns, Column("c", 1700, 655366, missing="0.5"))),
         [
             "ALTER TABLE `public`.`t` ADD COLUMNS (`c` DECIMAL(10,2))",
-            "UPDATE `public`.`t` SET `c` = CAST('0.5' AS DECIMAL(10,2))",
+            "UPDATE `public`.`t` SET `c` = CAST('0.50' AS DECIMAL(10,2))",
         ],
     ),
     "add column with a text": (
@@ -105,7 +106,18 @@ EXAMPLES: dict[str, tuple[SchemaChange, list[str]]] = {
         change(T, with_columns(*T.columns, Column("c", 17, missing="\\xCAfe"))),
         [
             "ALTER TABLE `public`.`t` ADD COLUMNS (`c` BINARY)",
-            "UPDATE `public`.`t` SET `c` = X'CAfe'",
+            "UPDATE `public`.`t` SET `c` = X'cafe'",
+        ],
+    ),
+    "add column with a value that Spark has not": (
+        replace(
+            change(T, with_columns(*T.columns, Column("c", 1082, missing="infinity"))),
+            origin=Origin.INFERRED,
+        ),
+        [
+            "ALTER TABLE `public`.`t` ADD COLUMNS (`c` DATE)",
+            "UPDATE `public`.`t` SET `c` = NULL, _exact = "
+            + with_texts("_exact", {"c": "infinity"}),
         ],
     ),
     "make a column anew": (

@@ -15,6 +15,7 @@ from spark_consumers.errors import (
     RowMissing,
     Superseded,
     TargetDown,
+    TargetFailed,
     TargetRefused,
 )
 from spark_consumers.loop.job import AppliedStep, Applier, Observer, PassOptions
@@ -157,7 +158,9 @@ def test_what_needs_a_person_is_raised_at_once(error) -> None:
     assert applier.ledger is None
 
 
-@pytest.mark.parametrize("error", [NotExpressible, RowMissing, RangeExpired, Incomplete])
+@pytest.mark.parametrize(
+    "error", [NotExpressible, RowMissing, RangeExpired, Incomplete, TargetFailed]
+)
 def test_what_cannot_be_applied_is_left_out_where_the_next_epoch_loads_again(error) -> None:
     feed, sink, applier = make(3, strict=True)
     left_out: list[ApplyError] = []

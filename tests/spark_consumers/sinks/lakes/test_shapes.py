@@ -97,3 +97,33 @@ def test_a_column_that_stays_makes_room_for_another_of_its_name(
 
     assert altered == [f"{TABLE} RENAME COLUMN `v` TO `v__dropped2`", f"{TABLE} {how}"]
     assert "WHEN 'v' THEN 'v__dropped2'" in on_rows
+
+
+def test_a_column_that_comes_under_a_name_of_another_case_is_there() -> None:
+    """Of a statement that nobody read, RENAME "V" TO v is a column that goes and one that comes."""
+    upper = replace(T, columns=(*T.columns, replace(V, name="V")))
+    lower = replace(change(upper, replace(T, columns=(*T.columns, V))), origin=Origin.INFERRED)
+
+    altered, _ = altering(lower, ["id", "V"], place=T.id, mode="scd1")
+    assert altered == [f"{TABLE} DROP COLUMN `V`", f"{TABLE} ADD COLUMNS (`v` STRING)"]
+    for mode in ("scd2", "log"):
+        altered, _ = altering(lower, ["id", "V"], place=T.id, mode=mode)
+        assert altered == [
+            f"{TABLE} RENAME COLUMN `V` TO `V__dropped`",
+            f"{TABLE} ADD COLUMNS (`v` STRING)",
+        ]
+
+
+def test_the_text_of_a_column_that_comes_is_not_removed_with_that_of_one_that_went() -> None:
+    date = replace(V, type_oid=1082, type_name="date", missing="infinity")
+    again = replace(T, columns=(*T.columns, date))
+    _, on_rows = altering(
+        change(replace(T, columns=(*T.columns, V)), again, values={"v": "new"}),
+        ["id", "v"],
+        place=T.id,
+        mode="scd1",
+    )
+
+    removed, added = on_rows
+    assert "lower(k) NOT IN ('v')" in removed
+    assert added.endswith("map('v', 'infinity'))")
