@@ -39,6 +39,7 @@ _PROPERTIES: Final = {
 # A MERGE that writes deletion vectors has twice the jobs of one that writes small files anew.
 _SMALL: Final = {f"{_WRITE}.merge.deletionVectors.persistent": "false"}
 _DAY: Final = 86_400
+_SAID: Final = f"{_WRITE}.commitInfo.userMetadata"
 _LOOKS: Final = 100  # versions, at most, among which the last one of an applier is looked for
 _NO_TABLE: Final = {
     "DELTA_MISSING_DELTA_TABLE",
@@ -155,11 +156,15 @@ class DeltaTables:
         del keep
         spark, name = self._spark(), self.name(table)
         with writing.errors("to compact a table", table):
-            spark.sql(f"OPTIMIZE {name}")
+            attempt = uuid.uuid4().hex
+            said = {_SAID: core.stamp_text(Stamp(), behind=head.id, attempt=attempt)}
+            with writing.settings(spark, said):
+                spark.sql(f"OPTIMIZE {name}")
             row = spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").first()
         assert row is not None
-        if row["version"] != head.id:
-            return TableVersion(row["version"], follows=row["version"] == head.id + 1)
+        if (version := row["version"]) != head.id:  # it may be another writer's
+            is_ours = core.stamp_of(row["userMetadata"])[1].get("attempt") == attempt
+            return TableVersion(version, follows=is_ours and version == head.id + 1)
         age = time.time() - row["timestamp"].timestamp()
         if age < self._rest and head.content == head.id:  # else an older version is meant
             return head
@@ -183,9 +188,9 @@ class DeltaTables:
         said = {
             f"{_WRITE}.write.txnAppId": f"gauss-cdc {self._source} {table}",
             f"{_WRITE}.write.txnVersion": str(behind + 1),
-            f"{_WRITE}.commitInfo.userMetadata": core.stamp_text(
-                stamp, behind=behind, attempt=attempt
-            ),
+            _SAID: core.stamp_text(stamp, behind=behind, attempt=attempt),
+            # By a session's or a table's setting it would be one version more.
+            f"{_WRITE}.autoCompact.enabled": "false",
         }
         with writing.errors("a write", table), writing.settings(self._spark(), said):
             write()

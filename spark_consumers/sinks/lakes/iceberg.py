@@ -158,7 +158,9 @@ class IcebergTables:
             )
             snapshot = self._load(table).currentSnapshot()
             new = snapshot.snapshotId()
-            follows = new == head.id or snapshot.parentId() == head.id
+            # Others' rows may have come; what replaces files has the same rows, whoever wrote it.
+            is_behind = snapshot.parentId() == head.id and snapshot.operation() == "replace"
+            follows = new == head.id or is_behind
         return TableVersion(new, follows=follows)
 
     def expire(self, table: TableId, oldest: int, keep: float) -> None:
