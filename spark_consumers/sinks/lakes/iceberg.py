@@ -281,8 +281,12 @@ class IcebergTables:
         altered, on_rows = self._altering(table, work)
         plain = f"{quote(table.schema)}.{quote(table.name)}"
         if altered:
-            names = json.dumps([*work.change.after.names()] if work.change.after else [])
-            self._load(table).updateProperties().set(_COLUMNS, names).commit()
+            loaded = self._load(table)
+            # A history keeps columns that went: those of earlier changes of the step are ours, too.
+            there = loaded.schemas().get(loaded.snapshot(branch).schemaId()).columns()
+            names = [*(work.change.after.names() if work.change.after else ())]
+            names += [column.name() for column in there]
+            loaded.updateProperties().set(_COLUMNS, json.dumps(names)).commit()
         for text in altered:
             spark.sql(text.replace(plain, name, 1))
         for text in on_rows:
