@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyspark.errors import AnalysisException
 
+from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
 from spark_consumers.dialects.spark import literal, quote
-from spark_consumers.errors import MissingColumn, RowMissing, Superseded, TargetDown, TargetRefused
+from spark_consumers.errors import (
+    MissingColumn,
+    MissingTable,
+    RowMissing,
+    Superseded,
+    TargetDown,
+    TargetRefused,
+)
 from spark_consumers.sinks.lakes import changes, history
 from spark_consumers.sinks.lakes.changes import EXACT, GONE, KEPT, Net
 from spark_consumers.sinks.lakes.core import Add, Apply
@@ -50,6 +58,16 @@ def errors(what: str, table: TableId) -> Iterator[None]:
         if any(name in text_of(error) for name in _CONFLICTS):
             raise Superseded("another writer was faster", table=table) from error
         raise TargetDown(f"Spark failed: {what}", table=table, cause=kind_of(error)) from error
+
+
+def expired(table: TableId, version: int) -> MissingTable:
+    """Make an error of a version that cannot be put back."""
+    return MissingTable(
+        "the version that the watermark names was expired by others",
+        table=table,
+        version=version,
+        hint=LOAD_AGAIN,
+    )
 
 
 @contextmanager
