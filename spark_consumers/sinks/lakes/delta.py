@@ -8,7 +8,6 @@ writers that looked at the same version the second one is refused, or skipped, b
 from __future__ import annotations
 
 import json
-import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -50,7 +49,6 @@ _PROPERTIES: Final = {
 # A MERGE that writes deletion vectors has twice the jobs of one that writes small files anew.
 _SMALL: Final = {f"{_WRITE}.merge.deletionVectors.persistent": "false"}
 _RETENTION: Final = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
-_SECONDS: Final = re.compile(r"interval \d+ seconds")
 # A version may be older than the retention though it was the newest one until a moment ago.
 _OF_ANY_AGE: Final = {
     f"{_WRITE}.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false"
@@ -276,21 +274,13 @@ class DeltaTables:
                 shapes.refuse_columns(table, self.read(table, found[0].id).columns, known)
 
     def _retained(self, table: TableId, head: TableVersion) -> TableVersion:
-        """Have a table keep its versions for as long as [target] keep says now.
-
-        What is not said as we say it, somebody has set.
-        """
+        """Have a table keep its versions for as long as [target] keep says now."""
         with writing.errors("to read a table's properties", table):
             found = jvm.delta_head(self._spark(), self.name(table))
-        there = {} if found is None else found.properties
-        stale = [
-            key
-            for key in _RETENTION
-            if _SECONDS.fullmatch(there.get(key, "")) and there[key] != self._properties[key]
-        ]
-        if not stale:
+        wanted = {key: self._properties[key] for key in _RETENTION}
+        if found is None or wanted.items() <= found.properties.items():
             return head
-        return self._say(table, head, {key: self._properties[key] for key in stale})
+        return self._say(table, head, wanted)
 
     def _say(self, table: TableId, head: TableVersion, values: Mapping[str, str]) -> TableVersion:
         """Set properties of a table."""
