@@ -264,15 +264,14 @@ def delta_head(spark: SparkSession, name: str) -> DeltaHead | None:
     if version < 0:
         return None
     commit = _java(spark).org.apache.hadoop.fs.Path(log.logPath(), f"{version:020d}.json")
-    metadata, info = snapshot.metadata(), "{}"
+    table, info = json.loads(str(snapshot.metadata().json()))["metaData"], "{}"
     lines = log.store().read(commit, log.newDeltaHadoopConf()).iterator()
     while lines.hasNext():
         line = str(lines.next())
         if line.startswith('{"commitInfo"'):
             info = line
             break
-    said = _java(spark).scala.jdk.javaapi.CollectionConverters.asJava(metadata.configuration())
-    return DeltaHead(version, info, str(metadata.id()), dict(said))
+    return DeltaHead(version, info, table["id"], table.get("configuration", {}))
 
 
 def delta_folder(spark: SparkSession, name: str) -> str | None:
