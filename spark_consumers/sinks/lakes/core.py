@@ -570,14 +570,14 @@ def _check_owner(head: TableVersion, source: str, table: TableId, *, is_known: b
 
     `is_known`: the watermark names it, which may be of a release that wrote no source.
     """
-    if head.source is not None and head.source != source:
+    if head.source and head.source != source:
         raise TargetNotEmpty(
             "a table that is to be loaded is another source's in the lake",
             table=table,
             source=head.source,
             hint="apply into another lake, or with --replace if that source is no more",
         )
-    if head.source is None and not is_known and head.stamp.at is None:
+    if not head.source and not is_known and head.stamp.at is None:
         raise TargetNotEmpty(
             "a table that is to be loaded is in the lake, and no apply made it",
             table=table,
