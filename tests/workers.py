@@ -23,6 +23,7 @@ BETWEEN: Final = 0.5  # of the files without services, beside those with
 # Where the `spark` fixture is asked for, by session; the file that takes longest is the first.
 SESSION: Final = (
     "tests/integration/test_lakes.py",
+    "tests/integration/test_lake_others.py",
     "tests/e2e/test_upsert.py",
     "tests/integration/test_typed_changes.py",
     "tests/integration/test_lanes.py",
@@ -66,6 +67,7 @@ LONG: Final = (
 # Of `make scenes`: most take minutes of all cores.
 SCENES: Final = (
     "tests/integration/test_lakes.py",
+    "tests/integration/test_lake_others.py",
     "tests/e2e/test_undone.py",
     "tests/e2e/test_unrepeatable.py",
     "tests/e2e/test_ten_faults.py",

@@ -23,7 +23,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
@@ -245,8 +245,17 @@ def iceberg_schema(spark: SparkSession, columns: str) -> Any:
 
 
 # ---------------------------------------------------------------- Delta
-def delta_head(spark: SparkSession, name: str) -> tuple[int, str] | None:
-    """Return the newest version of a table and its `commitInfo`, JSON; None: no such table.
+class DeltaHead(NamedTuple):
+    """The newest version of a table."""
+
+    version: int
+    info: str  # `commitInfo`, JSON
+    table: str  # the table's id
+    properties: Mapping[str, str]
+
+
+def delta_head(spark: SparkSession, name: str) -> DeltaHead | None:
+    """Look at the newest version of a table; None: no such table.
 
     `DESCRIBE HISTORY` says the same by two jobs of Spark.
     """
@@ -255,12 +264,14 @@ def delta_head(spark: SparkSession, name: str) -> tuple[int, str] | None:
     if version < 0:
         return None
     commit = _java(spark).org.apache.hadoop.fs.Path(log.logPath(), f"{version:020d}.json")
+    table, info = json.loads(str(snapshot.metadata().json()))["metaData"], "{}"
     lines = log.store().read(commit, log.newDeltaHadoopConf()).iterator()
     while lines.hasNext():
         line = str(lines.next())
         if line.startswith('{"commitInfo"'):
-            return version, line
-    return version, "{}"
+            info = line
+            break
+    return DeltaHead(version, info, table["id"], table.get("configuration", {}))
 
 
 def delta_folder(spark: SparkSession, name: str) -> str | None:

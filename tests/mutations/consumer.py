@@ -166,8 +166,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "lake-left-out-for-done",
         "lakes: what an attempt wrote without the rows that it left out is not taken for done",
         _LAKE_CORE_FILE,
-        "note=noted(work)",
-        "note=type(work).__name__",
+        "{noted(work)}",
+        "{type(work).__name__}",
         _LAKE_CORE,
     ),
     Mutation(

@@ -18,7 +18,7 @@ from schemas.control import SchemaChange
 from schemas.tables import TableId
 from spark_consumers.cuts.complete import check_complete
 from spark_consumers.cuts.complete import promised as promised_rows
-from spark_consumers.errors import ApplyError, Superseded, TargetDown
+from spark_consumers.errors import ApplyError, MissingTable, Superseded, TargetDown
 from spark_consumers.model import Cell, Change, Ledger, Rows, Segment
 from spark_consumers.sinks import step as rules
 from spark_consumers.sinks.lakes import core
@@ -281,7 +281,7 @@ class SimTables:
         versions = self.target.server.tables[table]
         there = next((v for v in versions if v.version.id == content), None)
         if there is None:  # of a mark that another applier's maintenance gave up meanwhile
-            raise TargetDown("Spark failed: to put a table back", table=table)
+            raise MissingTable("the version was expired by others", table=table)
         if self.target.moves_heads:
             return self._move(table, head, there)
         if content == head.id:  # Delta makes no version then
@@ -342,7 +342,7 @@ class SimTables:
         versions = self.target.server.tables.setdefault(table, [])
         number = max((v.version.id for v in versions), default=0) + 1
         follows = (versions[-1].version if versions else None) == head
-        new = Stored(TableVersion(number, stamp, follows), rows)
+        new = Stored(TableVersion(number, stamp, follows, source=SOURCE), rows)
         if self.target.moves_heads and head is not None:
             new.version = replace(new.version, follows=True)
             versions.insert(0, new)

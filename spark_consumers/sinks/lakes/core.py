@@ -20,19 +20,28 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, count
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from schemas.control import LoadPhase, SchemaChange, TableLoad, is_beside
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId, TableSchema
-from spark_consumers.errors import MissingTable, NotExpressible, RowMissing, Superseded
+from spark_consumers.errors import (
+    MissingTable,
+    NotExpressible,
+    RowMissing,
+    Superseded,
+    TargetNotEmpty,
+    TargetRefused,
+)
 from spark_consumers.model import Ledger, Segment
 from spark_consumers.sinks.lakes.joined import Joined, joined
 from spark_consumers.sinks.step import FIRST, LAST, Place, absent_of, check_fence, shapes_of
 
 At: TypeAlias = tuple[int, int, int]  # (epoch, n, seq): grows with every step
+SOURCE: Final = "gauss-cdc.source"  # a table's property: whose it is
 
 
 # ---------------------------------------------------------------- versions
@@ -70,6 +79,10 @@ class TableVersion:
     id: int
     stamp: Stamp = Stamp()
     follows: bool = True  # directly behind the version that its writer had looked at
+    # Of the table, not of the version: the source that it says it is of, and what tells it from
+    # others that are made in its place, where these begin to count anew.
+    source: str | None = field(default=None, compare=False)
+    made: str = field(default="", compare=False)
 
     @property
     def content(self) -> int:
@@ -85,6 +98,8 @@ class TableMark:
     version: int
     key: tuple[str, ...]
     place: TableId  # what the lake calls it: the name that it had when it was made
+    mode: str = ""  # [target] mode; '': a release wrote it that did not say so
+    made: str = ""  # see `TableVersion`
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +119,7 @@ class Begin:
     """An empty table of this shape, whatever was there before."""
 
     schema: TableSchema
+    source: str = ""  # whose table it is from now on
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +187,10 @@ class TableVersions(Protocol):
         """The newest version, whoever wrote it; None: there is no such table."""
 
     def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
-        """Make a version that repeats `content`; its stamp says so."""
+        """Make a version that repeats `content`; its stamp says so.
+
+        Raise MissingTable where that is not there any more.
+        """
 
     def write(
         self, table: TableId, head: TableVersion | None, work: Work, stamp: Stamp
@@ -260,10 +279,14 @@ class LakeTransaction:
         *,
         needs_key: bool,
         keeps_columns: bool = False,
+        mode: str = "",
+        replaces: bool = False,
         on_step: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`needs_key`: changes go by the table's key; `keeps_columns`: what went stays there.
 
+        `mode`: of the tables that it makes; it writes to no others.  `replaces`: to make a table,
+        it takes one that is another source's or nobody's.
         `on_step` is told each write, which takes seconds: a table, and about how many rows.
 
         A table's changes are written at the end, and before a change of its own schema that they
@@ -272,6 +295,7 @@ class LakeTransaction:
         """
         self._tables, self._marks, self._staged = tables, marks, staged
         self._needs_key, self._keeps_columns = needs_key, keeps_columns
+        self._mode, self._replaces = mode, replaces
         self._on_step = on_step
         self._mark: Watermark | None = None
         self._named: dict[str, TableMark] = {}
@@ -413,22 +437,38 @@ class LakeTransaction:
         named = self._named.get(name)
         base, place = (None, self._free(table)) if named is None else (named.version, named.place)
         is_whole = isinstance(work, Begin)  # it keeps nothing of what is there
+        if isinstance(work, Begin):
+            work = replace(work, source=segment.after.source)
+        elif named is not None:
+            check_mode(named, self._mode, table)
         self._on_step(described(table, work))
-        stamp = replace(self._stamp(segment, place, base), note=noted(work))
+        note = f"{noted(work)} {self._mode}".rstrip()
+        stamp = replace(self._stamp(segment, place, base), note=note)
         head = self._tables.head(place)
         if head is None or not _is_done(head, stamp):
+            is_named = named is not None and head is not None and is_same(named, head)
+            if is_whole and head is not None and not self._replaces:
+                _check_owner(head, segment.after.source, table, is_known=is_named)
             if not is_whole:
-                if head is None or base is None:
+                if head is None or base is None or not is_named:
                     raise MissingTable("a table of the lake is gone", table=table, hint=LOAD_AGAIN)
                 if head.content != base:
-                    head = _followed(self._tables.put_back(place, head, base), table)
+                    head = self._put_back(place, head, base)
             try:
                 head = _followed(self._tables.write(place, head, work, stamp), table)
             except RowMissing as error:  # a table is marked by the name that it has at the source
                 error.where["table"] = table
                 raise
         # It may be a version that was put back, where there was nothing to write.
-        self._named[name] = TableMark(head.content, key, place)
+        self._named[name] = TableMark(head.content, key, place, self._mode, head.made)
+
+    def _put_back(self, place: TableId, head: TableVersion, content: int) -> TableVersion:
+        try:
+            return _followed(self._tables.put_back(place, head, content), place)
+        except MissingTable as error:
+            if self._marks.newest() != self._mark:  # whoever took over has expired it
+                raise Superseded("another applier wrote a watermark") from error
+            raise
 
     def _stamp(self, segment: Segment, place: TableId, base: int | None) -> Stamp:
         """What tells this version from all others, also those of the same step."""
@@ -470,20 +510,21 @@ def maintain(tables: TableVersions, care: Care, marks: KeptMarks, *, now: int, k
 
     Watermarks are promised for `keep` seconds before `now` (µs); others go first, so that no
     reader finds one whose versions go.  A head that nobody names is put back: what it replaced
-    would expire although it is named.
+    would expire although it is named.  A table for which that fails is left to its next step.
     """
     mark = marks.newest()
     if mark is None:
         return
     named = dict(mark.tables)
     for name, one in mark.tables.items():
-        head = tables.head(one.place)
-        if head is None:
-            continue
-        if head.content != one.version:
-            head = _followed(tables.put_back(one.place, head, one.version), one.place)
-        version = _followed(care.compact(one.place, head, keep), one.place)
-        named[name] = replace(one, version=version.content)  # nothing may have been compacted
+        with suppress(Superseded, MissingTable):
+            head = tables.head(one.place)
+            if head is None or not is_same(one, head):
+                continue
+            if head.content != one.version:
+                head = _followed(tables.put_back(one.place, head, one.version), one.place)
+            version = _followed(care.compact(one.place, head, keep), one.place)
+            named[name] = replace(one, version=version.content)  # nothing may have been compacted
     marks.append(mark, replace(following(mark, mark.ledger, named), cared_at=now))
     first = oldest(marks.keep(promised(*marks.around(now - int(keep * 1e6)))))
     for one in named.values():
@@ -527,6 +568,42 @@ def oldest(marks: Iterable[Watermark]) -> dict[TableId, int]:
         for table in mark.tables.values():
             out.setdefault(table.place, table.version)
     return out
+
+
+def is_same(mark: TableMark, head: TableVersion) -> bool:
+    """Say whether a table is the one that a watermark names, and not another one in its place."""
+    return mark.made in ("", head.made)
+
+
+def check_mode(mark: TableMark, mode: str, table: TableId) -> None:
+    """Refuse a table that was loaded in another mode."""
+    if mark.mode not in ("", mode):
+        raise TargetRefused(
+            "a table of the lake was loaded in another [target] mode",
+            table=table,
+            mode=mark.mode,
+            hint=f'set [target] mode = "{mark.mode}" again; for "{mode}", {LOAD_AGAIN}',
+        )
+
+
+def _check_owner(head: TableVersion, source: str, table: TableId, *, is_known: bool) -> None:
+    """Refuse to make a table where one is that is not the source's.
+
+    `is_known`: the watermark names it, which may be of a release that wrote no source.
+    """
+    if head.source and head.source != source:
+        raise TargetNotEmpty(
+            "a table that is to be loaded is another source's in the lake",
+            table=table,
+            source=head.source,
+            hint="apply into another lake, or with --replace if that source is no more",
+        )
+    if not head.source and not is_known and head.stamp.at is None:
+        raise TargetNotEmpty(
+            "a table that is to be loaded is in the lake, and no apply made it",
+            table=table,
+            hint="drop it, or apply with --replace",
+        )
 
 
 def _is_done(head: TableVersion, stamp: Stamp) -> bool:

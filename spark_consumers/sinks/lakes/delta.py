@@ -14,14 +14,23 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 
 from schemas.tables import TableId
-from spark_consumers.dialects.spark import quote
+from spark_consumers.dialects.spark import literal, quote
 from spark_consumers.errors import Superseded
 from spark_consumers.sinks.lakes import core, shapes, writing
 from spark_consumers.sinks.lakes.changes import MORE
-from spark_consumers.sinks.lakes.core import Add, Alter, Apply, Begin, Stamp, TableVersion, Work
+from spark_consumers.sinks.lakes.core import (
+    SOURCE,
+    Add,
+    Alter,
+    Apply,
+    Begin,
+    Stamp,
+    TableVersion,
+    Work,
+)
 from spark_consumers.spark import jvm
 from spark_consumers.spark.given import given
 
@@ -30,6 +39,7 @@ if TYPE_CHECKING:
 
 _WRITE: Final = "spark.databricks.delta"
 _NTZ: Final = "delta.feature.timestampNtz"
+_SAID: Final = f"{_WRITE}.commitInfo.userMetadata"
 _PROPERTIES: Final = {
     _NTZ: "supported",  # a column may come that needs it
     "delta.enableDeletionVectors": "true",
@@ -40,6 +50,11 @@ _PROPERTIES: Final = {
 }
 # A MERGE that writes deletion vectors has twice the jobs of one that writes small files anew.
 _SMALL: Final = {f"{_WRITE}.merge.deletionVectors.persistent": "false"}
+_RETENTION: Final = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
+# A version may be older than the retention though it was the newest one until a moment ago.
+_OF_ANY_AGE: Final = {
+    f"{_WRITE}.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false"
+}
 _DAY: Final = 86_400
 _LOOKS: Final = 100  # versions, at most, among which the last one of an applier is looked for
 _NO_TABLE: Final = {
@@ -66,10 +81,7 @@ class DeltaTables:
         # until a moment ago: `compact` gives a table that rests a version each `_rest`.
         self._rest = min(int(keep), _DAY)
         retention = f"interval {int(keep) + 2 * self._rest} seconds"
-        self._properties = _PROPERTIES | {
-            "delta.logRetentionDuration": retention,
-            "delta.deletedFileRetentionDuration": retention,
-        }
+        self._properties = _PROPERTIES | dict.fromkeys(_RETENTION, retention)
 
     def name(self, table: TableId) -> str:
         """The table as statements name it."""
@@ -78,10 +90,7 @@ class DeltaTables:
 
     def head(self, table: TableId) -> TableVersion | None:
         found = self._newest(table)
-        if found is None:
-            return None
-        version, stamp, said = found
-        return TableVersion(version, stamp, said.get("behind", version - 1) == version - 1)
+        return None if found is None else found[0]
 
     def folder(self, table: TableId) -> str | None:
         """Where a table is; None: there is no such table."""
@@ -95,12 +104,15 @@ class DeltaTables:
 
     def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
         self._refuse_columns(table)
-        return self._commit(
-            table, head, Stamp(same_as=content),
-            lambda: self._spark().sql(
-                f"RESTORE TABLE {self.name(table)} TO VERSION AS OF {content}"
-            ),
-        )  # fmt: skip
+
+        def restore() -> None:
+            try:
+                self._spark().sql(f"RESTORE TABLE {self.name(table)} TO VERSION AS OF {content}")
+            except (AnalysisException, IllegalArgumentException) as error:
+                raise writing.expired(table, content) from error
+
+        with writing.settings(self._spark(), _OF_ANY_AGE):
+            return self._commit(table, head, Stamp(same_as=content), restore)
 
     def write(
         self, table: TableId, head: TableVersion | None, work: Work, stamp: Stamp
@@ -109,8 +121,14 @@ class DeltaTables:
             case Begin(schema):
                 columns = shapes.columns(schema, self._mode)
                 if head is None:
-                    return self._commit(table, head, stamp, lambda: self.make(table, columns))
+                    return self._commit(
+                        table, head, stamp, lambda: self.make(table, columns, work.source)
+                    )
                 self._refuse_columns(table)
+                if head.source != work.source:
+                    head = self._say(table, head, self._properties | {SOURCE: work.source})
+                    if not head.follows:
+                        return head
                 for text in self._enabling(table, columns):
                     head = self._commit(table, head, Stamp(), partial(self._spark().sql, text))
                     if not head.follows:
@@ -141,31 +159,38 @@ class DeltaTables:
             lambda: frame.writeTo(name).overwrite(lit(True)),  # noqa: FBT003
         )
 
-    def make(self, table: TableId, columns: str) -> None:
-        """Make a table with these columns where there is none."""
-        properties = ", ".join(f"'{key}' = '{value}'" for key, value in self._properties.items())
+    def make(self, table: TableId, columns: str, source: str = "") -> None:
+        """Make a source's table with these columns where there is none."""
         if self.head(table) is None:
             if self._place(table).schema != "delta":
                 self._spark().sql(f"CREATE SCHEMA IF NOT EXISTS {quote(table.schema)}")
             self._spark().sql(
                 f"CREATE TABLE IF NOT EXISTS {self.name(table)} ({columns}) USING delta"
-                f" TBLPROPERTIES ({properties})"
+                f" TBLPROPERTIES ({_listed(self._properties | {SOURCE: source})})"
             )
 
     def read(self, table: TableId, version: int | None = None) -> DataFrame:
         """The table, at a version."""
         at = "" if version is None else f" VERSION AS OF {version}"
-        return self._spark().sql(f"SELECT * FROM {self.name(table)}{at}")  # noqa: S608  quoted
+        with writing.settings(self._spark(), _OF_ANY_AGE):
+            return self._spark().sql(f"SELECT * FROM {self.name(table)}{at}")  # noqa: S608  quoted
 
     def compact(self, table: TableId, head: TableVersion, keep: float) -> TableVersion:
         del keep
         spark, name = self._spark(), self.name(table)
+        head = self._retained(table, head)
+        if not head.follows:
+            return head
         with writing.errors("to compact a table", table):
-            spark.sql(f"OPTIMIZE {name}")
+            attempt = uuid.uuid4().hex
+            said = {_SAID: core.stamp_text(Stamp(), behind=head.id, attempt=attempt)}
+            with writing.settings(spark, said):
+                spark.sql(f"OPTIMIZE {name}")
             row = spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").first()
         assert row is not None
-        if row["version"] != head.id:
-            return TableVersion(row["version"], follows=row["version"] == head.id + 1)
+        if (version := row["version"]) != head.id:  # it may be another writer's
+            is_ours = core.stamp_of(row["userMetadata"])[1].get("attempt") == attempt
+            return TableVersion(version, follows=is_ours and version == head.id + 1)
         age = time.time() - row["timestamp"].timestamp()
         if age < self._rest and head.content == head.id:  # else an older version is meant
             return head
@@ -189,19 +214,19 @@ class DeltaTables:
         said = {
             f"{_WRITE}.write.txnAppId": f"gauss-cdc {self._source} {table}",
             f"{_WRITE}.write.txnVersion": str(behind + 1),
-            f"{_WRITE}.commitInfo.userMetadata": core.stamp_text(
-                stamp, behind=behind, attempt=attempt
-            ),
+            _SAID: core.stamp_text(stamp, behind=behind, attempt=attempt),
+            # By a session's or a table's setting it would be one version more.
+            f"{_WRITE}.autoCompact.enabled": "false",
         }
         with writing.errors("a write", table), writing.settings(self._spark(), said):
             write()
         found = self._newest(table)
-        if found is None or found[2].get("attempt") != attempt:
+        if found is None or found[1].get("attempt") != attempt:
             raise Superseded("another writer was faster", table=table)
-        return TableVersion(found[0], stamp, found[0] == behind + 1)
+        return found[0]
 
-    def _newest(self, table: TableId) -> tuple[int, Stamp, Mapping[str, Any]] | None:
-        """The newest version, its stamp, and all that was written beside it."""
+    def _newest(self, table: TableId) -> tuple[TableVersion, Mapping[str, Any]] | None:
+        """The newest version, and all that was written beside it."""
         with writing.errors("to read a table's head", table):
             try:
                 found = jvm.delta_head(self._spark(), self.name(table))
@@ -211,9 +236,13 @@ class DeltaTables:
                 raise
         if found is None:
             return None
-        version, info = found
-        text = json.loads(info).get("commitInfo", {}).get("userMetadata")
-        return version, *core.stamp_of(text)
+        text = json.loads(found.info).get("commitInfo", {}).get("userMetadata")
+        stamp, said = core.stamp_of(text)
+        before = found.version - 1
+        follows = said.get("behind", before) == before
+        source = found.properties.get(SOURCE)
+        version = TableVersion(found.version, stamp, follows, source=source, made=found.table)
+        return version, said
 
     def _rows(self, table: TableId, work: Add | Apply) -> None:
         name, spark = self.name(table), self._spark()
@@ -249,7 +278,7 @@ class DeltaTables:
     def _refuse_columns(self, table: TableId) -> None:
         """Refuse columns that came with versions behind the last one of an applier."""
         found = self._newest(table)
-        if found is None or "attempt" in found[2]:
+        if found is None or "attempt" in found[1]:
             return
         with writing.errors("to read what others wrote", table):
             history = self._spark().sql(f"DESCRIBE HISTORY {self.name(table)} LIMIT {_LOOKS}")
@@ -257,7 +286,21 @@ class DeltaTables:
             ours = [row[0] for row in rows if "attempt" in core.stamp_of(row[1])[1]]
             if ours:
                 known = self.read(table, max(ours)).columns
-                shapes.refuse_columns(table, self.read(table, found[0]).columns, known)
+                shapes.refuse_columns(table, self.read(table, found[0].id).columns, known)
+
+    def _retained(self, table: TableId, head: TableVersion) -> TableVersion:
+        """Have a table keep its versions for as long as [target] keep says now."""
+        with writing.errors("to read a table's properties", table):
+            found = jvm.delta_head(self._spark(), self.name(table))
+        wanted = {key: self._properties[key] for key in _RETENTION}
+        if found is None or wanted.items() <= found.properties.items():
+            return head
+        return self._say(table, head, wanted)
+
+    def _say(self, table: TableId, head: TableVersion, values: Mapping[str, str]) -> TableVersion:
+        """Set properties of a table."""
+        text = f"ALTER TABLE {self.name(table)} SET TBLPROPERTIES ({_listed(values)})"
+        return self._commit(table, head, Stamp(), lambda: self._spark().sql(text))
 
     def _nothing(self, table: TableId) -> None:
         """Make a version without a change."""
@@ -268,3 +311,7 @@ class DeltaTables:
         frame = given(self._spark(), (), columns)
         writer = frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         writer.saveAsTable(self.name(table))
+
+
+def _listed(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"{literal(key)} = {literal(properties[key])}" for key in properties)

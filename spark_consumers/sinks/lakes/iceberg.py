@@ -20,7 +20,16 @@ from spark_consumers.dialects.spark import literal, quote
 from spark_consumers.errors import ApplyError, Superseded
 from spark_consumers.sinks.lakes import core, shapes, writing
 from spark_consumers.sinks.lakes.changes import MORE
-from spark_consumers.sinks.lakes.core import Add, Alter, Apply, Begin, Stamp, TableVersion, Work
+from spark_consumers.sinks.lakes.core import (
+    SOURCE,
+    Add,
+    Alter,
+    Apply,
+    Begin,
+    Stamp,
+    TableVersion,
+    Work,
+)
 from spark_consumers.spark import jvm
 
 if TYPE_CHECKING:
@@ -32,8 +41,9 @@ _STAMP: Final = "gauss-cdc.stamp"
 _BRANCH: Final = "gauss_cdc_"
 # A property: columns that appliers gave the table, said before they do.
 _COLUMNS: Final = "gauss-cdc.columns"
+_FORMAT: Final = "format-version"
 _PROPERTIES: Final = {
-    "format-version": "2",
+    _FORMAT: "2",
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
@@ -60,9 +70,12 @@ class IcebergTables:
             loaded = self._load(table)
             snapshot = loaded.currentSnapshot()
             if snapshot is None:  # what CREATE OR REPLACE TABLE leaves keeps its versions
-                return TableVersion(_NOWHERE) if loaded.snapshots().iterator().hasNext() else None
+                if not loaded.snapshots().iterator().hasNext():
+                    return None
+                return TableVersion(_NOWHERE, source=loaded.properties().get(SOURCE))
             stamp, _ = core.stamp_of(snapshot.summary().get(_STAMP))
-            return TableVersion(snapshot.snapshotId(), stamp)
+            source = loaded.properties().get(SOURCE)
+            return TableVersion(snapshot.snapshotId(), stamp, source=source)
 
     def folder(self, table: TableId) -> str | None:
         """Where a table is; None: there is no such table."""
@@ -72,8 +85,11 @@ class IcebergTables:
 
     def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
         with writing.errors("to put a table back", table):
+            loaded = self._load(table)
+            if loaded.snapshot(content) is None:
+                raise writing.expired(table, content)
             self._refuse_columns(table, content)
-            self._publish(self._load(table), table, head.id, content, None)
+            self._publish(loaded, table, head.id, content, None)
         return TableVersion(content)
 
     def write(
@@ -85,10 +101,10 @@ class IcebergTables:
                 if head is not None:
                     self._refuse_columns(table, stamp.base, work.schema.names())
                 if head is None or head.id == _NOWHERE:
-                    self.make(table, columns)
+                    self.make(table, columns, work.source)
                     head = self.head(table)
                 assert head is not None
-                self._begin(table, head, columns)
+                self._begin(table, head, columns, work.source)
         elif head is not None:
             self._reshape(table, head)
             if isinstance(work, Alter) and not any(self._altering(table, work)):
@@ -128,14 +144,14 @@ class IcebergTables:
 
         return self._commit(table, head, stamp, write)
 
-    def make(self, table: TableId, columns: str) -> None:
-        """Make a table with these columns where there is none, and a version of it."""
+    def make(self, table: TableId, columns: str, source: str = "") -> None:
+        """Make a source's table with these columns where there is none, and a version of it."""
         spark, name = self._spark(), self.name(table)
         if not spark.catalog.tableExists(name):
             spark.sql(
                 f"CREATE NAMESPACE IF NOT EXISTS {quote(self._catalog)}.{quote(table.schema)}"
             )
-            said = _properties(columns)
+            said = _properties(columns, source)
             properties = ", ".join(f"{literal(key)} = {literal(said[key])}" for key in said)
             spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg TBLPROPERTIES ({properties})")
         loaded = self._load(table)
@@ -158,7 +174,9 @@ class IcebergTables:
             )
             snapshot = self._load(table).currentSnapshot()
             new = snapshot.snapshotId()
-            follows = new == head.id or snapshot.parentId() == head.id
+            # Others' rows may have come; what replaces files has the same rows, whoever wrote it.
+            is_behind = snapshot.parentId() == head.id and snapshot.operation() == "replace"
+            follows = new == head.id or is_behind
         return TableVersion(new, follows=follows)
 
     def expire(self, table: TableId, oldest: int, keep: float) -> None:
@@ -212,7 +230,7 @@ class IcebergTables:
         with self.fitting.table(int(size or 0), work.count):
             writing.write(self._spark(), work, table, name=name, target=target, mode=self._mode)
 
-    def _begin(self, table: TableId, head: TableVersion, columns: str) -> None:
+    def _begin(self, table: TableId, head: TableVersion, columns: str, source: str) -> None:
         """Give a table columns of a new beginning; `main` stays, and must be at `head`.
 
         CREATE OR REPLACE TABLE takes `main` away, whoever comes late with it.
@@ -220,14 +238,17 @@ class IcebergTables:
         iceberg, operations = jvm.iceberg(self._spark()), self._load(table).operations()
         base = operations.refresh()
         _require_main(base, head.id, table)
+        # Nothing makes a format older again that somebody has raised.
+        version = str(max(int(_PROPERTIES[_FORMAT]), base.formatVersion()))
         new = base.buildReplacement(
             jvm.iceberg_schema(self._spark(), columns),
             iceberg.PartitionSpec.unpartitioned(),
             iceberg.SortOrder.unsorted(),
             base.location(),
-            _properties(columns),
+            _properties(columns, source) | {_FORMAT: version},
         )
-        if not new.schema().sameSchema(base.schema()):
+        is_ours = base.properties().get(SOURCE) == source
+        if not is_ours or not new.schema().sameSchema(base.schema()):
             main = iceberg.TableMetadata.buildFrom(new).setBranchSnapshot(head.id, _MAIN)
             operations.commit(base, main.build())
 
@@ -279,8 +300,12 @@ class IcebergTables:
         altered, on_rows = self._altering(table, work)
         plain = f"{quote(table.schema)}.{quote(table.name)}"
         if altered:
-            names = json.dumps([*work.change.after.names()] if work.change.after else [])
-            self._load(table).updateProperties().set(_COLUMNS, names).commit()
+            loaded = self._load(table)
+            # A history keeps columns that went: those of earlier changes of the step are ours, too.
+            there = loaded.schemas().get(loaded.snapshot(branch).schemaId()).columns()
+            names = [*(work.change.after.names() if work.change.after else ())]
+            names += [column.name() for column in there]
+            loaded.updateProperties().set(_COLUMNS, json.dumps(names)).commit()
         for text in altered:
             spark.sql(text.replace(plain, name, 1))
         for text in on_rows:
@@ -316,9 +341,9 @@ def _newest(loaded: Any, branch: str) -> int:
     return int(loaded.refs().get(branch).snapshotId())
 
 
-def _properties(columns: str) -> dict[str, str]:
+def _properties(columns: str, source: str) -> dict[str, str]:
     names: Any = StructType.fromDDL(columns)
-    return {**_PROPERTIES, _COLUMNS: json.dumps(names.names)}
+    return {**_PROPERTIES, _COLUMNS: json.dumps(names.names), SOURCE: source}
 
 
 def _require_main(metadata: Any, version: int, table: TableId) -> None:

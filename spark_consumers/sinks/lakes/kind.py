@@ -67,7 +67,7 @@ def _sink(
     )
     return LakeSink(
         tables, marks, setup.source, lease, WarmUp(setup.spark, partial(beside, setup.mode)),
-        mode=setup.mode, keep=setup.keep, on_step=setup.on_step,
+        mode=setup.mode, replaces=setup.replace, keep=setup.keep, on_step=setup.on_step,
     )  # fmt: skip
 
 

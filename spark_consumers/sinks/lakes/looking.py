@@ -19,7 +19,7 @@ from spark_consumers.errors import ApplyError, LedgerUnseen, TargetDown
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Inspector, Setup
 from spark_consumers.sinks.lakes import places, shapes
-from spark_consumers.sinks.lakes.core import stamp_of
+from spark_consumers.sinks.lakes.core import Watermark, check_mode, stamp_of
 from spark_consumers.sinks.lakes.marks import read_mark, table_of
 from spark_consumers.spark import folders
 
@@ -35,6 +35,10 @@ class LakeInspector(Inspector):
         self._setup, self._stamps = setup, stamps
 
     def ledger(self) -> Ledger | None:
+        mark = self._mark()
+        return None if mark is None else mark.ledger
+
+    def _mark(self) -> Watermark | None:
         if places.is_catalog(self._setup.dsn):
             raise LedgerUnseen(
                 "the ledger of a lake in a catalog can be read by Spark only",
@@ -46,7 +50,7 @@ class LakeInspector(Inspector):
             for text in self._stamps(_Folder(where)):
                 mark = read_mark(stamp_of(text)[0].note)
                 if mark is not None:
-                    return mark.ledger
+                    return mark
         except (OSError, ArrowException) as error:
             raise TargetDown("the lake cannot be read", place=where) from error
         return None
@@ -58,10 +62,13 @@ class LakeInspector(Inspector):
             yield Finding(Level.OK, "target", f"lake in {places.root(self._setup.dsn)}")
 
     def tables(self, shapes_: Sequence[TableSchema], *, are_loaded: bool) -> Iterable[Finding]:
-        del are_loaded
+        mark = self._mark() if are_loaded and not places.is_catalog(self._setup.dsn) else None
+        named = {} if mark is None else mark.tables
         for schema in shapes_:
             try:
                 shapes.columns(schema, self._setup.mode)
+                if str(schema.id) in named:
+                    check_mode(named[str(schema.id)], self._setup.mode, schema.id)
             except ApplyError as error:
                 yield Finding(Level.ERROR, f"table {schema.id}", str(error))
                 continue

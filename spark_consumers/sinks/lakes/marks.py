@@ -158,7 +158,13 @@ def read_mark(text: str) -> Watermark | None:
         return None
     raw: Mapping[str, Any] = json.loads(text)
     tables = {
-        name: TableMark(t["version"], tuple(t["key"]), TableId(*t["place"]))
+        name: TableMark(
+            t["version"],
+            tuple(t["key"]),
+            TableId(*t["place"]),
+            t.get("mode", ""),
+            t.get("made", ""),
+        )
         for name, t in raw["tables"].items()
     }
     return Watermark(

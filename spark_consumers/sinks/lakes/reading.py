@@ -18,7 +18,7 @@ from spark_consumers.dialects.spark_types import SparkType, spark_type
 from spark_consumers.errors import NotExpressible
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import TargetReading, ValueOf
-from spark_consumers.sinks.lakes import writing
+from spark_consumers.sinks.lakes import core, writing
 from spark_consumers.sinks.lakes.marks import TableMarks
 
 if TYPE_CHECKING:
@@ -87,7 +87,9 @@ class LakeReading(TargetReading):
         mark = self._mark
         if mark is None or (named := mark.tables.get(name)) is None:
             return None
-        if (head := self._tables.head(named.place)) is None:
+        core.check_mode(named, self._mode, named.place)
+        head = self._tables.head(named.place)
+        if head is None or not core.is_same(named, head):
             return None
         newest = self._marks.newest()
         is_same = newest is not None and newest.tables.get(name) == named

@@ -34,11 +34,14 @@ class LakeSink:
         warm_up: WarmUp | None = None,
         *,
         mode: str,
+        replaces: bool = False,
         keep: float = 7 * 86_400,
         on_step: Callable[[str], None] = lambda _: None,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`mode`: log, scd1 or scd2; `keep`: seconds for which watermarks are promised.
+
+        `replaces`: see `LakeTransaction`.
 
         `warm_up`: begun by one that waits.
 
@@ -46,6 +49,7 @@ class LakeSink:
         """
         self._tables, self._marks, self._source = tables, marks, source
         self._needs_key, self._keeps_columns = mode != "log", mode != "scd1"
+        self._mode, self._replaces = mode, replaces
         self._on_step = on_step
         self._fence: int | None = None
         self._keep, self._now = keep, now
@@ -81,7 +85,8 @@ class LakeSink:
     def step(self, segment: Segment, staged: Any) -> Ledger:
         one = LakeTransaction(
             self._tables, self._marks, staged, needs_key=self._needs_key,
-            keeps_columns=self._keeps_columns, on_step=self._on_step,
+            keeps_columns=self._keeps_columns, mode=self._mode, replaces=self._replaces,
+            on_step=self._on_step,
         )  # fmt: skip
         try:
             with self._tables.fitting.step(segment.rows):

@@ -16,6 +16,7 @@ from schemas.tables import TableId
 from spark_consumers.dialects.spark import EXACT, literal, quote
 from spark_consumers.errors import (
     MissingColumn,
+    MissingTable,
     RowMissing,
     Superseded,
     TargetFailed,
@@ -67,6 +68,16 @@ def errors(what: str, table: TableId) -> Iterator[None]:
                 hint=LOAD_AGAIN,
             ) from error  # fmt: skip
         raise TargetFailed(f"Spark failed: {what}", table=table, cause=kind) from error
+
+
+def expired(table: TableId, version: int) -> MissingTable:
+    """Make an error of a version that cannot be put back."""
+    return MissingTable(
+        "the version that the watermark names was expired by others",
+        table=table,
+        version=version,
+        hint=LOAD_AGAIN,
+    )
 
 
 @contextmanager
