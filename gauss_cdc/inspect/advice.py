@@ -19,7 +19,7 @@ def captured(config: Config, names: Iterable[str]) -> list[str]:
     """Return those of some tables that `[tables]` names."""
     options = wiring.producer_options(config)
     wants = chooser(options.include, options.exclude)
-    return [name for name in names if wants(TableId(*name.split(".", 1)))]
+    return [name for name in names if wants(TableId.of(name))]
 
 
 def late_tables(config: Config) -> list[str]:
@@ -31,7 +31,7 @@ def late_tables(config: Config) -> list[str]:
 
 def late(at: Ledger) -> list[str]:
     """Tables that the target of a ledger came too late for."""
-    return [name for name, why in at.inexact.items() if why == LATE]
+    return [TableId.rewritten(name) for name, why in at.inexact.items() if why == LATE]
 
 
 def way_out(config: Config, at: Ledger) -> str:
