@@ -7,9 +7,12 @@ Columns and their order come from the stream; what the stream does not say
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Final, NamedTuple, Self
+
+from schemas.quoting import identifier
 
 
 class Missing(Enum):
@@ -21,6 +24,7 @@ class Missing(Enum):
 UNCHANGED: Final = Missing.UNCHANGED_TOAST
 _PART: Final = r'("(?:[^"]|"")+"|[^".]+)'
 _TEXT: Final = re.compile(rf"(?:{_PART}\.)?{_PART}")
+_BARE: Final = re.compile(r"[\w@%+=:,./-]+")  # means itself to a shell
 
 
 class TableId(NamedTuple):
@@ -55,7 +59,8 @@ class TableId(NamedTuple):
             raise ValueError(f"{text} has no schema: write it as schema.table, as public.{text}")
         raise ValueError(
             f"{text} can be read as several tables, or none: write a schema or a name that holds a"
-            ' dot or a double quote in double quotes, as "a.b".c or a."b.c"'
+            ' dot or a double quote in double quotes, as "a.b".c or a."b.c"; in a shell with single'
+            " quotes around it"
         )
 
     @classmethod
@@ -80,6 +85,16 @@ class TableId(NamedTuple):
         return str(table) if table.name else text
 
 
+def argument(table: TableId | str) -> str:
+    """Write a table, or its text, as somebody types it in a shell.
+
+    >>> print(argument("public.account"), argument(TableId("app.v2", "t")))
+    public.account '"app.v2".t'
+    """
+    text = str(table)
+    return text if _BARE.fullmatch(text) else shlex.quote(text)
+
+
 def _read(text: str, schema: str = "") -> tuple[str, str] | None:
     """Read a text of which there is one reading; without a schema, where one is given."""
     if (match := _TEXT.fullmatch(text)) is None:
@@ -92,7 +107,7 @@ def _read(text: str, schema: str = "") -> tuple[str, str] | None:
 
 
 def _part(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"' if "." in name or '"' in name else name
+    return identifier(name) if "." in name or '"' in name else name
 
 
 class ReplicaIdentity(StrEnum):

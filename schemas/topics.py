@@ -184,6 +184,16 @@ class Topics:
         return (is_cut and bool(_HASHED.search(topic))) or self.table_of(topic) is not None
 
 
+def table_text(topic: str) -> str:
+    """Write the table of a topic, which is named without its prefix; one of ours has no dot.
+
+    >>> table_text("public.account"), table_text("public.a_u002eb"), table_text("ddl")
+    ('public.account', 'public."a.b"', 'ddl')
+    """
+    schema, dot, name = topic.partition(".")
+    return str(TableId(unescape(schema), unescape(name))) if dot else topic
+
+
 def rewritten(text: str, topics: Collection[str]) -> str:
     """Write the text of a table as it is written now; one of these topics stays what it is.
 

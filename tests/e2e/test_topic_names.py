@@ -1,5 +1,6 @@
 """Tables whose names hold dots, or whose topics Kafka takes for those of others."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -167,7 +168,7 @@ def test_a_table_of_a_schema_with_a_dot_is_read_again_as_its_warning_says(
     assert [*path.catch_up().inexact] == ['"app.v2".t']
 
     said = next(note for note in path.notes if "gauss-cdc snapshot --table" in note)
-    typed = said.partition("--table ")[2].partition("`")[0]
+    (typed,) = shlex.split(said.partition("--table ")[2].partition("`")[0])
     with closing(catalog.connect(parse_dsn(path.source))) as connection:
         source = catalog.QueryingConnection(connection)
         SnapshotRequests(path.options, source).ask([typed])
