@@ -19,7 +19,7 @@ from producer.core.loop import Progress as Streamed
 from schemas.control import LoadPhase, TableLoad
 from schemas.positions import lsn_text
 from schemas.tables import TableId
-from schemas.topics import unescape
+from schemas.topics import below, table_text
 from spark_consumers.errors import ApplyError, KafkaDown, RegistryDown, TargetDown
 from spark_consumers.loop.job import AppliedStep as Applied
 from spark_consumers.loop.job import Observer
@@ -299,11 +299,12 @@ def _by_table(ways: Ways, source: str) -> dict[str, str]:
     """Name the tables of the most records that went one way, and the other."""
     out = {}
     for way, records in (("by_driver", ways.by_driver), ("by_tasks", ways.by_tasks)):
-        most = [(topic.removeprefix(f"{source}."), n) for topic, n in records.most_common()]
+        most = records.most_common()
+        named = [(table_text(topic.removeprefix(below(source))), n) for topic, n in most[:_NAMED]]
         if left := most[_NAMED:]:
-            most[_NAMED:] = [(f"{len(left)} more", sum(n for _, n in left))]
-        if most:
-            out[way] = ", ".join(f"{unescape(name)} {n:,}" for name, n in most)
+            named.append((f"{len(left)} more", sum(n for _, n in left)))
+        if named:
+            out[way] = ", ".join(f"{name} {n:,}" for name, n in named)
     return out
 
 

@@ -89,7 +89,7 @@ class SnapshotRequests:
 
 def table_of(name: str) -> TableId:
     """Read schema.table; raise NotCaptured."""
-    schema, _, table = name.partition(".")
-    if not table:
-        raise NotCaptured(f"{name} has no schema: write it as schema.table, as public.{name}")
-    return TableId(schema, table)
+    try:
+        return TableId.parse(name)
+    except ValueError as error:
+        raise NotCaptured(str(error)) from error

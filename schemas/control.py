@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, assert_never
 
 from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
+from schemas.topics import rewritten
 
 FORMAT_VERSION: Final = 3  # the newest that is read
 PLAIN_VERSION: Final = 1  # what a record has that older releases read as well
@@ -452,10 +453,10 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
                 raw["content"],
                 raw["cluster_id"],
                 {name: Topic(**topic) for name, topic in raw["topics"].items()},
-                dict(raw["loads"] or {}),
+                _by_table(raw, "loads"),
                 looked=_looked(raw),
-                upto=dict(raw.get("reached") or {}),
-                targeted=dict(raw.get("targeted") or {}),
+                upto=_by_table(raw, "reached"),
+                targeted=_by_table(raw, "targeted"),
             )
             if kind == "STATE":
                 return state
@@ -495,6 +496,11 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
             return Heartbeat(head)
         case kind:
             raise ValueError(f"unknown kind of cut: {kind!r}")
+
+
+def _by_table(raw: Mapping[str, Any], what: str) -> dict[str, str]:
+    found = raw.get(what) or {}
+    return {rewritten(table, raw["topics"]): said for table, said in found.items()}
 
 
 def _looked(raw: Mapping[str, Any]) -> Looked | None:
@@ -593,7 +599,9 @@ def entry_from_avro(raw: Mapping[str, Any]) -> CommitEntry:
         rows=raw["rows"],
         counts={int(index): count for index, count in raw["counts"].items()},
         ddl=tuple(DdlPlace(place["ordinal"], place["offset"]) for place in raw["ddl"]),
-        holes=tuple(Hole(h["table"], h["class"], h["why"]) for h in raw["holes"]),
+        holes=tuple(
+            Hole(TableId.rewritten(h["table"]), h["class"], h["why"]) for h in raw["holes"]
+        ),
         user=raw["user"],
     )
 

@@ -15,8 +15,10 @@ A zero byte, and a name without a character, raise ValueError.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from schemas.tables import TableId
+if TYPE_CHECKING:
+    from schemas.tables import TableId  # whose texts are quoted here
 
 
 def identifier(name: str) -> str:
@@ -33,6 +35,7 @@ def identifier(name: str) -> str:
 def qualified(table: TableId) -> str:
     """Quote a table's name with its schema.
 
+    >>> from schemas.tables import TableId
     >>> qualified(TableId("public", 'odd"one'))
     '"public"."odd""one"'
     """

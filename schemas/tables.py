@@ -6,9 +6,13 @@ Columns and their order come from the stream; what the stream does not say
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
+
+from schemas.quoting import identifier
 
 
 class Missing(Enum):
@@ -18,16 +22,92 @@ class Missing(Enum):
 
 
 UNCHANGED: Final = Missing.UNCHANGED_TOAST
+_PART: Final = r'("(?:[^"]|"")+"|[^".]+)'
+_TEXT: Final = re.compile(rf"(?:{_PART}\.)?{_PART}")
+_BARE: Final = re.compile(r"[\w@%+=:,./-]+")  # means itself to a shell
 
 
 class TableId(NamedTuple):
-    """A table's raw catalog names, unquoted."""
+    """A table's raw catalog names, unquoted.
+
+    Its text names one table: a schema or name that holds a dot or a double quote is in quotes, as
+    in SQL.  Records, marks and messages name tables by it; names of topics have their own escapes.
+
+    >>> str(TableId("public", "account")), str(TableId("a", "b.c")), str(TableId("a.b", "c"))
+    ('public.account', 'a."b.c"', '"a.b".c')
+    """
 
     schema: str
     name: str
 
     def __str__(self) -> str:
-        return f"{self.schema}.{self.name}"
+        text = f"{self.schema}.{self.name}"
+        if text.count(".") == 1 and '"' not in text:
+            return text
+        return f"{_part(self.schema)}.{_part(self.name)}"
+
+    @classmethod
+    def parse(cls, text: str, schema: str = "") -> Self:
+        """Read what somebody typed, names of his own `schema` without it; raise ValueError.
+
+        >>> TableId.parse('a."b.c"'), TableId.parse("t", "public")
+        (TableId(schema='a', name='b.c'), TableId(schema='public', name='t'))
+        """
+        if (found := _read(text, schema)) is not None:
+            return cls(*found)
+        if text and "." not in text and '"' not in text:
+            raise ValueError(f"{text} has no schema: write it as schema.table, as public.{text}")
+        raise ValueError(
+            f"{text} can be read as several tables, or none: write a schema or a name that holds a"
+            ' dot or a double quote in double quotes, as "a.b".c or a."b.c"; in a shell with single'
+            " quotes around it"
+        )
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Read a text of a record: an earlier build wrote no quotes, and the first dot divides.
+
+        >>> TableId.of("a.b.c")
+        TableId(schema='a', name='b.c')
+        """
+        return cls(*(_read(text) or text.partition(".")[::2]))
+
+    @classmethod
+    def rewritten(cls, text: str) -> str:
+        """Write the text of a record as it is written now; what names no table stays.
+
+        >>> TableId.rewritten("a.b.c"), TableId.rewritten("*")
+        ('a."b.c"', '*')
+        """
+        if text.count(".") == 1 and '"' not in text:
+            return text
+        table = cls.of(text)
+        return str(table) if table.name else text
+
+
+def argument(table: TableId | str) -> str:
+    """Write a table, or its text, as somebody types it in a shell.
+
+    >>> print(argument("public.account"), argument(TableId("app.v2", "t")))
+    public.account '"app.v2".t'
+    """
+    text = str(table)
+    return text if _BARE.fullmatch(text) else shlex.quote(text)
+
+
+def _read(text: str, schema: str = "") -> tuple[str, str] | None:
+    """Read a text of which there is one reading; without a schema, where one is given."""
+    if (match := _TEXT.fullmatch(text)) is None:
+        return None
+    first, name = (
+        part[1:-1].replace('""', '"') if part and part[0] == '"' else part or ""
+        for part in match.groups()
+    )
+    return (first or schema, name) if first or schema else None
+
+
+def _part(name: str) -> str:
+    return identifier(name) if "." in name or '"' in name else name
 
 
 class ReplicaIdentity(StrEnum):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -182,6 +182,32 @@ class Topics:
         """Say whether a topic holds rows of a table, judged by its name."""
         is_cut = len(topic) == MAX_TOPIC and topic.startswith(f"{self.prefix}.")
         return (is_cut and bool(_HASHED.search(topic))) or self.table_of(topic) is not None
+
+
+def table_text(topic: str) -> str:
+    """Write the table of a topic, which is named without its prefix; one of ours has no dot.
+
+    >>> table_text("public.account"), table_text("public.a_u002eb"), table_text("ddl")
+    ('public.account', 'public."a.b"', 'ddl')
+    """
+    schema, dot, name = topic.partition(".")
+    return str(TableId(unescape(schema), unescape(name))) if dot else topic
+
+
+def rewritten(text: str, topics: Collection[str]) -> str:
+    """Write the text of a table as it is written now; one of these topics stays what it is.
+
+    An earlier build wrote no quotes: which table it meant, the topics beside the text show.
+
+    >>> rewritten("a.b.c", ["bank.a_u002eb.c"]), rewritten("a.b.c", [])
+    ('"a.b".c', 'a."b.c"')
+    """
+    now = TableId.rewritten(text)
+    if now == text or text in topics:
+        return text
+    tables = (Topics(topic.partition(".")[0]).table_of(topic) for topic in topics)
+    meant = {str(t) for t in tables if t is not None and f"{t.schema}.{t.name}" == text}
+    return meant.pop() if len(meant) == 1 else now
 
 
 def table_in(schema: Mapping[str, Any]) -> TableId | None:

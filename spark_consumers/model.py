@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
 
 from schemas.control import (
     CommitEntry,
@@ -24,6 +24,7 @@ from schemas.control import (
 )
 from schemas.positions import NOWHERE, Lsn
 from schemas.tables import Missing, TableId
+from schemas.topics import rewritten
 
 Cell: TypeAlias = str | Missing | None  # the source's text form, NULL, or unsent TOAST
 
@@ -223,6 +224,13 @@ class Ledger:
     csn: int = 0
     commit_lsn: Lsn = NOWHERE
     committed_at: int = 0  # µs since 1970-01-01 UTC, of the newest applied commit
+
+    @classmethod
+    def read(cls, raw: Mapping[str, Any]) -> Self:
+        """Take what a target kept; tables get the texts that they have now."""
+        topics, inexact = raw.get("topics", {}), raw.get("inexact", {})
+        marks = {rewritten(table, topics): why for table, why in inexact.items()}
+        return cls(**{**raw, "inexact": marks})
 
 
 def joined_ids(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from producer.secret_words import holds_secret
 from producer.settings import duration
 from schemas.errors import LOAD_AGAIN, Explained
 from schemas.positions import Lsn, parse_lsn
+from schemas.tables import TableId
 
 FAULT: Final = 1
 USAGE: Final = 2
@@ -66,6 +67,14 @@ class DurationType(click.ParamType[timedelta]):
             return value if isinstance(value, timedelta) else duration(value, bare_seconds=True)
         except ValueError as error:
             self.fail(f"{value!r}: {error}", param, ctx)
+
+
+def tables_of(names: Iterable[str]) -> list[TableId]:
+    """Read the names of tables that were typed, or report their format."""
+    try:
+        return [TableId.parse(name) for name in names]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 with_log_every = click.option(

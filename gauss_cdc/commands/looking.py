@@ -19,6 +19,7 @@ from gauss_cdc.commands.base import (
     PositionType,
     configured,
     fail,
+    tables_of,
     with_target,
 )
 from gauss_cdc.config import load
@@ -179,8 +180,8 @@ def tail(
     config_path: Path, tables: tuple[str, ...], *, last: int, follow: bool, as_json: bool
 ) -> None:
     """Show row changes in readable form; default: all tables."""
-    stop = StopSignal()
+    wanted, stop = tables_of(tables), StopSignal()
     for line in tail_lines(
-        load(config_path), tables, last=last, follow=follow, as_json=as_json, stop=stop.asked
+        load(config_path), wanted, last=last, follow=follow, as_json=as_json, stop=stop.asked
     ):
         click.echo(line)

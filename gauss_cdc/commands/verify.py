@@ -17,7 +17,14 @@ from rich.table import Table
 from rich.text import Text
 
 from gauss_cdc import rereads
-from gauss_cdc.commands.base import DurationType, ExampleCommand, configured, fail, with_target
+from gauss_cdc.commands.base import (
+    DurationType,
+    ExampleCommand,
+    configured,
+    fail,
+    tables_of,
+    with_target,
+)
 from gauss_cdc.config import Config, load
 from gauss_cdc.logs import printable
 from gauss_cdc.verify.report import UNDECIDED, Outcome, RowKind, TableReport, exit_code
@@ -88,11 +95,7 @@ def verify_tables(
     Exit code 7 if rows differ, 8 if a table could not be compared or the target does not reach
     the source's position in time.
     """
-    try:
-        for table in tables:
-            rereads.table_of(table)
-    except rereads.NotCaptured as error:
-        raise click.UsageError(str(error)) from error
+    wanted = [str(table) for table in tables_of(tables)]
     stop = StopSignal(None)
     config = load(config_path).single(name)
     if repair:
@@ -104,7 +107,7 @@ def verify_tables(
             return True
         return stop.asked(seconds)
 
-    request = Request(tables, sample or Sample(), limit)
+    request = Request(wanted, sample or Sample(), limit)
     with TableBars("comparing") as bars:
         found = verify(config, request, VerifyObserver(say, bars.show, pause))
     if stop.asked():

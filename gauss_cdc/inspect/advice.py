@@ -10,7 +10,7 @@ from gauss_cdc.config import Config
 from producer.sources.kinds import SOURCES
 from producer.sources.patterns import chooser
 from schemas.errors import LOAD_AGAIN
-from schemas.tables import TableId
+from schemas.tables import TableId, argument
 from spark_consumers.cuts.ledger import LATE, is_unloaded
 from spark_consumers.model import Ledger
 
@@ -19,7 +19,7 @@ def captured(config: Config, names: Iterable[str]) -> list[str]:
     """Return those of some tables that `[tables]` names."""
     options = wiring.producer_options(config)
     wants = chooser(options.include, options.exclude)
-    return [name for name in names if wants(TableId(*name.split(".", 1)))]
+    return [name for name in names if wants(TableId.of(name))]
 
 
 def late_tables(config: Config) -> list[str]:
@@ -31,7 +31,7 @@ def late_tables(config: Config) -> list[str]:
 
 def late(at: Ledger) -> list[str]:
     """Tables that the target of a ledger came too late for."""
-    return [name for name, why in at.inexact.items() if why == LATE]
+    return [TableId.rewritten(name) for name, why in at.inexact.items() if why == LATE]
 
 
 def way_out(config: Config, at: Ledger) -> str:
@@ -58,7 +58,7 @@ def way_out(config: Config, at: Ledger) -> str:
 def _of_captured(config: Config, tables: list[str]) -> str:
     if not SOURCES[config.source.kind].rereads(wiring.producer_options(config)):
         return f"a load makes every table equal: {LOAD_AGAIN}"
-    asking = f"`gauss-cdc snapshot --table {tables[0]}`"
+    asking = f"`gauss-cdc snapshot --table {argument(tables[0])}`"
     if config.source.repair == "auto":
         return (
             "`run` reads a table with gaps again by itself, unless it was renamed to what [tables]"

@@ -223,7 +223,7 @@ def _with_lsns(value: Any) -> Any:
 
 def tail_lines(
     config: Config,
-    tables: Sequence[str],
+    tables: Sequence[TableId],
     *,
     last: int,
     follow: bool,
@@ -256,7 +256,7 @@ def tail_lines(
 class _Tail:
     """Rows of some tables, put into commit order."""
 
-    def __init__(self, config: Config, tables: Sequence[str], *, as_json: bool) -> None:
+    def __init__(self, config: Config, tables: Sequence[TableId], *, as_json: bool) -> None:
         self._topics, self._tables, self._as_json = Topics(config.kafka.prefix), tables, as_json
         self._consumer = Consumer(
             {
@@ -408,12 +408,9 @@ def _facts(headers: Mapping[str, bytes], raw: Mapping[str, Any]) -> dict[str, ob
     return out
 
 
-def _is_one(topic: str, topics: Topics, tables: Sequence[str]) -> bool:
+def _is_one(topic: str, topics: Topics, tables: Sequence[TableId]) -> bool:
     """Say whether a topic is one of these tables', also where its name ends in a hash."""
-    if (table := topics.table_of(topic)) is not None:
-        return str(table) in tables
-    split_at_dots = ((t[:at], t[at + 1 :]) for t in tables for at, c in enumerate(t) if c == ".")
-    return any(topic in topics.names(TableId(*parts)) for parts in split_at_dots)
+    return any(topic in topics.names(table) for table in tables)
 
 
 def _shown(change: Change, cells: Sequence[Cell]) -> str:

@@ -16,7 +16,7 @@ from typing import Final
 from gauss_cdc.reports import ApplyReport, RunReport
 from producer.core.loop import Progress as Streamed
 from schemas.control import Commits, Cut
-from schemas.topics import unescape
+from schemas.topics import table_text
 from spark_consumers.errors import ApplyError
 from spark_consumers.loop.job import AppliedStep as Applied
 from spark_consumers.model import Ledger
@@ -26,7 +26,7 @@ BOUNDS: Final = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0),
 )
-_unescape: Final = lru_cache(10_000)(unescape)  # each scrape asks for the same
+_table: Final = lru_cache(10_000)(table_text)  # each scrape asks for the same
 OTHER: Final = "other"  # no table's name, which has a dot
 _READS: Final = "run: read"  # the step of a loop that takes what the source has
 _WAITS_ITS_TURN: Final = "start: lock"
@@ -88,7 +88,7 @@ class Shown:
 def by_table(records: Mapping[str, int], source: str) -> dict[str, float]:
     """Records by table, of records by topic; topics of our own have no dot."""
     names = {topic.removeprefix(f"{source}."): n for topic, n in records.items()}
-    return {_unescape(name): n for name, n in names.items() if "." in name}
+    return {_table(name): n for name, n in names.items() if "." in name}
 
 
 class Turns:

@@ -61,7 +61,7 @@ from producer.wire.replication import Received
 from schemas.control import GAP, PENDING, Cut
 from schemas.errors import LOAD_AGAIN
 from schemas.positions import NOWHERE, Lsn, lsn_text
-from schemas.tables import TableId
+from schemas.tables import TableId, argument
 
 BEAT: Final = 0.5  # seconds: well below any wal_sender_timeout that a server is run with
 _BUSY_WAIT: Final = 0.02  # seconds to wait for input while something is open
@@ -367,7 +367,8 @@ class Loop:
         elif self._options.repair == "auto" and self._engine.loads:
             self._observer.on_note(f"{line}; it is read again")
         else:
-            self._observer.warn(f"{line}; `gauss-cdc snapshot --table {table}` reads it again")
+            asking = f"gauss-cdc snapshot --table {argument(table)}"
+            self._observer.warn(f"{line}; `{asking}` reads it again")
 
     # ------------------------------------------------------------ catalog
     def _watch_catalog(self) -> None:

@@ -85,5 +85,8 @@ def _bytes(cell: Cell) -> bytes:
 
 
 def table_key(table: TableId) -> bytes:
-    """Kafka key of a table: `schema.table` in UTF-8."""
-    return str(table).encode()
+    """Kafka key of a table: `schema.table` in UTF-8, without quotes.
+
+    It places the rows of a table without a key: they stay in their partition whatever the names.
+    """
+    return f"{table.schema}.{table.name}".encode()

@@ -382,7 +382,6 @@ class Turn:
             progress=progress,
             rereads=Rereads(
                 LoadQueue(
-                    captured,
                     hidden,
                     source=source,
                     captured=self.wants,

@@ -192,7 +192,7 @@ class WholeCommits:
     ) -> Iterator[Change]:
         """What a commit says of tables besides their rows; shapes follow."""
         for hole in entry.holes if entry is not None else ():
-            note = TableNote(_table(hole.table), version, "gap", f"{hole.kind}: {hole.why}")
+            note = TableNote(TableId.of(hole.table), version, "gap", f"{hole.kind}: {hole.why}")
             yield of_note(note, self._shapes)
         for change in ddl:
             for table in _tables_of(change):
@@ -214,7 +214,7 @@ class WholeCommits:
             step = LoadPart(cut.table, cut.phase.value)
             yield Commit(behind, [*notes, *in_order(rows)], rows.ddl, load=step)
         elif isinstance(cut, Start):
-            tables = {*self._shapes, *map(_table, cut.loads)}
+            tables = {*self._shapes, *map(TableId.of, cut.loads)}
             lacking = [of_note(note, self._shapes) for note in missed(cut, sorted(tables))]
             if lacking:
                 yield Commit(behind, lacking)
@@ -301,7 +301,3 @@ def _tables_of(change: SchemaChange) -> list[TableId]:
     shapes = (one.id for one in (change.before, change.after) if one is not None)
     moved = () if change.moved is None else (change.moved.table,)
     return list(dict.fromkeys((*shapes, *moved)))
-
-
-def _table(name: str) -> TableId:
-    return TableId(*name.split(".", 1))

@@ -123,7 +123,7 @@ class Reader:
         their places; `after` is where a table begins that the group has not read.  A change is done
         when the next one is asked for, and at least once.
         """
-        ours = [TableId(*table.split(".", 1)) for table in tables]
+        ours = [TableId.parse(table) for table in tables]
         shapes: Shapes = {}
         if group is not None:
             return self._shared(ours, after, group, shapes, wait=wait)

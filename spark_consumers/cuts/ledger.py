@@ -282,7 +282,7 @@ def left_out(at: Ledger, topics: Container[str]) -> dict[str, str]:
 
 
 def _topics(names: Topics, table: str) -> tuple[str, str]:
-    return names.names(TableId(*table.split(".", 1)))
+    return names.names(TableId.of(table))
 
 
 def _named(names: Topics, topics: Iterable[str]) -> Iterator[str]:

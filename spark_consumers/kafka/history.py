@@ -33,7 +33,7 @@ from schemas.control import (
     is_for_one,
 )
 from schemas.positions import of_reread
-from schemas.tables import TableId, TableSchema
+from schemas.tables import TableId, TableSchema, argument
 from schemas.topics import Topics
 from spark_consumers.cuts.ledger import NOT_LOADED, SWITCHED
 from spark_consumers.cuts.versions import Version, fitting, part
@@ -248,8 +248,8 @@ class History:
         if begin is None or not self._has_load(table, begin):
             raise RangeExpired(
                 "the rows of the table's load are not in Kafka any more",
-                hint=f"gauss-cdc snapshot --table {table} reads it again: then `snapshot` begins "
-                "there; or begin at `latest`",
+                hint=f"gauss-cdc snapshot --table {argument(table)} reads it again: then"
+                " `snapshot` begins there; or begin at `latest`",
                 topic=self.names.table(table),
             )
         return begin

@@ -37,7 +37,7 @@ class LocalPosition:
     def read(self) -> Ledger | None:
         if not self._path.exists():
             return None
-        return Ledger(**json.loads(self._path.read_text("utf-8")))
+        return Ledger.read(json.loads(self._path.read_text("utf-8")))
 
     def write(self, ledger: Ledger) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ class SparkPosition:
         for text in (*self._lines(0), *self._lines(1)):
             number, _, ledger = text.partition(" ")
             if int(number) > self._number:
-                self._number, self._ledger = int(number), Ledger(**json.loads(ledger))
+                self._number, self._ledger = int(number), Ledger.read(json.loads(ledger))
 
     def read(self) -> Ledger | None:
         return self._ledger

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -36,7 +35,6 @@ _REGISTRY: Final = "registry."
 SNAPSHOT: Final = "snapshot"
 LATEST: Final = "latest"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_NAME: Final = re.compile(r'(?:("(?:[^"]|"")+"|[^".]+)\.)?("(?:[^"]|"")+"|[^".]+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,18 +225,12 @@ def _tables(text: str) -> tuple[TableId, ...]:
 
     >>> _tables("account"), _tables('public."a.b"')
     ((TableId(schema='public', name='account'),), (TableId(schema='public', name='a.b'),))
-    >>> [str(table) for table in _tables('bank.account, "a,b"')]
-    ['bank.account', 'public.a,b']
+    >>> [str(table) for table in _tables('bank.account, "a,b.c"')]
+    ['bank.account', 'public."a,b.c"']
     """
     found: dict[str, TableId] = {}
     for one in _divided(text):
-        if (name := _NAME.fullmatch(one.strip())) is None:
-            raise ValueError(f"not a table: {one}")
-        schema, own = (
-            part[1:-1].replace('""', '"') if part and part[0] == '"' else part
-            for part in name.groups()
-        )
-        table = TableId(schema or "public", own or "")
+        table = TableId.parse(one.strip(), "public")
         if found.setdefault(str(table).lower(), table) != table:
             raise ValueError(f"names that differ in case only: {table}")
     return tuple(found.values())

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import psycopg2
 
+from schemas.tables import TableId
+
 _TABLES = """
 SELECT n.nspname, c.relname, c.relkind::text,
     (SELECT array_agg(attname || ' ' || CASE WHEN atttypid >= 16384 THEN '~'
@@ -49,14 +51,15 @@ def tables(url: str, leave_out: AbstractSet[str] = frozenset()) -> dict[str, Tab
         cursor.execute(_TABLES)
         for schema, name, kind, columns, key, unique, names in cursor.fetchall():
             rows: list[tuple[str]] = []
-            if f"{schema}.{name}" not in leave_out:
+            table = str(TableId(schema, name))
+            if table not in leave_out:
                 only = "ONLY" if kind == "r" else ""
                 cursor.execute(
                     f'SELECT ROW({names or ""})::text COLLATE "C" '
                     f'FROM {only} "{schema}"."{name}" ORDER BY 1'
                 )
                 rows = cursor.fetchall()
-            out[f"{schema}.{name}"] = Table(
+            out[table] = Table(
                 tuple(columns or ()),
                 tuple(key or ()),
                 tuple(unique or ()),

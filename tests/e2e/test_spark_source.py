@@ -342,8 +342,8 @@ def test_a_stream_of_several_tables_has_each_commit_in_all_of_them(
 
     def take(batch: "DataFrame", number: int) -> None:
         for row in batch.orderBy("_commit_version", "_ordinal").collect():
-            account, payment = row["public.account"], row["public.Pay.ment"]
-            assert (account is None) == (row._table == "public.Pay.ment")
+            account, payment = row["public.account"], row['public."Pay.ment"']
+            assert (account is None) == (row._table == 'public."Pay.ment"')
             if account is not None:
                 balances[account.id] = account.balance
             else:
@@ -360,7 +360,7 @@ def test_a_stream_of_several_tables_has_each_commit_in_all_of_them(
     assert len(batches) > 5
     upto = read(spark, {**asked, "endingVersion": "1/12"})
     rows = upto.where("_change_type = 'insert'").groupBy("_table").count().collect()
-    assert {tuple(row) for row in rows} == {("public.account", 5), ("public.Pay.ment", 12)}
+    assert {tuple(row) for row in rows} == {("public.account", 5), ('public."Pay.ment"', 12)}
 
 
 def test_a_driver_that_is_killed_leaves_each_commit_once_and_whole(

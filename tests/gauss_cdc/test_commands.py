@@ -105,6 +105,17 @@ def test_a_table_without_its_schema_is_said_at_once(say: Say) -> None:
     assert "write it as schema.table, as public.account" in said
 
 
+@pytest.mark.parametrize("words", [("verify", "--table"), ("tail",)])
+def test_a_table_that_can_be_read_as_two_is_said_with_the_way_to_write_it(
+    say: Say, words: tuple[str, ...]
+) -> None:
+    code, said = say(*words, "app.v2.t")
+
+    assert code == 2
+    assert "app.v2.t can be read as several tables" in said
+    assert '"a.b".c or a."b.c"' in said
+
+
 @pytest.mark.parametrize(
     "words",
     [

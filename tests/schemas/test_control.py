@@ -100,6 +100,30 @@ def test_a_cut_survives_avro(cut: Cut) -> None:
     assert cut_from_avro(through_avro(CUT, cut_to_avro(cut))) == cut
 
 
+def test_texts_of_tables_without_quotes_are_those_of_an_earlier_build() -> None:
+    topics = dict.fromkeys(("bank.public.a_u002eb", "bank.app_u002ev2.t"), Topic("uuid", 3))
+    loads = {"public.a": "END", "public.a.b": "GAP", "app.v2.t": "CHUNK", "app.v2.other": "PENDING"}
+    old = State(HEAD, IDENTITY, "hash", "cluster", topics, loads, upto={"app.v2.t": "x"},
+                targeted={"public.a.b": "y"})  # fmt: skip
+    gap = replace(ENTRY, holes=(Hole("public.a.b", "seen", "why"), Hole("*", "seen", "why")))
+
+    read = cut_from_avro(cut_to_avro(old))
+    commits = cut_from_avro(cut_to_avro(Commits(HEAD, (gap,), ())))
+
+    # A topic beside it shows which table was meant; else the first dot divides.
+    assert isinstance(read, State)
+    assert read.loads == {
+        "public.a": "END",
+        'public."a.b"': "GAP",
+        '"app.v2".t': "CHUNK",
+        'app."v2.other"': "PENDING",
+    }
+    assert (read.upto, read.targeted) == ({'"app.v2".t': "x"}, {'public."a.b"': "y"})
+    assert isinstance(commits, Commits)
+    assert [hole.table for hole in commits.commits[0].holes] == ['public."a.b"', "*"]
+    assert cut_from_avro(cut_to_avro(read)) == read
+
+
 @pytest.mark.parametrize(("before", "after"), [(None, TABLE), (TABLE, None), (TABLE, TABLE)])
 def test_a_schema_change_survives_avro(
     before: TableSchema | None, after: TableSchema | None

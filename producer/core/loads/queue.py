@@ -20,7 +20,7 @@ from typing import Final
 from producer.core.key_ranges import Upto
 from producer.core.ports import Blocking, Clock, Source, Wish
 from schemas.control import GAP, LEFT, PENDING, LoadPhase
-from schemas.tables import TableId, TableSchema
+from schemas.tables import TableId
 
 OPEN: Final = frozenset({PENDING, LoadPhase.BEGIN, LoadPhase.CHUNK})
 EVERYTHING: Final = TableId("", "")  # asked for: no table is to be read until it is taken back
@@ -63,7 +63,7 @@ def asked(
     names = {str(table) for table in known}
     unbegun = [name for name in open_ if loads[name] == PENDING and name not in names]
     # It is gone, but rows that were before may come: it is noted until the stream has passed them.
-    there = {n: t for n in unbegun if wants(t := TableId(*n.split(".", 1)))} | there
+    there = {n: t for n in unbegun if wants(t := TableId.of(n))} | there
     gaps = [name for name, phase in loads.items() if phase == GAP and repairs]
     added = [name for name, table in there.items() if name not in loads and table not in known]
     added = added if loads else []
@@ -99,7 +99,6 @@ class LoadQueue:
 
     def __init__(
         self,
-        tables: Iterable[TableId],
         hidden: set[TableId],
         *,
         source: Source,
@@ -111,12 +110,11 @@ class LoadQueue:
         clock: Clock,
         note: Callable[[str], None],
     ) -> None:
-        """`tables` have names that `loads` may hold; `hidden` ones are not delivered.
+        """`hidden` tables are not delivered; they are shared with who delivers.
 
-        `hidden` is shared with who delivers.  `repairs`: tables with gaps are read again by
+        `repairs`: tables with gaps are read again by
         themselves.  `look_seconds`: between two looks for requests.
         """
-        self._names = {str(table): table for table in tables}
         self._waiting: list[TableId] = []
         self._open: dict[TableId, str] = {}  # phases; of these, some are nobody's request
         self._asked: dict[TableId, dict[str, int]] = {}  # requests by target, as of the last look
@@ -139,7 +137,6 @@ class LoadQueue:
     # ------------------------------------------------------------ loads as they are noted
     def hide(self, table: TableId) -> None:
         """Deliver nothing of a table before its point: it is noted as PENDING."""
-        self._names[str(table)] = table
         self._hidden.add(table)
         self._was_hidden.add(table)
 
@@ -153,16 +150,14 @@ class LoadQueue:
         loads: Mapping[str, str],
         upto: Mapping[str, str],
         targeted: Mapping[str, str],
-        known: Mapping[TableId, TableSchema],
     ) -> None:
         """Take the loads as they are noted by now, and how far they have come."""
         self.loads = loads
         self._targeted = {table: Upto.of(text) for table, text in targeted.items()}
         chunks = [table for table, phase in loads.items() if phase == LoadPhase.CHUNK]
         self._upto = {table: upto[table] for table in chunks if table in upto}
-        self._names |= {str(table): table for table in known}
         wanted = {GAP, *OPEN} if self._repairs else OPEN
-        now = {self._named(name): phase for name, phase in loads.items() if phase in wanted}
+        now = {TableId.of(name): phase for name, phase in loads.items() if phase in wanted}
         for table, phase in now.items():
             if phase == GAP and table not in self._open:
                 self._begin_gap(table)
@@ -204,9 +199,6 @@ class LoadQueue:
             if table not in self._hidden and table not in self._asked:
                 yield table
 
-    def _named(self, name: str) -> TableId:
-        return self._names.get(name) or TableId(*name.split(".", 1))
-
     def _begin_gap(self, table: TableId) -> None:
         """A table that was just read to mend a gap, and has one again, must wait."""
         rest, now = self._rests.get(table), self._clock.now()
@@ -222,7 +214,7 @@ class LoadQueue:
             )
 
     def _line_up(self) -> None:
-        for_one = [t for t in map(self._named, self._targeted) if self._captured(t)]
+        for_one = [t for t in map(TableId.of, self._targeted) if self._captured(t)]
         wanted = {**self._open, **dict.fromkeys(for_one), **self._asked}
         waited = [table for table in self._waiting if table in wanted]
         self._waiting = list(dict.fromkeys([*waited, *wanted]))

@@ -170,7 +170,7 @@ class Rereads:
     ) -> None:
         """Take the loads as they are noted by now, and how far they have come."""
         self._known = known
-        self.queue.follow(loads, upto, targeted, known)
+        self.queue.follow(loads, upto, targeted)
         if self._beside is not None and self._beside.table not in self.queue:
             self.let_go()  # it has another name, or is gone
 

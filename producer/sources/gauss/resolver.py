@@ -315,7 +315,7 @@ class RelationResolver:
                 raise _ColumnsUnknown(
                     "an old row of a table whose columns are not known: it was altered or "
                     "dropped since, and no new row of it was seen",
-                    table=f"{change.schema}.{change.table}",
+                    table=TableId(change.schema, change.table),
                     hint=f"{_SKIP}; or {LOAD_AGAIN}",
                 )
             return self._from_reading(reading)
@@ -358,7 +358,7 @@ class RelationResolver:
         if reading is None or len(reading.columns) != count:
             raise _ColumnsUnknown(
                 "the plugin does not name columns, and the catalog shows another number",
-                table=f"{change.schema}.{change.table}",
+                table=table,
                 sent=count,
                 known=len(reading.columns) if reading else "none",
                 hint="a DDL lies between the row and now; with [source] plugin = 'mppdb_decoding' "

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from schemas.tables import TableId
+from schemas.topics import rewritten
 from spark_consumers.errors import Superseded
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.lakes.core import Stamp, TableMark, TableVersion, Watermark
@@ -157,19 +158,18 @@ def read_mark(text: str) -> Watermark | None:
     if not text:
         return None
     raw: Mapping[str, Any] = json.loads(text)
+    ledger = Ledger.read(raw["ledger"])
     tables = {
-        name: TableMark(
+        rewritten(table, ledger.topics): TableMark(
             t["version"],
             tuple(t["key"]),
             TableId(*t["place"]),
             t.get("mode", ""),
             t.get("made", ""),
         )
-        for name, t in raw["tables"].items()
+        for table, t in raw["tables"].items()
     }
-    return Watermark(
-        raw["number"], Ledger(**raw["ledger"]), tables, raw["written_at"], raw["cared_at"]
-    )
+    return Watermark(raw["number"], ledger, tables, raw["written_at"], raw["cared_at"])
 
 
 def _row(mark: Watermark) -> tuple[object, ...]:

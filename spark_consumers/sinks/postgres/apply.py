@@ -31,7 +31,7 @@ from typing import Any, Final
 from psycopg2 import sql
 
 from schemas.errors import LOAD_AGAIN
-from schemas.tables import UNCHANGED, TableId
+from schemas.tables import UNCHANGED, TableId, argument
 from spark_consumers.cuts.compact import (
     Collapsed,
     by_columns,
@@ -245,7 +245,7 @@ def table_altered(table: TableId, why: str) -> TableAltered:
     return TableAltered(
         f"the target's table was altered there: {why}",
         table=table,
-        hint=f"alter it back, then `gauss-cdc snapshot --table {table}`; or {LOAD_AGAIN}",
+        hint=f"alter it back, then `gauss-cdc snapshot --table {argument(table)}`; or {LOAD_AGAIN}",
     )
 
 

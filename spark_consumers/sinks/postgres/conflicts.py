@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from schemas.tables import TableId
+from schemas.tables import TableId, argument
 from spark_consumers.errors import RowMissing
 from spark_consumers.sinks.base import Met
 from spark_consumers.sinks.postgres.catalog import TargetTable
@@ -170,9 +170,10 @@ def _line(table: TableId, met: Met) -> str:
         f"{met.missing:,} rows that change or end were missing",
     ]
     what = " and ".join(text for text, count in zip(said, met, strict=True) if count)
+    typed = argument(table)
     return (
         f"WARNING: others changed {table} at the target: {what}; `gauss-cdc verify --table "
-        f"{table}` compares it, `gauss-cdc snapshot --table {table}` reads it again"
+        f"{typed}` compares it, `gauss-cdc snapshot --table {typed}` reads it again"
     )
 
 

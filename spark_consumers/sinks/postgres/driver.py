@@ -14,6 +14,7 @@ from typing import Any, Final
 import psycopg2
 
 from schemas.system_schemas import SEARCH_PATH
+from schemas.tables import TableId
 
 
 class Refused(Exception):
@@ -68,7 +69,7 @@ def fields(error: psycopg2.Error | Refused) -> Mapping[str, str]:
     diag = error.diag
     schema, table = diag.schema_name, diag.table_name
     said = {
-        "table": f"{schema}.{table}" if schema and table else table,
+        "table": str(TableId(schema, table)) if schema and table else table,
         "column": diag.column_name,
         "constraint": diag.constraint_name,
         "type": diag.datatype_name,

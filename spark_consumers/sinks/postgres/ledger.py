@@ -139,4 +139,4 @@ def _cell(ledger: Ledger, field: str) -> object:
 
 def _ledger(row: Sequence[Any]) -> Ledger:
     raw = dict(zip(_FIELDS, row, strict=True))
-    return Ledger(**raw | {f: json.loads(raw[f]) for f in ("inexact", "topics")})
+    return Ledger.read(raw | {f: json.loads(raw[f]) for f in ("inexact", "topics")})

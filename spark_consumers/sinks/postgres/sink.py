@@ -240,14 +240,13 @@ class PostgresSink:
         Without event triggers no stream says that the source dropped one, and a table that is not
         exact may hold what the source has no more.
         """
-        schema, _, name = str(refused.where.get("table", "")).partition(".")
-        if refused.where.get("sqlstate") != _NOT_UNIQUE or not name:
+        table = TableId.of(str(refused.where.get("table", "")))
+        if refused.where.get("sqlstate") != _NOT_UNIQUE or not table.name:
             return False
         which = refused.where.get("constraint")  # openGauss does not say
         with self._transaction() as cursor:
             there = lock_ledger(cursor, self._source, self._guard)
             check_fence(there, self._source, self._fence)
-            table = TableId(schema, name)
             found = [
                 unique.name
                 for described in read_tables(cursor, [table], self._product).values()
@@ -255,7 +254,7 @@ class PostgresSink:
                 if unique.is_of_source and which in {None, unique.name}
             ]
             for index in found:
-                cursor.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier(schema, index)))
+                cursor.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier(table.schema, index)))
             self._catalog.forget(cursor, table)
         for index in found:
             self._on_note(

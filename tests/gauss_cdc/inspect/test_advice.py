@@ -1,9 +1,15 @@
 """What `status` and `wait` say of tables that are not exact."""
 
+import shlex
 from pathlib import Path
 
+import pytest
+
 from gauss_cdc.config import load
-from gauss_cdc.inspect.advice import captured, way_out
+from gauss_cdc.inspect.advice import captured, late, way_out
+from gauss_cdc.rereads import NotCaptured, table_of
+from schemas.tables import TableId
+from spark_consumers.cuts.ledger import LATE
 from spark_consumers.model import Ledger
 
 TOML = """
@@ -35,3 +41,25 @@ def test_a_table_that_left_tables_is_not_said_to_be_read_by_itself(tmp_path: Pat
     assert way_out(config, Ledger("bank")) == ""
     # And `wait` counts only what `[tables]` names.
     assert captured(config, {**gone, **gap}) == ["public.b"]
+
+
+@pytest.mark.parametrize("odd", [TableId("app.v2", "t"), TableId("public", 'x."y')])
+def test_a_table_with_dots_is_found_in_tables_and_what_is_printed_can_be_typed(
+    odd: TableId, tmp_path: Path
+) -> None:
+    include = """'"app.v2".*', 'public."x.""y"'"""
+    text = TOML.replace('"public.a", "public.b"', include)
+    (tmp_path / "gauss-cdc.toml").write_text(text)
+    config, gap = load(tmp_path / "gauss-cdc.toml"), {str(odd): "seen: a gap"}
+
+    said = way_out(config, Ledger("bank", inexact=gap))
+
+    assert captured(config, gap) == [str(odd)]
+    (typed,) = shlex.split(said.partition("gauss-cdc snapshot --table ")[2].partition("`")[0])
+    assert table_of(typed) == odd
+    assert late(Ledger("bank", inexact={str(odd): LATE})) == [str(odd)]
+
+
+def test_a_request_for_a_name_that_may_be_two_tables_is_refused() -> None:
+    with pytest.raises(NotCaptured, match=r'app\.v2\.t .* as "a\.b"\.c'):
+        table_of("app.v2.t")

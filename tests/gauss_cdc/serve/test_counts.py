@@ -57,7 +57,7 @@ def test_tables_behind_the_limit_are_summed_and_one_that_is_shown_stays() -> Non
 def test_a_topic_is_its_table() -> None:
     records = {"bank.public.account": 3, "bank.ddl": 1, "bank.a_u002eb.t": 2}
 
-    assert by_table(records, "bank") == {"public.account": 3, "a.b.t": 2}
+    assert by_table(records, "bank") == {"public.account": 3, '"a.b".t': 2}
 
 
 def test_only_a_loop_that_does_not_turn_is_not_alive() -> None:

@@ -1,6 +1,6 @@
 """Where a target stands after each record, and which records do not follow."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -25,6 +25,7 @@ from tests.spark_consumers.feed import (
     Feed,
     Tx,
     insert,
+    loaded,
     started,
     table,
 )
@@ -143,6 +144,33 @@ def test_loads_mark_and_clear_their_table() -> None:
     for segment in plan[1:]:
         assert [segment.cut] == [*segment.loads]
         check_complete(promised(segment), feed.read_rows(segment))
+
+
+def test_the_end_of_a_load_clears_the_mark_of_its_table_and_of_no_other_one() -> None:
+    """Names that differ by the place of a dot alone."""
+    one, other = replace(A, id=TableId("a", "b.c")), replace(A, id=TableId("a.b", "c"))
+    feed = loaded(one, other, rows=0)
+    feed.commits(Tx([], (Hole(str(one.id), "seen", "values were not sent"),)))
+    for phase in (LoadPhase.BEGIN, LoadPhase.END):
+        feed.load(other, phase)
+
+    assert feed.segments(NEW)[-1].upto.inexact == {'a."b.c"': "seen: values were not sent"}
+    for phase in (LoadPhase.BEGIN, LoadPhase.END):
+        feed.load(one, phase)
+    assert feed.segments(NEW)[-1].upto.state == "EXACT"
+
+
+def test_marks_of_an_earlier_build_get_the_texts_that_tables_have_now() -> None:
+    names, odd = Topics("bank"), TableId("app.v2", "t")
+    cut = names.table(TableId("public", "x" * 300))
+    kept = {"public.a": "loading", "app.v2.t": "seen", "a.b.c": "seen", cut: "not loaded"}
+    topics = {names.table(odd): "1", cut: "2"}
+
+    ledger = Ledger.read(asdict(replace(NEW, inexact=kept, topics=topics)))
+
+    assert [*ledger.inexact] == ["public.a", '"app.v2".t', 'a."b.c"', cut]
+    assert Ledger.read(asdict(ledger)) == ledger
+    assert Ledger.read({"source": "bank"}) == NEW
 
 
 @pytest.mark.parametrize("continues", [True, False])

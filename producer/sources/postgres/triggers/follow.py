@@ -673,5 +673,5 @@ def _has_index(change: ShapeChange, identity: str) -> bool:
     table = change.after
     if table is None:
         return False
-    name = identity.rpartition(".")[2].strip('"')
+    name = TableId.of(identity).name
     return any(u.name == name for u in table.unique) or bool(table.key and change.before is None)

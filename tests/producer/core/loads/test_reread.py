@@ -70,10 +70,20 @@ def test_the_load_of_a_table_that_is_gone_is_forgotten() -> None:
     assert asked([A], {"public.a": "END", "public.b": "PENDING"}, [A, B], everything) == found
 
 
-def test_a_name_may_hold_dots() -> None:
-    odd = TableId("public", "x.y")
+@pytest.mark.parametrize("odd", [TableId("public", "x.y"), TableId("app.v2", "t")])
+def test_a_schema_or_a_name_may_hold_dots(odd: TableId) -> None:
+    loads = {"public.a": "END", str(odd): "PENDING"}
 
-    assert asked([A], {"public.a": "END", "public.x.y": "PENDING"}, [A], everything).tables == [odd]
+    assert asked([A], loads, [A], {A, odd}.__contains__).tables == [odd]
+
+
+def test_a_gap_is_of_one_of_two_tables_whose_names_differ_by_the_place_of_a_dot() -> None:
+    with_gap, other = TableId("a", "b.c"), TableId("a.b", "c")
+    loads = {str(with_gap): "GAP", str(other): "END"}
+
+    found = asked([with_gap, other], loads, [with_gap, other], everything, repairs=True)
+
+    assert (found.tables, found.noted) == ([with_gap], {})
 
 
 def test_a_table_that_was_not_begun_is_forgotten_only_where_the_stream_has_passed_it() -> None:
@@ -168,7 +178,7 @@ class Play:
             return call(*args, **more)
 
         self.queue = LoadQueue(
-            (A, B, C), self.hidden, source=self, captured=wants.__contains__, repairs=repairs,
+            self.hidden, source=self, captured=wants.__contains__, repairs=repairs,
             look_seconds=1.0, rest_seconds=10.0, blocking=blocking, clock=self,
             note=self.notes.append,
         )  # fmt: skip
@@ -335,12 +345,12 @@ def test_where_gaps_are_not_repaired_nothing_is_read_for_them() -> None:
     assert play.points == [B]
 
 
-def test_names_are_those_of_the_tables_where_dots_hide_them() -> None:
+def test_the_table_that_has_the_gap_is_read_and_no_other_one_with_the_same_dots() -> None:
     play = Play()
-    hidden, known, other = TableId("a.b", "c"), TableId("a.b", "d"), TableId("public", "x.y")
+    hidden, odd, other = TableId("a.b", "c"), TableId("a", "b.c"), TableId("public", "x.y")
     play.queue.hide(hidden)
-    names = {"a.b.c": "PENDING", "a.b.d": "GAP", "public.x.y": "GAP"}
-    play.rereads.follow(names, {}, {}, {known: cast("Any", None)})
+    names = {str(hidden): "PENDING", str(odd): "GAP", str(other): "GAP"}
+    play.rereads.follow(names, {}, {}, {hidden: cast("Any", None), odd: cast("Any", None)})
     for _ in names:
         play.fails = SourceBusy("later")
         play.rereads.make_point({})
@@ -350,7 +360,7 @@ def test_names_are_those_of_the_tables_where_dots_hide_them() -> None:
     play.fails = ConnectionLost("gone")
     for _ in names:
         play.rereads.make_point({})
-    assert play.points[3:] == [hidden, known, other]
+    assert play.points[3:] == [hidden, odd, other]
 
 
 def test_tables_are_read_in_the_order_in_which_they_came() -> None:
