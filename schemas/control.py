@@ -73,11 +73,14 @@ class DdlPlace(NamedTuple):
     offset: int  # in <prefix>.ddl
 
 
+ANY: Final = "*"
+
+
 @dataclass(frozen=True, slots=True)
 class Hole:
     """A gap: rows of a table that the source did not send."""
 
-    table: str  # schema.table
+    table: str  # its text; ANY: nobody can say which
     kind: str  # seen | suspected; `class` in Avro
     why: str
 
@@ -599,9 +602,7 @@ def entry_from_avro(raw: Mapping[str, Any]) -> CommitEntry:
         rows=raw["rows"],
         counts={int(index): count for index, count in raw["counts"].items()},
         ddl=tuple(DdlPlace(place["ordinal"], place["offset"]) for place in raw["ddl"]),
-        holes=tuple(
-            Hole(TableId.rewritten(h["table"]), h["class"], h["why"]) for h in raw["holes"]
-        ),
+        holes=tuple(Hole(h["table"], h["class"], h["why"]) for h in raw["holes"]),
         user=raw["user"],
     )
 

@@ -101,6 +101,13 @@ SCENES: Final = (
     "tests/e2e/test_idle.py",
     "tests/e2e/test_debezium_sink.py",
     "tests/integration/test_wheel.py",
+    "tests/integration/test_lake_values.py",
+    # What owners and strangers do to objects of theirs, and of ours.
+    "tests/integration/test_planted.py",
+    "tests/integration/test_sink_altered.py",
+    "tests/e2e/test_ddl_gaps.py",
+    "tests/e2e/test_ddl_trust.py",
+    "tests/e2e/test_rereads.py",
     # Random tables, statements and kills: they search, for as long as they are given.
     "tests/e2e/test_property.py",
     "tests/e2e/test_ddl_random.py",

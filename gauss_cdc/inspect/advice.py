@@ -9,6 +9,7 @@ from gauss_cdc import target, wiring
 from gauss_cdc.config import Config
 from producer.sources.kinds import SOURCES
 from producer.sources.patterns import chooser
+from schemas.control import ANY
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId, argument
 from spark_consumers.cuts.ledger import LATE, is_unloaded
@@ -16,10 +17,10 @@ from spark_consumers.model import Ledger
 
 
 def captured(config: Config, names: Iterable[str]) -> list[str]:
-    """Return those of some tables that `[tables]` names."""
+    """Return those of some tables that `[tables]` names; ANY may be each of them."""
     options = wiring.producer_options(config)
     wants = chooser(options.include, options.exclude)
-    return [name for name in names if wants(TableId.of(name))]
+    return [name for name in names if name == ANY or wants(TableId.of(name))]
 
 
 def late_tables(config: Config) -> list[str]:
@@ -40,6 +41,9 @@ def way_out(config: Config, at: Ledger) -> str:
     left = [name for name in at.inexact if name not in wanted]
     tables = [name for name, why in at.inexact.items() if not is_unloaded(why) and name not in left]
     said = []
+    if ANY in tables:  # no load of one table ends it
+        tables.remove(ANY)
+        said.append(f"rows of a table that nobody can name were lost: {LOAD_AGAIN}")
     if left:
         said.append(
             f"not in [tables] any more: {', '.join(left)}; the target keeps the rows it has, and"

@@ -58,7 +58,7 @@ from producer.core.stream.assemble import Assembler
 from producer.core.stream.relations import Relations
 from producer.errors import BrokerDown, CdcError, DecodeError
 from producer.wire.replication import Received
-from schemas.control import GAP, PENDING, Cut
+from schemas.control import ANY, GAP, PENDING, Cut
 from schemas.errors import LOAD_AGAIN
 from schemas.positions import NOWHERE, Lsn, lsn_text
 from schemas.tables import TableId, argument
@@ -522,7 +522,7 @@ class Loop:
                 self._rereads.lose({gap.table for gap in happened.holes})
             mended = {fate.table for fate in happened.fates if fate.table == fate.now}
             for gap in happened.holes:
-                for table in sorted(mended) if gap.table == "*" else (gap.table,):
+                for table in sorted(mended) if gap.table == ANY else (gap.table,):
                     self._say_gap(table, gap.why, mends=table in mended)
         elif isinstance(happened, Walked) and happened.commits:
             self._ended(happened.commits, happened)

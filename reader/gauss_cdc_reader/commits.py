@@ -15,8 +15,19 @@ from typing import Any, Final, NamedTuple
 
 from gauss_cdc_reader.bookmark import Bookmark
 from gauss_cdc_reader.changes import Change, of_note
-from schemas.control import CommitEntry, Commits, Cut, Range, SchemaChange, Start, State, TableLoad
+from schemas.control import (
+    ANY,
+    CommitEntry,
+    Commits,
+    Cut,
+    Range,
+    SchemaChange,
+    Start,
+    State,
+    TableLoad,
+)
 from schemas.tables import TableId, TableSchema
+from schemas.topics import rewritten
 from spark_consumers.cuts.complete import promised
 from spark_consumers.cuts.segments import joined_ranges
 from spark_consumers.cuts.versions import Version, part
@@ -192,8 +203,10 @@ class WholeCommits:
     ) -> Iterator[Change]:
         """What a commit says of tables besides their rows; shapes follow."""
         for hole in entry.holes if entry is not None else ():
-            note = TableNote(TableId.of(hole.table), version, "gap", f"{hole.kind}: {hole.why}")
-            yield of_note(note, self._shapes)
+            one = TableId.of(rewritten(hole.table, self._topics))
+            for table in [*self._shapes] if hole.table == ANY else [one]:
+                note = TableNote(table, version, "gap", f"{hole.kind}: {hole.why}")
+                yield of_note(note, self._shapes)
         for change in ddl:
             for table in _tables_of(change):
                 if (said := note_of_change(change, table)) is not None:

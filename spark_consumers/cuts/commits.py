@@ -7,10 +7,11 @@ thousands of commits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from schemas.control import CommitEntry, Commits, Range
+from schemas.topics import rewritten
 from spark_consumers.cuts.ledger import follows, left_out, remarked, state_of
 from spark_consumers.errors import CutsGap
 from spark_consumers.model import Ledger, ReadEntries, columns_of
@@ -92,7 +93,7 @@ class CommitsRecord:
         """Take the commits up to an index; `ledger` is what holds before them."""
         first, cut = self.at, self._cut
         special = [self._special[at] for at in sorted(self._special) if first <= at < end]
-        marks = _marks(special)
+        marks = _marks(special, ledger.topics)
         ends = self._ends(end)
         ranges = tuple(
             Range(r.topic, r.partition, *own)
@@ -157,7 +158,7 @@ class CommitsRecord:
             )
 
 
-def _marks(entries: Iterable[CommitEntry]) -> dict[str, str]:
+def _marks(entries: Iterable[CommitEntry], topics: Collection[str]) -> dict[str, str]:
     """Marks by gaps; of several of a table one that was seen: it says what ends it."""
     holes = sorted((h for e in entries for h in e.holes), key=lambda hole: hole.kind == "seen")
-    return {hole.table: f"{hole.kind}: {hole.why}" for hole in holes}
+    return {rewritten(hole.table, topics): f"{hole.kind}: {hole.why}" for hole in holes}

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from schemas.accept import Foreign, judge, reloads
 from schemas.control import (
     AGAIN,
+    ANY,
     BESIDE,
     GAP,
     CommitEntry,
@@ -34,7 +35,7 @@ from schemas.control import (
 )
 from schemas.positions import of_reread
 from schemas.tables import TableId, TableSchema, argument
-from schemas.topics import Topics
+from schemas.topics import Topics, rewritten
 from spark_consumers.cuts.ledger import NOT_LOADED, SWITCHED
 from spark_consumers.cuts.versions import Version, fitting, part
 from spark_consumers.decode import RowDecoder
@@ -588,7 +589,7 @@ class CommitWalk:
         changes = self._changes(cut, entry.seq) if entry.ddl else ()
         for table in self._tables:
             for hole in entry.holes:
-                if hole.table == str(table):
+                if hole.table == ANY or rewritten(hole.table, self._topics) == str(table):
                     yield TableNote(table, version, "gap", f"{hole.kind}: {hole.why}", at=at)
             for change in changes:
                 if (said := note_of_change(change, table)) is not None:

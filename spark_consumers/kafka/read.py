@@ -27,6 +27,7 @@ from spark_consumers.cuts.sizes import PART_RECORDS, WHOLE_BYTES
 from spark_consumers.decode import RowDecoder
 from spark_consumers.decode.control import decode_cut
 from spark_consumers.errors import (
+    ApplyError,
     CutsGap,
     KafkaDown,
     RangeExpired,
@@ -356,6 +357,9 @@ class RangeReader:
                 hint=f"its rows are lost: {LOAD_AGAIN}",
                 **error.where,
             ) from error
+        except ApplyError:  # nobody says whether it is there
+            self._missing_since = None
+            raise
         self._missing_since = None
         return is_committed
 

@@ -23,8 +23,8 @@ from spark_consumers.lakes import read_at
 from spark_consumers.loop.job import Applier, PassOptions
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.kinds import SINKS
-from spark_consumers.sinks.lakes import places
-from spark_consumers.sinks.lakes.core import Watermark
+from spark_consumers.sinks.lakes import iceberg, places
+from spark_consumers.sinks.lakes.core import SOURCE, Watermark
 from spark_consumers.sinks.lakes.delta import DeltaTables
 from spark_consumers.sinks.lakes.iceberg import IcebergTables
 from spark_consumers.sinks.lakes.marks import TableMarks
@@ -353,3 +353,87 @@ def test_an_older_commit_never_shows_rows_of_a_table_made_again(make_lake: Make)
     with pytest.raises(LookupError, match="not the table any more"):
         tables["public.a"]
     assert [row[0] for row in lake.rows(A)] == [50, 60, 61, 62]
+
+
+# ---------------------------------------------------------------- lakes of an earlier build
+def _making_as_before(patched: pytest.MonkeyPatch) -> None:
+    """It gave a table no property that says whose it is."""
+    make, said = DeltaTables.make, iceberg._properties
+    patched.setattr(
+        DeltaTables, "make", lambda self, table, columns, source="": make(self, table, columns)
+    )
+
+    def unsaid(columns: str, source: str) -> dict[str, str]:
+        return {key: text for key, text in said(columns, source).items() if key != SOURCE}
+
+    patched.setattr(iceberg, "_properties", unsaid)
+
+
+@KINDS
+def test_a_table_of_an_earlier_build_that_was_compacted_may_be_dropped_and_made_again(
+    make_lake: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _making_as_before(monkeypatch)
+    lake = loaded(make_lake("scd1"))
+    for key in range(3, 8):  # files enough to be compacted
+        lake.feed.commits([insert(A, str(key), "y", "t")])
+        lake.apply()
+    monkeypatch.undo()  # the upgrade
+    maintained(lake)
+    head = lake.tables.head(A.id)
+    assert head is not None
+    assert head.stamp.at is None  # no step wrote that version
+    assert not head.source
+
+    lake.feed.commits([alter(A, None)], [alter(None, A), insert(A, "8", "z", "t")])
+    lake.apply()
+
+    assert lake.rows(A) == [(8, "z", "t")]
+
+
+@pytest.mark.parametrize(
+    ("make_lake", "was", "now"),
+    [("iceberg", "scd1", "log"), ("delta", "scd2", "scd1"), ("delta", "log", "scd1")],
+    indirect=["make_lake"],
+)
+def test_a_table_of_an_earlier_build_is_of_the_mode_that_its_columns_show(
+    make_lake: Make, was: str, now: str
+) -> None:
+    """Its watermarks named no mode, and those of a table that rests do not to this day."""
+    lake = make_lake(was)
+    lake.feed.start()
+    _load(lake, A, ["1", "x", "long"], ["2", "x", "long"])
+    lake.clock += 100
+    sink = lake.sink()
+    sink._mode = ""
+    sink.start()
+    for segment in lake.segments(sink.ledger()):
+        sink.step(segment, lake.staged(segment))
+    assert newest(lake).tables["public.a"].mode == ""
+    lake.feed.commits([update(A, "1", "y", "long")])
+    tables: DeltaTables | IcebergTables
+    if isinstance(lake.tables, IcebergTables):
+        tables = IcebergTables(lambda: lake.spark, places.defined(lake.spark, lake.dsn), now)
+    else:
+        tables = delta(lake, now)
+
+    with pytest.raises(TargetRefused, match=r"another \[target\] mode") as raised:
+        replace(lake, tables=tables, mode=now).apply()
+
+    assert raised.value.where["mode"] == was
+    lake.apply()
+    assert newest(lake).tables["public.a"].mode == was
+
+
+@DELTA
+def test_a_table_that_somebody_removed_stops_no_maintenance(make_lake: Make) -> None:
+    lake = loaded(make_lake("scd1"), A, B)
+    shutil.rmtree(f"{lake.dsn}/public/a")
+    lake.clock += 4_000
+    sink = lake.sink(1_000.0)
+    sink.start()
+
+    with patch.object(DeltaTables, "expire", autospec=True) as expire:
+        sink.maintain()
+
+    assert [call.args[1] for call in expire.call_args_list] == [B.id]

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from gauss_cdc_reader import AsyncReader, Change, Commit, RangeExpired, Reader, SettingRefused
+from gauss_cdc_reader import (
+    AsyncReader,
+    Change,
+    Commit,
+    RangeExpired,
+    Reader,
+    SettingRefused,
+    StreamError,
+)
 from schemas.control import Hole, LoadPhase
 from schemas.tables import Column, TableId, TableSchema
 from tests.e2e.path import PATIENCE
@@ -282,3 +290,29 @@ def test_another_history_empties_the_copy(source: KafkaFeed, reader: Reader) -> 
 
     assert copies.rows["a"] == {2: {"id": 2, "v": "of the second"}}
     assert again[-1].position.epoch == 2
+
+
+def test_whole_commits_name_each_table_in_a_gap_that_may_be_of_any(
+    source: KafkaFeed, reader: Reader
+) -> None:
+    source.feed.commits([insert(A, "1", "x"), insert(B, "1", "x")])
+    source.feed.commits(Tx([insert(A, "2", "x")], (Hole("*", "seen", "lost"),)))
+    source.publish()
+
+    (*_, last) = reader.commits(wait=False)
+
+    told = {str(one.table) for one in last.changes if one.op == "gap"}
+    assert told == {"public.a", "public.b"}
+
+
+@pytest.mark.parametrize("way", ["changes", "commits"])
+def test_a_place_that_is_yet_to_come_is_refused(
+    source: KafkaFeed, reader: Reader, way: str
+) -> None:
+    """It is of topics that were made anew since, or of another environment."""
+    source.feed.commits([insert(A, "1", "x")], [insert(A, "2", "x")])
+    source.publish()
+    tables = ("public.a",) if way == "changes" else ()
+
+    with pytest.raises(StreamError, match="yet to come"):
+        list(getattr(reader, way)(*tables, after="1/5001", wait=False))

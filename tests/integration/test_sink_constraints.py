@@ -248,3 +248,34 @@ def test_rows_and_a_schema_change_of_one_commit_under_a_deferrable_foreign_key(
     target.apply(insert(child, "10", "1"), alter(child, more), insert(more, "11", "1", "7"))
 
     assert target.query("SELECT id, more FROM below ORDER BY 1") == [(10, None), (11, 7)]
+
+
+@only_postgresql
+def test_a_schema_change_while_a_deferred_foreign_key_waits_for_its_parent(
+    strict_target: Target,
+) -> None:
+    """The table that is altered has no rows that wait: the source takes it, too."""
+    target = strict_target
+    above, below, other = (
+        table("above", "id integer, code text"),
+        table("below", "id integer, above integer"),
+        table("other", "id integer, v text"),
+    )
+    for one in (above, below, other):
+        load(target, one)
+    target.sink.close()
+    target.applier = Applier(target.feed.read_cuts, target.read_rows, target.sink)
+    target.run(
+        "ALTER TABLE below ADD FOREIGN KEY (above) REFERENCES above DEFERRABLE INITIALLY DEFERRED"
+    )
+    more = replace(other, columns=(*other.columns, Column("more", 23, -1, "integer")))
+
+    target.apply(
+        insert(below, "10", "1"),
+        alter(other, more),
+        insert(more, "1", "x", "7"),
+        insert(above, "1", "a"),
+    )
+
+    assert target.query("SELECT id, above FROM below") == [(10, 1)]
+    assert target.query("SELECT id, more FROM other") == [(1, 7)]

@@ -120,7 +120,10 @@ def test_texts_of_tables_without_quotes_are_those_of_an_earlier_build() -> None:
     }
     assert (read.upto, read.targeted) == ({'"app.v2".t': "x"}, {'public."a.b"': "y"})
     assert isinstance(commits, Commits)
-    assert [hole.table for hole in commits.commits[0].holes] == ['public."a.b"', "*"]
+    assert [hole.table for hole in commits.commits[0].holes] == [
+        "public.a.b",
+        "*",
+    ]  # see `rewritten`
     assert cut_from_avro(cut_to_avro(read)) == read
 
 

@@ -619,7 +619,7 @@ MUTATIONS: list[Mutation] = [
              edit(takeover, "_continued", ("dict(replay.loads)", "{}")),
              {"promotions": 2, "asks": 3}, first_seed=13),
     Mutation("lost-not-noted", "tables of a lost tail, or slot, are read again",
-             edit(takeover, "_continued", ("for table in gaps:", "for table in ():")),
+             edit(takeover, "_continued", ("for text in gaps)", "for text in ())")),
              {"losses": 2, "slot_faults": 1, "aliens": 0}, first_seed=2),
     Mutation("lost-not-marked", "and are not exact until then",
              edit(segments, "started", ("if phase == GAP]", "if False]")),

@@ -295,6 +295,8 @@ class _Play:
             standing = places.wait(
                 end, pause, lambda _: None, compares=self._plan.source == "postgres"
             )
+            if standing is not None:
+                self._until(lambda: _is_exact(places), "tables with gaps are read again")
         if standing is None:
             raise PlayFailed(
                 f"the target stands before the source's end since {self._limit:.0f} s\n"
@@ -397,6 +399,7 @@ class _Play:
     def _check_sampler(self) -> None:
         report, seen = self._report, self._sampler.seen
         report.samples, report.sampled = seen.samples, len(seen.commits)
+        report.not_exact = seen.not_exact
         report.differences += [str(broken) for broken in seen.broken]
         if not seen.samples:
             report.differences.append("the target was never sampled")
@@ -418,3 +421,8 @@ class _Play:
             f"--- {program.name}, in step '{program.step()}':\n{program.last_words()}"
             for program in self._programs
         )
+
+
+def _is_exact(places: Endpoints) -> bool:
+    """Say whether no table of the target is marked: one that has a gap is read again."""
+    return (target := places.target()) is not None and not target.inexact

@@ -36,6 +36,7 @@ class Report:
     samples: int = 0
     sampled: int = 0  # commits that they showed
     asked_again: int = 0  # commits at which a lake was asked at the end
+    not_exact: int = 0  # samples while a table with a gap was read again
     samples_between: list[int] = field(default_factory=list)
     lag_p50: float = 0.0
     lag_p99: float = 0.0
@@ -70,7 +71,9 @@ class Report:
             " takeovers; every offset checked",
             "kills": steps or "none",
             "samples of the target": f"{self.samples:,}, at {self.sampled:,} commits;"
-            f" between kills: {between}",
+            f" between kills: {between}"
+            + f"; {self.not_exact:,} more while a table was marked"
+            * bool(self.not_exact),
             "age of its newest commit": f"{lag}; never stood still longer than {still}",
             "rows compared": ", ".join(f"{n} {c:,}" for n, c in self.table_rows.items()),
             "caught up": f"{self.catch_up_seconds:.1f} s after the last commit",

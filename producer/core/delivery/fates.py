@@ -11,7 +11,7 @@ from typing import Final
 
 from producer.core.events import Fate
 from producer.core.key_ranges import voided
-from schemas.control import GAP, LEFT, PENDING, LoadPhase
+from schemas.control import ANY, GAP, LEFT, PENDING, LoadPhase
 
 # A table in one of these is read from its beginning in any case, but for a CHUNK: a load that has
 # commits between goes on behind it.  So it becomes a BEGIN.
@@ -28,7 +28,7 @@ def followed(
     """
     out = {
         table: LoadPhase.BEGIN.value
-        if phase == LoadPhase.CHUNK and ({table, "*"} & {*lacking})
+        if phase == LoadPhase.CHUNK and ({table, ANY} & {*lacking})
         else phase
         for table, phase in loads.items()
     }
@@ -58,7 +58,7 @@ def followed_for_one(
 ) -> dict[str, str]:
     """Return the loads for one target after a transaction: those that it met begin again."""
     out = {
-        table: voided(text) if {table, "*"} & {*lacking} else text
+        table: voided(text) if {table, ANY} & {*lacking} else text
         for table, text in targeted.items()
     }
     for table, now, is_of_rows in fates:

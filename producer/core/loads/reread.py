@@ -31,6 +31,7 @@ from producer.core.loads.window import UNSEEN, QuietWindow
 from producer.core.ports import Blocking, Clock, Point, Source
 from producer.core.shape_change import StatementChanges
 from producer.errors import CdcError, SourceBusy, TableChanging
+from schemas.control import ANY
 from schemas.positions import Lsn, lsn_text
 from schemas.tables import UNCHANGED, TableId, TableSchema
 
@@ -260,7 +261,7 @@ class Rereads:
 
     def lose(self, tables: Collection[str]) -> None:
         """Begin the load under way again: the source did not send all rows of its table."""
-        if self._beside is not None and (str(self._beside.table) in tables or "*" in tables):
+        if self._beside is not None and (str(self._beside.table) in tables or ANY in tables):
             self._begin_again("the stream lacks rows of it")
 
     def _begin_again(self, why: str) -> None:

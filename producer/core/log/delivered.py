@@ -15,6 +15,7 @@ from producer.core.stream.redelivery import Delivered, DeliveredPart, differs
 from producer.errors import CutsBroken, GroupUnusable
 from schemas.accept import CutReplay, Records, backwards
 from schemas.control import (
+    ANY,
     GAP,
     CommitEntry,
     Commits,
@@ -29,6 +30,7 @@ from schemas.control import (
 from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn, lsn_text
 from schemas.tables import TableId
+from schemas.topics import rewritten
 
 _WINDOW: Final = 64  # offsets of cuts that are read at once: up to 64,000 commits
 _ENDLESS: Final = Lsn(1 << 64)
@@ -183,6 +185,7 @@ class _ExactTables:
         began without a load: it counts from its first row on.
         """
         named = {str(table): topic for table, topic in topics.items()}
+        self._named = named.values()
         changed = {name: named[name] for name in found.changed & named.keys()}
         calm = {name: topic for name, topic in named.items() if name not in changed}
         self._changed = changed
@@ -222,8 +225,9 @@ class _ExactTables:
                     change(topic)
             case Commits():
                 self.topics |= self._of_unnoted & {r.topic for r in cut.ranges}
-                lost = {hole.table for commit in cut.commits for hole in commit.holes}
-                of = self._unnoted.keys() if "*" in lost else self._unnoted.keys() & lost
+                holes = (hole.table for commit in cut.commits for hole in commit.holes)
+                lost = {rewritten(text, self._named) for text in holes}
+                of = self._unnoted.keys() if ANY in lost else self._unnoted.keys() & lost
                 self.topics -= {self._unnoted[name] for name in of}
             case _:
                 pass

@@ -45,7 +45,7 @@ from producer.core.stream.transactions import Transactions
 from producer.core.stream.unfit import Unfit
 from producer.core.stream.walk import MAX_ROWS, Walker
 from producer.errors import DecodeError
-from schemas.control import Hole, SchemaChange
+from schemas.control import ANY, Hole, SchemaChange
 from schemas.positions import Lsn, lsn_text
 from schemas.tables import TableId, TableSchema
 
@@ -231,6 +231,6 @@ class Assembler:
         table = TableId(lost.schema, lost.table)
         if not lost.schema:
             tables = map(str, self._relations.known)
-            self._transactions.add_gap(Hole("*", lost.kind, lost.why), tables=tables)
+            self._transactions.add_gap(Hole(ANY, lost.kind, lost.why), tables=tables)
         elif self._relations.wants(table):
             self._transactions.add_gap(Hole(str(table), lost.kind, lost.why))

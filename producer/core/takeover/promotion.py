@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from schemas.accept import CutReplay, Records, backwards
-from schemas.control import Commits, Cut, TableLoad
+from schemas.control import ANY, Commits, Cut, TableLoad
 from schemas.positions import Lsn
 from schemas.topics import Topics
 
@@ -71,9 +71,9 @@ def _of(cut: Cut, position: Lsn, names: Topics) -> Tail:
             tables = {names.table_of(topic) for topic in topics - {names.ddl, names.message}}
             holes = {hole.table for entry in lost for hole in entry.holes}
             return Tail(
-                frozenset({*(str(table) for table in tables if table is not None), *holes} - {"*"}),
+                frozenset({*(str(table) for table in tables if table is not None), *holes} - {ANY}),
                 is_known=None not in tables
-                and "*" not in holes
+                and ANY not in holes
                 and not any(entry.ddl for entry in lost),
             )
         case _:

@@ -52,7 +52,7 @@ from schemas.accept import CutReplay
 from schemas.control import GAP, PENDING, Head, LoadPhase, Looked, Prev, Start
 from schemas.errors import LOAD_AGAIN, Verdict
 from schemas.positions import NOWHERE, Lsn, lsn_text
-from schemas.topics import Topics
+from schemas.topics import Topics, rewritten
 
 __all__ = [
     "Log",
@@ -305,7 +305,7 @@ def _start(source: Source, log: Log, request: TakeoverRequest, replay: CutReplay
 def _continued(start: Start, replay: CutReplay, gaps: Iterable[str], reason: str) -> Start:
     """Open an epoch that goes on with what was delivered, but for gaps in some tables."""
     loads = dict(replay.loads)
-    for table in gaps:
+    for table in (rewritten(text, start.topics) for text in gaps):
         if loads.get(table, LoadPhase.END) == LoadPhase.END:
             loads[table] = GAP
     return replace(

@@ -83,6 +83,7 @@ class TableVersion:
     # others that are made in its place, where these begin to count anew.
     source: str | None = field(default=None, compare=False)
     made: str = field(default="", compare=False)
+    is_ours: bool = field(default=False, compare=False)  # its properties are those of an applier
 
     @property
     def content(self) -> int:
@@ -440,7 +441,7 @@ class LakeTransaction:
         if isinstance(work, Begin):
             work = replace(work, source=segment.after.source)
         elif named is not None:
-            check_mode(named, self._mode, table)
+            check_mode(named.mode, self._mode, table)
         self._on_step(described(table, work))
         note = f"{noted(work)} {self._mode}".rstrip()
         stamp = replace(self._stamp(segment, place, base), note=note)
@@ -515,7 +516,7 @@ def maintain(tables: TableVersions, care: Care, marks: KeptMarks, *, now: int, k
     mark = marks.newest()
     if mark is None:
         return
-    named = dict(mark.tables)
+    named, there = dict(mark.tables), set()
     for name, one in mark.tables.items():
         with suppress(Superseded, MissingTable):
             head = tables.head(one.place)
@@ -525,10 +526,11 @@ def maintain(tables: TableVersions, care: Care, marks: KeptMarks, *, now: int, k
                 head = _followed(tables.put_back(one.place, head, one.version), one.place)
             version = _followed(care.compact(one.place, head, keep), one.place)
             named[name] = replace(one, version=version.content)  # nothing may have been compacted
+            there.add(one.place)
     marks.append(mark, replace(following(mark, mark.ledger, named), cared_at=now))
     first = oldest(marks.keep(promised(*marks.around(now - int(keep * 1e6)))))
     for one in named.values():
-        if one.place in first:
+        if one.place in first and one.place in there:
             care.expire(one.place, first[one.place], keep)
 
 
@@ -575,14 +577,14 @@ def is_same(mark: TableMark, head: TableVersion) -> bool:
     return mark.made in ("", head.made)
 
 
-def check_mode(mark: TableMark, mode: str, table: TableId) -> None:
-    """Refuse a table that was loaded in another mode."""
-    if mark.mode not in ("", mode):
+def check_mode(was: str, mode: str, table: TableId) -> None:
+    """Refuse a table that was loaded in another mode; "": an earlier build did not note it."""
+    if was not in ("", mode):
         raise TargetRefused(
             "a table of the lake was loaded in another [target] mode",
             table=table,
-            mode=mark.mode,
-            hint=f'set [target] mode = "{mark.mode}" again; for "{mode}", {LOAD_AGAIN}',
+            mode=was,
+            hint=f'set [target] mode = "{was}" again; for "{mode}", {LOAD_AGAIN}',
         )
 
 
@@ -598,11 +600,11 @@ def _check_owner(head: TableVersion, source: str, table: TableId, *, is_known: b
             source=head.source,
             hint="apply into another lake, or with --replace if that source is no more",
         )
-    if not head.source and not is_known and head.stamp.at is None:
+    if not (head.source or head.is_ours or is_known or head.stamp.at is not None):
         raise TargetNotEmpty(
             "a table that is to be loaded is in the lake, and no apply made it",
             table=table,
-            hint="drop it, or apply with --replace",
+            hint="apply with --replace, or drop it",
         )
 
 

@@ -48,6 +48,8 @@ _PROPERTIES: Final = {
     # A checkpoint costs as much as a step; the default is each tenth version.
     "delta.checkpointInterval": "50",
 }
+# Of a table that an earlier build made, which does not say whose it is.
+_OURS: Final = {key: value for key, value in _PROPERTIES.items() if key != _NTZ}
 # A MERGE that writes deletion vectors has twice the jobs of one that writes small files anew.
 _SMALL: Final = {f"{_WRITE}.merge.deletionVectors.persistent": "false"}
 _RETENTION: Final = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
@@ -240,8 +242,14 @@ class DeltaTables:
         stamp, said = core.stamp_of(text)
         before = found.version - 1
         follows = said.get("behind", before) == before
-        source = found.properties.get(SOURCE)
-        version = TableVersion(found.version, stamp, follows, source=source, made=found.table)
+        version = TableVersion(
+            found.version,
+            stamp,
+            follows,
+            source=found.properties.get(SOURCE),
+            made=found.table,
+            is_ours=_OURS.items() <= found.properties.items(),
+        )
         return version, said
 
     def _rows(self, table: TableId, work: Add | Apply) -> None:

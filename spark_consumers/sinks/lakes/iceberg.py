@@ -74,8 +74,11 @@ class IcebergTables:
                     return None
                 return TableVersion(_NOWHERE, source=loaded.properties().get(SOURCE))
             stamp, _ = core.stamp_of(snapshot.summary().get(_STAMP))
-            source = loaded.properties().get(SOURCE)
-            return TableVersion(snapshot.snapshotId(), stamp, source=source)
+            said = loaded.properties()
+            is_ours = said.containsKey(_COLUMNS)
+            return TableVersion(
+                snapshot.snapshotId(), stamp, source=said.get(SOURCE), is_ours=is_ours
+            )
 
     def folder(self, table: TableId) -> str | None:
         """Where a table is; None: there is no such table."""

@@ -68,7 +68,7 @@ class LakeInspector(Inspector):
             try:
                 shapes.columns(schema, self._setup.mode)
                 if str(schema.id) in named:
-                    check_mode(named[str(schema.id)], self._setup.mode, schema.id)
+                    check_mode(named[str(schema.id)].mode, self._setup.mode, schema.id)
             except ApplyError as error:
                 yield Finding(Level.ERROR, f"table {schema.id}", str(error))
                 continue

@@ -87,7 +87,7 @@ class LakeReading(TargetReading):
         mark = self._mark
         if mark is None or (named := mark.tables.get(name)) is None:
             return None
-        core.check_mode(named, self._mode, named.place)
+        core.check_mode(named.mode, self._mode, named.place)
         head = self._tables.head(named.place)
         if head is None or not core.is_same(named, head):
             return None

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -22,7 +23,7 @@ from spark_consumers.errors import (
     TargetFailed,
     TargetRefused,
 )
-from spark_consumers.sinks.lakes import changes, history
+from spark_consumers.sinks.lakes import changes, core, history
 from spark_consumers.sinks.lakes.changes import GONE, KEPT, Net
 from spark_consumers.sinks.lakes.core import Add, Apply
 from spark_consumers.spark.jvm import SPARK_ERRORS, kind_of, text_of
@@ -44,6 +45,7 @@ _CONFLICTS: Final = (
     "ValidationException",
     "DELTA_CONCURRENT",
 )
+_SHOWS: Final = {"scd2": "_is_current", "log": "_change_type"}  # a column of no other mode
 # What no other attempt changes: a feature that is not there, a value, a constraint, a limit.  The
 # error of a task stands in the text of its job's.
 _LASTING: Final = re.compile(r"SQLSTATE: ((?:0A|22|23|54)[0-9A-Z]{3}|42000)")
@@ -185,6 +187,7 @@ def planned(work: Add | Apply, table: TableId, target: DataFrame, mode: str) -> 
         raise MissingColumn(
             "the lake's table lacks columns of the stream", table=table, columns=",".join(missing)
         )
+    core.check_mode(_mode_of(there.names, columns, mode), mode, table)
     if mode == "log":
         return Append(_fitted(changes.log(rows, columns), there))
     if isinstance(work, Add):
@@ -195,7 +198,7 @@ def planned(work: Add | Apply, table: TableId, target: DataFrame, mode: str) -> 
         states = history.history(
             rows, target, table, columns, work.key, is_exact=work.is_exact, of=work.kinds
         )
-        return Merge(states.frame, states.statement.replace("{source}", _VIEW))
+        return Merge(states.frame, states.statement)
     if isinstance(work, Add):
         cells = [f"after.{quote(name)} AS {quote(name)}" for name in columns]
         return Append(_fitted(rows.selectExpr(*cells, f"exact AS {EXACT}"), there))
@@ -207,6 +210,18 @@ def planned(work: Add | Apply, table: TableId, target: DataFrame, mode: str) -> 
     if net.is_plain:
         return Append(_fitted(net.frame, there))
     return Merge(net.frame, _merge(net, columns, work.key))
+
+
+def _mode_of(there: Collection[str], columns: Collection[str], mode: str) -> str:
+    """Return in which mode a table with these columns was loaded, of which some are the source's.
+
+    An earlier build did not note it.  What left the source may stay in a history, by any name.
+
+    >>> _mode_of(["id", "_exact", "_is_current"], ["id"], "scd1"), _mode_of(["id"], ["id"], "log")
+    ('scd2', 'scd1')
+    """
+    shown = [was for was, name in _SHOWS.items() if name in there and name not in columns]
+    return mode if mode in shown else next(iter(shown), "scd1")
 
 
 def write(
@@ -221,8 +236,13 @@ def write(
 
             frame.writeTo(target).overwrite(lit(True))  # noqa: FBT003
         case Merge(source, statement):
-            source.createOrReplaceTempView(_VIEW)
-            spark.sql(statement.replace("{target}", target))
+            # By Spark Connect all queries of a program have one session, and write at once.
+            view = f"gauss_cdc_{uuid.uuid4().hex}"
+            source.createOrReplaceTempView(view)
+            try:
+                spark.sql(statement.replace("{target}", target).replace("{source}", view))
+            finally:
+                spark.catalog.dropTempView(view)
 
 
 def _require_rows(target: DataFrame, net: Net, key: Sequence[str], table: TableId) -> None:
@@ -266,11 +286,8 @@ def _merge(net: Net, columns: Sequence[str], key: Sequence[str]) -> str:
     # A row that is not there whole: `_require_rows` refuses it where the table is exact.
     whole = f" AND size(s.{KEPT}) = 0" if net.has_kept else ""
     return (
-        f"MERGE INTO {{target}} t USING {_VIEW} s ON {on}"
+        f"MERGE INTO {{target}} t USING {{source}} s ON {on}"
         f" WHEN MATCHED AND s.{GONE} THEN DELETE"
         f" WHEN MATCHED THEN UPDATE SET {changed}"
         f" WHEN NOT MATCHED AND NOT s.{GONE}{whole} THEN INSERT ({names}) VALUES ({values})"
     )
-
-
-_VIEW: Final = "gauss_cdc_changes"

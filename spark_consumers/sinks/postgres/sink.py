@@ -519,8 +519,7 @@ class _Step:
             self.catalog.renewed |= {table.id for table in (before, after) if table is not None}
         if self.catalog.is_replica:
             return self.made.alter(self.cursor, self.catalog, change, is_exact=is_exact)
-        # No table is altered while rows of it wait to be checked.
-        self.cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        self.made.check_rows(self.cursor)
         is_lost = self.made.alter(self.cursor, self.catalog, change, is_exact=is_exact)
         self.cursor.execute("SET CONSTRAINTS ALL DEFERRED")
         return is_lost

@@ -461,6 +461,14 @@ class Tables:
             self.on_note("objects of the target that the source has no more are dropped")
 
     @staticmethod
+    def check_rows(cursor: Any) -> None:
+        """Have rows checked that wait for it: no table is altered while its own do.
+
+        Those of other tables may wait for what the commit still brings: then all of them do.
+        """
+        _try(cursor, "SET CONSTRAINTS ALL IMMEDIATE")
+
+    @staticmethod
     def _set(cursor: Any, statement: str) -> None:
         """Take over a setting of the session that changed a type at the source."""
         if (why := _try(cursor, statement)) is not None:

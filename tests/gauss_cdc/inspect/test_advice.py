@@ -63,3 +63,19 @@ def test_a_table_with_dots_is_found_in_tables_and_what_is_printed_can_be_typed(
 def test_a_request_for_a_name_that_may_be_two_tables_is_refused() -> None:
     with pytest.raises(NotCaptured, match=r'app\.v2\.t .* as "a\.b"\.c'):
         table_of("app.v2.t")
+
+
+@pytest.mark.parametrize("include", ['"public.a"', '"*.*"'])
+def test_a_mark_of_any_table_counts_and_only_an_epoch_with_loads_ends_it(
+    include: str, tmp_path: Path
+) -> None:
+    text = TOML.replace('"public.a", "public.b"', include)
+    (tmp_path / "gauss-cdc.toml").write_text(text)
+    config, gap = load(tmp_path / "gauss-cdc.toml"), {"*": "seen: a message"}
+
+    said = way_out(config, Ledger("bank", inexact=gap))
+
+    assert captured(config, gap) == ["*"]
+    assert "--accept-gap" in said
+    assert "[tables]" not in said
+    assert "snapshot" not in said

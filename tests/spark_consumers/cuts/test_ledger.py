@@ -4,7 +4,15 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from schemas.control import Hole, LoadPhase, Start, TableLoad, Topic
+from schemas.control import (
+    Hole,
+    LoadPhase,
+    Start,
+    TableLoad,
+    Topic,
+    cut_from_avro,
+    cut_to_avro,
+)
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.cuts.complete import check_complete, promised
@@ -419,3 +427,21 @@ def test_until_they_are_loaded_again_tables_show_the_commit_of_the_epoch_before(
 
     feed.load(A, LoadPhase.BEGIN)
     assert feed.segments(again)[-1].upto.inexact["public.a"] == "loading"
+
+
+def test_a_gap_in_a_record_of_an_earlier_build_marks_the_table_that_has_it() -> None:
+    """Its text had no quotes: the ledger's topics say which table it names."""
+    odd = replace(A, id=TableId("app.v2", "t"))
+    feed = Feed(topics={Topics("bank").table(odd.id): Topic("1", 1)})
+    feed.start()
+    for phase in (LoadPhase.BEGIN, LoadPhase.END):
+        feed.load(odd, phase)
+    feed.commits(Tx([], (Hole("app.v2.t", "seen", "values were not sent"),)))
+    offset, cut = feed.records[-1]
+    feed.records[-1] = offset, cut_from_avro(cut_to_avro(cut))
+
+    assert [*feed.segments(NEW)[-1].upto.inexact] == ['"app.v2".t']
+
+    for phase in (LoadPhase.BEGIN, LoadPhase.END):
+        feed.load(odd, phase)
+    assert feed.segments(NEW)[-1].upto.state == "EXACT"

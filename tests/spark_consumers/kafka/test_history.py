@@ -424,3 +424,17 @@ def test_several_tables_begin_where_each_has_a_load_whose_rows_are_there(
         (one, "a load follows") for one in both
     ]
     assert rows(found) == 2 + (1 + 1) + 1
+
+
+def test_a_gap_that_may_be_of_any_table_is_one_of_each(source: Published, history: History) -> None:
+    """With `unknown-message = "quarantine"` nobody knows whose rows were in a message."""
+    commit(source, 1)
+    lost = Hole("*", "seen", "a message that is not understood")
+    source.feed.commits(Tx([insert(A, "1", "x")], (lost,)))
+    source.publish()
+
+    found = history.walk([A.id], history.behind(Version(1, 1))).take()
+
+    assert [(n.table, n.kind, n.why) for n in found.notes] == [
+        (A.id, "gap", "seen: a message that is not understood")
+    ]

@@ -31,6 +31,7 @@ from spark_consumers.errors import (
     KafkaDown,
     RangeExpired,
     StreamError,
+    TopicMissing,
     TopicReplaced,
 )
 from spark_consumers.kafka.read import CutReader, RangeReader
@@ -378,3 +379,36 @@ def test_waiting_ends_with_a_record_which_the_next_pass_takes(place: Place) -> N
 
     assert place.cuts.wait(1)
     assert offsets(place, begun.upto) == [2]
+
+
+def test_a_topic_is_missing_from_when_brokers_say_so_without_a_break(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker comes back, learns of topics late, and goes down once more."""
+    place.commit(2)
+    segment, cluster = place.segment(), place.rows._kafka
+    real = cluster.topic_ids
+    says = [TopicMissing("unknown"), KafkaDown("no answer"), TopicMissing("unknown")]
+
+    def topic_ids(names):
+        if says:
+            raise says.pop(0)
+        return real(names)
+
+    monkeypatch.setattr(cluster, "topic_ids", topic_ids)
+    with pytest.raises(TopicMissing):
+        place.rows(segment)
+    place.world.now += 6 * STUCK
+    with pytest.raises(KafkaDown, match="no answer"):
+        place.rows(segment)
+    with pytest.raises(TopicMissing):
+        place.rows(segment)
+    assert place.rows(segment).changes
+
+    says += [TopicMissing("unknown"), TopicMissing("unknown")]
+    place.rows._topics.clear()
+    with pytest.raises(TopicMissing):
+        place.rows(segment)
+    place.world.now += STUCK
+    with pytest.raises(TopicReplaced, match="was deleted"):
+        place.rows(segment)
