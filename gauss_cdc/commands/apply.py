@@ -40,7 +40,11 @@ _LATE_EVERY: Final = 5.0  # seconds
 @click.option("--master", help="Spark master; default: [spark] master.")
 @click.option("--checkpoint", help="Checkpoint folder; default: [spark] checkpoint.")
 @click.option("--packages", help="Maven coordinates of the connector, for other clusters.")
-@click.option("--replace", is_flag=True, help="Empty target tables that hold rows before a load, in a lake others', too.")
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Empty target tables that hold rows before a load, in a lake others', too.",
+)
 @with_listen
 @with_log_every
 @logged
