@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -194,6 +194,17 @@ def table_text(topic: str) -> str:
     return str(TableId(unescape(schema), unescape(name))) if dot else topic
 
 
+def tables_of(topics: Iterable[str]) -> Iterator[TableId]:
+    """Yield the tables of topics, of whatever prefix.
+
+    >>> [str(table) for table in tables_of(["bank.public.a", "bank.ddl"])]
+    ['public.a']
+    """
+    for topic in topics:
+        if (table := Topics(topic.partition(".")[0]).table_of(topic)) is not None:
+            yield table
+
+
 def rewritten(text: str, topics: Collection[str]) -> str:
     """Write the text of a table as it is written now; one of these topics stays what it is.
 
@@ -205,8 +216,7 @@ def rewritten(text: str, topics: Collection[str]) -> str:
     now = TableId.rewritten(text)
     if now == text or text in topics:
         return text
-    tables = (Topics(topic.partition(".")[0]).table_of(topic) for topic in topics)
-    meant = {str(t) for t in tables if t is not None and f"{t.schema}.{t.name}" == text}
+    meant = {str(t) for t in tables_of(topics) if f"{t.schema}.{t.name}" == text}
     return meant.pop() if len(meant) == 1 else now
 
 

@@ -27,7 +27,7 @@ from schemas.control import (
     TableLoad,
 )
 from schemas.tables import TableId, TableSchema
-from schemas.topics import rewritten
+from schemas.topics import rewritten, tables_of
 from spark_consumers.cuts.complete import promised
 from spark_consumers.cuts.segments import joined_ranges
 from spark_consumers.cuts.versions import Version, part
@@ -204,7 +204,7 @@ class WholeCommits:
         """What a commit says of tables besides their rows; shapes follow."""
         for hole in entry.holes if entry is not None else ():
             one = TableId.of(rewritten(hole.table, self._topics))
-            for table in [*self._shapes] if hole.table == ANY else [one]:
+            for table in sorted(tables_of(self._topics)) if hole.table == ANY else [one]:
                 note = TableNote(table, version, "gap", f"{hole.kind}: {hole.why}")
                 yield of_note(note, self._shapes)
         for change in ddl:
