@@ -85,6 +85,16 @@ def delta(lake: Lake, mode: str = "scd1", keep: float = 7 * DAY) -> DeltaTables:
     return DeltaTables(lambda: lake.spark, lake.tables._place, lake.feed.source, mode, keep)
 
 
+def in_mode(lake: Lake, mode: str) -> Lake:
+    """The same lake after `[target] mode` was edited."""
+    tables: DeltaTables | IcebergTables
+    if isinstance(lake.tables, IcebergTables):
+        tables = IcebergTables(lambda: lake.spark, places.defined(lake.spark, lake.dsn), mode)
+    else:
+        tables = delta(lake, mode)
+    return replace(lake, tables=tables, mode=mode)
+
+
 def maintained(lake: Lake, keep: float = 1_000.0) -> None:
     """An hour later; that nothing promised expires is shown by `test_lakes`."""
     lake.clock += 100
@@ -105,12 +115,7 @@ def test_tables_of_another_mode_are_loaded_again_or_stay(make_lake: Make, modes:
     lake = loaded(make_lake(was))
     seq = newest(lake).ledger.seq
     lake.feed.commits([update(A, "1", "y", "long")])
-    tables: DeltaTables | IcebergTables
-    if isinstance(lake.tables, IcebergTables):
-        tables = IcebergTables(lambda: lake.spark, places.defined(lake.spark, lake.dsn), now)
-    else:
-        tables = delta(lake, now)
-    later = replace(lake, tables=tables, mode=now)
+    later = in_mode(lake, now)
 
     with pytest.raises(TargetRefused, match=r"another \[target\] mode") as raised:
         later.apply()
@@ -121,9 +126,9 @@ def test_tables_of_another_mode_are_loaded_again_or_stay(make_lake: Make, modes:
     assert finding.level is Level.ERROR
     assert "was loaded in another" in finding.what
     if now != "log":
-        marks = TableMarks(lambda: lake.spark, tables, lake.feed.source)
+        marks = TableMarks(lambda: lake.spark, later.tables, lake.feed.source)
         with pytest.raises(TargetRefused, match=r"another \[target\] mode"):
-            LakeReading(tables, marks, now).values(A, {})
+            LakeReading(later.tables, marks, now).values(A, {})
     lake.apply()  # the mode is set back
     assert {row[1] for row in lake.rows(A) if row[0] == 1} == (
         {"y"} if was == "scd1" else {"x", "y"}
@@ -411,14 +416,9 @@ def test_a_table_of_an_earlier_build_is_of_the_mode_that_its_columns_show(
         sink.step(segment, lake.staged(segment))
     assert newest(lake).tables["public.a"].mode == ""
     lake.feed.commits([update(A, "1", "y", "long")])
-    tables: DeltaTables | IcebergTables
-    if isinstance(lake.tables, IcebergTables):
-        tables = IcebergTables(lambda: lake.spark, places.defined(lake.spark, lake.dsn), now)
-    else:
-        tables = delta(lake, now)
 
     with pytest.raises(TargetRefused, match=r"another \[target\] mode") as raised:
-        replace(lake, tables=tables, mode=now).apply()
+        in_mode(lake, now).apply()
 
     assert raised.value.where["mode"] == was
     lake.apply()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from schemas.control import LoadPhase
-from schemas.tables import Column
+from schemas.tables import Column, TableSchema
 from spark_consumers.errors import (
     NotExpressible,
 )
@@ -225,27 +225,31 @@ def test_a_row_of_somebody_else_gives_way_to_the_source_s(strict_target: Target)
     assert rows(target, "child")[2:] == [(n, 2, "new") for n in (30, 31, 300, 310)]
 
 
+ABOVE, BELOW = table("above", "id integer, code text"), table("below", "id integer, above integer")
+
+
+def deferred_family(target: Target, *more: TableSchema) -> None:
+    """Load tables of which one refers to another, whose rows may come later in a commit."""
+    for one in (ABOVE, BELOW, *more):
+        load(target, one)
+    target.sink.close()
+    target.applier = Applier(target.feed.read_cuts, target.read_rows, target.sink)
+    target.run(
+        "ALTER TABLE below ADD FOREIGN KEY (above) REFERENCES above DEFERRABLE INITIALLY DEFERRED"
+    )
+
+
 @only_postgresql
 def test_rows_and_a_schema_change_of_one_commit_under_a_deferrable_foreign_key(
     strict_target: Target,
 ) -> None:
     """The source's was checked at once, as behind SET CONSTRAINTS ALL IMMEDIATE."""
     target = strict_target
-    parent, child = (
-        table("above", "id integer, code text"),
-        table("below", "id integer, above integer"),
-    )
-    load(target, parent)
-    load(target, child)
-    target.sink.close()
-    target.applier = Applier(target.feed.read_cuts, target.read_rows, target.sink)
-    target.run(
-        "ALTER TABLE below ADD FOREIGN KEY (above) REFERENCES above DEFERRABLE INITIALLY DEFERRED"
-    )
-    more = replace(child, columns=(*child.columns, Column("more", 23, -1, "integer")))
-    target.apply(insert(parent, "1", "a"))
+    deferred_family(target)
+    more = replace(BELOW, columns=(*BELOW.columns, Column("more", 23, -1, "integer")))
+    target.apply(insert(ABOVE, "1", "a"))
 
-    target.apply(insert(child, "10", "1"), alter(child, more), insert(more, "11", "1", "7"))
+    target.apply(insert(BELOW, "10", "1"), alter(BELOW, more), insert(more, "11", "1", "7"))
 
     assert target.query("SELECT id, more FROM below ORDER BY 1") == [(10, None), (11, 7)]
 
@@ -255,26 +259,15 @@ def test_a_schema_change_while_a_deferred_foreign_key_waits_for_its_parent(
     strict_target: Target,
 ) -> None:
     """The table that is altered has no rows that wait: the source takes it, too."""
-    target = strict_target
-    above, below, other = (
-        table("above", "id integer, code text"),
-        table("below", "id integer, above integer"),
-        table("other", "id integer, v text"),
-    )
-    for one in (above, below, other):
-        load(target, one)
-    target.sink.close()
-    target.applier = Applier(target.feed.read_cuts, target.read_rows, target.sink)
-    target.run(
-        "ALTER TABLE below ADD FOREIGN KEY (above) REFERENCES above DEFERRABLE INITIALLY DEFERRED"
-    )
+    target, other = strict_target, table("other", "id integer, v text")
+    deferred_family(target, other)
     more = replace(other, columns=(*other.columns, Column("more", 23, -1, "integer")))
 
     target.apply(
-        insert(below, "10", "1"),
+        insert(BELOW, "10", "1"),
         alter(other, more),
         insert(more, "1", "x", "7"),
-        insert(above, "1", "a"),
+        insert(ABOVE, "1", "a"),
     )
 
     assert target.query("SELECT id, above FROM below") == [(10, 1)]
