@@ -72,6 +72,8 @@ class TableBars:
 
     def show(self, table: object, rows: int, expected: int) -> None:
         """Say how many rows of a table are done, of about how many."""
+        if self._progress.disable:
+            return
         name = str(table)
         if name not in self._tasks:
             self._progress.start()

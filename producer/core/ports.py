@@ -421,8 +421,11 @@ class TopicCatalog(Protocol):
     def list_below(self, prefix: str) -> list[str]:
         """Names of the topics of a prefix."""
 
-    def describe(self, names: list[str]) -> Mapping[str, tuple[Topic, Mapping[int, int]]]:
-        """Topic, and high watermarks by partition."""
+    def existing(self, names: list[str]) -> Mapping[str, Topic]:
+        """Those that exist."""
+
+    def high_watermarks(self, topics: Mapping[str, Topic]) -> Mapping[str, Mapping[int, int]]:
+        """High watermarks by partition."""
 
 
 class Codec(Protocol):

@@ -71,14 +71,12 @@ class TopicAdmin:
             raise self._ours(exc) from exc
         return str(described.cluster_id)
 
-    def describe(self, names: Iterable[str]) -> dict[str, tuple[Topic, dict[int, int]]]:
-        """Name -> topic, partition -> high watermark, of those that exist."""
-        found = self.existing(names)
+    def high_watermarks(self, topics: Mapping[str, Topic]) -> dict[str, dict[int, int]]:
+        """Name -> partition -> high watermark."""
         try:
-            highs = self._ends(found)
+            return self._ends(topics)
         except KafkaException as exc:
             raise self._ours(exc) from exc
-        return {name: (topic, highs[name]) for name, topic in found.items()}
 
     def existing(self, names: Iterable[str]) -> dict[str, Topic]:
         """Name -> topic, of those that exist."""
@@ -155,7 +153,7 @@ class TopicAdmin:
         made = missing - refused.keys()
         # The controller creates the topic; brokers report it a little later.
         for _ in range(_TRIES):
-            if made <= self.describe(made).keys():
+            if made <= self.existing(made).keys():
                 return refused
             time.sleep(_PAUSE)
         raise BrokerDown("topics were created, but the broker does not show them", topics=len(made))

@@ -726,14 +726,14 @@ class SimAdmin:
     def list_below(self, prefix: str) -> list[str]:
         return [name for name in self._broker.partitions if name.startswith(f"{prefix}.")]
 
-    def describe(self, names: list[str]) -> dict[str, tuple[Topic, dict[int, int]]]:
+    def existing(self, names: list[str]) -> dict[str, Topic]:
         broker = self._broker
+        return {name: Topic(broker.topic_ids[name], broker.partitions[name]) for name in names}
+
+    def high_watermarks(self, topics: Mapping[str, Topic]) -> dict[str, dict[int, int]]:
         return {
-            name: (
-                Topic(broker.topic_ids[name], broker.partitions[name]),
-                {at: broker.high((name, at)) for at in range(broker.partitions[name])},
-            )
-            for name in names
+            name: {at: self._broker.high((name, at)) for at in range(topic.partitions)}
+            for name, topic in topics.items()
         }
 
 
@@ -825,9 +825,9 @@ class SimPublisher:
         topic = TOPICS.table(table.id)
         if topic not in self._known:
             self._broker.add_topic(topic, PARTITIONS.get(table.id.name, 1))
-            found = self._admin.describe(self._admin.list_below("bank"))
+            found = self._admin.existing(self._admin.list_below("bank"))
             self._known = set(found)
-            self._on_topics(TopicsChanged({name: t for name, (t, _) in found.items()}))
+            self._on_topics(TopicsChanged(found))
         partitions = self._broker.partitions[topic]
         at = table.names().index("id") if table.key else -1
         encoder = registry.encoder_of(table)

@@ -84,9 +84,13 @@ class CutsLog:
             )
         return replay
 
-    def topics(self) -> Mapping[str, tuple[Topic, Mapping[int, int]]]:
+    def topics(self) -> Mapping[str, Topic]:
         """Topics of the prefix as they are."""
-        return self._topics.describe(self._topics.list_below(self._names.prefix))
+        return self._topics.existing(self._topics.list_below(self._names.prefix))
+
+    def high_watermarks(self, topics: Mapping[str, Topic]) -> Mapping[str, Mapping[int, int]]:
+        """High watermarks by partition, asked now."""
+        return self._topics.high_watermarks(topics)
 
     def init_transactions(self) -> None:
         """Fence older selves."""

@@ -71,8 +71,11 @@ class Log(Protocol):
     def tail(self) -> CutReplay | None:
         """What is known at the end of what is visible; None: no record."""
 
-    def topics(self) -> Mapping[str, tuple[Topic, Mapping[int, int]]]:
-        """Our topics as they are: name -> topic, partition -> high watermark."""
+    def topics(self) -> Mapping[str, Topic]:
+        """Topics below the prefix as they are."""
+
+    def high_watermarks(self, topics: Mapping[str, Topic]) -> Mapping[str, Mapping[int, int]]:
+        """High watermarks by partition, asked now."""
 
     def init_transactions(self) -> None:
         """Fence older selves; their open transactions are decided."""
@@ -177,20 +180,21 @@ def difference(
         if not (request.is_ours(name) or name in named):
             continue  # of a table that is not captured any more, or a reader's
         there = topics.get(name)
-        if there is None or there[0].id != topic.id:
+        if there is None or there.id != topic.id:
             return TopicReplaced(
                 "a topic was deleted or made again",
                 topic=name,
                 hint=f"what it held is gone: {LOAD_AGAIN}",
             )
-        if there[0].partitions != topic.partitions:
+        if there.partitions != topic.partitions:
             return TopicReplaced(
                 "partitions were added to a topic: rows of one key would change partitions",
                 topic=name,
                 hint=LOAD_AGAIN,
             )
+    highs = log.high_watermarks({name: topics[name] for name in named & topics.keys()})
     for (name, partition), end in replay.ends.items():
-        high = topics[name][1].get(partition, 0) if name in topics else 0
+        high = highs.get(name, {}).get(partition, 0)
         if high < end:
             return TopicReplaced(
                 "a topic ends before rows that a cut names: the cluster lost its tail",

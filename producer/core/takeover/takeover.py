@@ -268,7 +268,7 @@ def _start(source: Source, log: Log, request: TakeoverRequest, replay: CutReplay
     known = replay.state.topics
     topics = {
         name: topic
-        for name, (topic, _) in log.topics().items()
+        for name, topic in log.topics().items()
         if request.is_ours(name) or known.get(name) == topic
     }
     place = place_of(source, request, replay)
@@ -423,7 +423,7 @@ def _begin_epoch(
     if replay is not None:  # another client's START may be the first one that is left [H42]
         epoch = max(epoch, min(replay.greatest, request.newest_epoch))
     head = Head(n + 1, epoch + 1, writer + 1, request.instance, 0, made.consistent_point, -1)
-    topics = {name: topic for name, (topic, _) in log.topics().items() if request.is_ours(name)}
+    topics = {name: topic for name, topic in log.topics().items() if request.is_ours(name)}
     start = Start(
         head,
         request.identity,
@@ -452,8 +452,10 @@ def _once_held(log: Log, request: TakeoverRequest) -> bool:
     become visible at any moment, and what was there before must be in that tail.
     """
     first, _ = log.bounds()
-    _, ddl = log.topics().get(request.ddl_topic, (None, {0: 0}))
-    return first > 0 or ddl.get(0, 0) > 0
+    ddl = {name: at for name, at in log.topics().items() if name == request.ddl_topic}
+    return first > 0 or any(
+        end > 0 for ends in log.high_watermarks(ddl).values() for end in ends.values()
+    )
 
 
 def _why_begin(

@@ -232,9 +232,10 @@ def estimated_rows(session: Asks, table: TableId) -> int:
     """The planner's estimate, for a progress bar; 0 = unknown."""
     ((rows,),) = session.query(
         f"""
-        SELECT greatest(coalesce(sum(c.reltuples), 0), 0)::bigint FROM pg_catalog.pg_class c
-        WHERE c.oid = {_oid(table)} OR c.oid IN
-            (SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = {_oid(table)})
+        SELECT greatest(coalesce(sum(c.reltuples), 0), 0)::bigint FROM (
+            SELECT {_oid(table)} UNION ALL
+            SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = {_oid(table)}
+        ) t (id) JOIN pg_catalog.pg_class c ON c.oid = t.id
         """  # noqa: S608  quoted
     )
     return int(rows or 0)

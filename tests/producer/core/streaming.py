@@ -386,8 +386,11 @@ class Kafka:
     def list_below(self, _prefix: str) -> list[str]:
         return list(self.topics)
 
-    def describe(self, names: list[str]) -> dict[str, tuple[Topic, dict[int, int]]]:
-        return {n: (self.topics[n], {0: self.ends.get((n, 0), 0)}) for n in names}
+    def existing(self, names: list[str]) -> dict[str, Topic]:
+        return {name: self.topics[name] for name in names}
+
+    def high_watermarks(self, topics: Mapping[str, Topic]) -> dict[str, dict[int, int]]:
+        return {name: {0: self.ends.get((name, 0), 0)} for name in topics}
 
     # ------------------------------------------------------------ registry
     def _encode(self, what: Cut | SchemaChange) -> bytes:
