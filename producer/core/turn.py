@@ -151,7 +151,7 @@ class Turn:
             return writer_state, known
         known = {}
         is_at_once = bool(result.made.snapshot) and not self.options.loads_beside
-        if self.source.tables and is_at_once:  # else each one is read beside the stream
+        if writer_state.loads and is_at_once:  # else each one is read beside the stream
             loader = self._loader(writer_state, result.made.consistent_point)
             with self.source.reading(result.made) as reading:
                 writer_state, known = loader.first(reading, self.source.tables)

@@ -31,6 +31,8 @@ SWITCHED = "suspected: the source lost commits that were delivered, or the slot"
 LACKS_ROW = "seen: the target lacked a row that changed"
 ALTERED = "suspected: the target's table was altered"
 NOT_LOADED = "not loaded"  # why a table is not exact that an epoch begins without
+# Rows that are written from then on are there.
+UNREAD = "not loaded: the epoch began without a load"
 LATE = "not loaded: the target came later"  # and one that was loaded before the target began
 Known: TypeAlias = Callable[[int, int], Iterable[str] | None]  # (epoch, seq) -> schema.table
 _UNDER_WAY = "loading"
@@ -251,24 +253,22 @@ def unshown(why: str) -> str:
 
 
 def _unloaded(at: Ledger, cut: Start) -> Iterator[tuple[str, str]]:
-    """Marks until the loads: before them nothing is delivered, and rows stay as they were."""
+    """Marks until the loads: before them nothing is delivered, and rows stay as they were.
+
+    Without a load, each table that the epoch knows: what is written from then on is delivered.
+    """
     names = Topics(at.source)
-    had = {str(names.table_of(topic)) for topic in at.topics} if cut.loads else set()
-    for table in _tables(at.source, cut):
+    if not cut.loads:
+        yield from dict.fromkeys(_named(names, cut.topics), UNREAD).items()
+        return
+    had = {str(names.table_of(topic)) for topic in at.topics}
+    for table in cut.loads:
         yield table, showing(NOT_LOADED, shown(at, table) if table in had else "")
 
 
 def state_of(inexact: Mapping[str, str]) -> str:
     """EXACT, unless a table is marked."""
     return LOADING if inexact else EXACT
-
-
-def _tables(source: str, cut: State) -> Iterator[str]:
-    """Tables that an epoch begins without: those it loads; without a load, all it ever names."""
-    if cut.loads:
-        yield from cut.loads
-        return
-    yield from _named(Topics(source), cut.topics)
 
 
 def left_out(at: Ledger, topics: Container[str]) -> dict[str, str]:

@@ -112,6 +112,9 @@ class WriterState:
     targeted: Mapping[str, str] = field(default_factory=dict)  # of loads for one target
 
 
+_Loads = tuple[Mapping[str, str], Mapping[str, str]]  # of all targets, and for one
+
+
 class Engine:
     """One source, one slot, one order."""
 
@@ -125,6 +128,8 @@ class Engine:
         self._state_from = writer_state.state_from
         self._loads, self._upto = dict(writer_state.loads), writer_state.upto
         self._targeted = writer_state.targeted
+        # Of the loads, in front of the first commit of the open group that changes them.
+        self._before: _Loads | None = None
         self._looked = writer_state.looked
         self._state_due = False
         self._records_since_state = 0
@@ -333,8 +338,11 @@ class Engine:
             tally.end(happened)
             if happened.fates or happened.holes:  # in the Kafka transaction of its own cut
                 lacking = {gap.table for gap in happened.holes}
-                self._note_loads(followed(self._loads, happened.fates, lacking))
-                self._note_targeted(followed_for_one(self._targeted, happened.fates, lacking))
+                loads = followed(self._loads, happened.fates, lacking)
+                targeted = followed_for_one(self._targeted, happened.fates, lacking)
+                if (loads, targeted) != (self._loads, self._targeted):
+                    self._before = self._before or (self._loads, self._targeted)
+                    self._loads, self._targeted = loads, targeted
         else:
             if not self._rows:
                 self._opened_at = self._now
@@ -410,16 +418,23 @@ class Engine:
 
         A transaction with DDL or gaps gets a record of its own; all of them
         become durable in the group's one Kafka transaction.
+
+        Topics stand in front of rows in them.  How far loads are behind the group's renames, drops
+        and gaps stands behind those: a reader takes a table that the loads do not name for one
+        that is gone, before it knows the new name.
         """
         cuts: list[Cut] = []
         n, seq, resume = self._n, self._seq, self._resume
         if self._is_state_due():
-            cuts.append(self._state(n, seq, resume))
+            cuts.append(self._state(n, seq, resume, self._before))
         ids = {topic: tuple(ids) for topic, ids in self._schema_ids.items()}
         for commits, ranges, seq, end_lsn in self._tally.close():
             n, resume = n + 1, max(resume, end_lsn)
             used = {r.topic: ids[r.topic] for r in ranges if r.topic in ids}
             cuts.append(Commits(self._head(n, seq, resume), commits, ranges, used))
+        if self._before is not None:
+            cuts.append(self._state(n, seq, resume))
+            self._before = None
         if not self._tally.is_open:  # else the open transaction has rows of these schemas, too
             self._schema_ids = {}
         return tuple(cuts)
@@ -484,8 +499,10 @@ class Engine:
             or self._now - self._state_at >= limits.state_seconds
         )
 
-    def _state(self, n: int, seq: int, resume: Lsn) -> State:
+    def _state(self, n: int, seq: int, resume: Lsn, loads: _Loads | None = None) -> State:
+        """`loads`: those of an earlier place than now."""
         self._state_due = False
+        phases, targeted = loads or (self._loads, self._targeted)
         writer_state = self._writer_state
         return State(
             replace(self._head(n, seq, resume), state_from=-1),
@@ -493,10 +510,10 @@ class Engine:
             writer_state.content,
             writer_state.cluster_id,
             dict(self._topics),
-            dict(self._loads),
+            dict(phases),
             looked=self._looked,
-            upto={t: key for t, key in self._upto.items() if self._loads.get(t) == LoadPhase.CHUNK},
-            targeted=self._targeted,
+            upto={t: key for t, key in self._upto.items() if phases.get(t) == LoadPhase.CHUNK},
+            targeted=targeted,
         )
 
     def _head(self, n: int, seq: int, resume: Lsn) -> Head:

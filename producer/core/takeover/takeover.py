@@ -414,7 +414,7 @@ def _begin_epoch(
     yield Step("make slot")
     while (made := source.make_slot()) is None:
         yield Step("make slot", _MAKING)
-    tables = source.captured(made) if request.load else ()
+    tables = source.captured(made)  # their topics stand in START also where nothing is loaded
     n, epoch, writer = (replay.n, replay.epoch, replay.writer) if replay else (0, 0, 0)
     prev = Prev(replay.epoch, replay.seq, replay.n) if replay else None
     if replay is None and reason != _FIRST:  # readers may be in any epoch that the log once had
@@ -430,7 +430,7 @@ def _begin_epoch(
         request.fingerprint,
         request.cluster_id,
         topics,
-        dict.fromkeys(tables, PENDING),
+        dict.fromkeys(tables if request.load else (), PENDING),
         prev,
         None if prev is None else False,
         reason,

@@ -7,6 +7,7 @@ import pytest
 from schemas.control import (
     Hole,
     LoadPhase,
+    Moved,
     Start,
     TableLoad,
     Topic,
@@ -20,6 +21,7 @@ from spark_consumers.cuts.ledger import (
     LATE,
     NOT_LOADED,
     SWITCHED,
+    UNREAD,
     is_for,
     is_unloaded,
     showing,
@@ -29,14 +31,17 @@ from spark_consumers.cuts.ledger import (
 from spark_consumers.cuts.segments import segments
 from spark_consumers.errors import CutsGap, LedgerForeign
 from spark_consumers.model import Ledger, Segment
+from spark_consumers.sinks.step import absent_of, step
 from tests.spark_consumers.feed import (
     Feed,
     Tx,
+    alter,
     insert,
     loaded,
     started,
     table,
 )
+from tests.spark_consumers.sinks.test_step import Noting
 
 A = table("a", "id integer, v text")
 B = table("b", "id integer, v text")
@@ -140,10 +145,10 @@ def test_loads_mark_and_clear_their_table() -> None:
         plan += segments(plan[-1].upto if plan else NEW, [record])
 
     assert [dict(s.upto.inexact) for s in plan] == [
-        {"public.a": "not loaded", "public.b": "not loaded"},
-        {"public.a": "loading", "public.b": "not loaded"},
-        {"public.a": "loading", "public.b": "not loaded"},
-        {"public.b": "not loaded"},
+        {"public.a": UNREAD, "public.b": UNREAD},
+        {"public.a": "loading", "public.b": UNREAD},
+        {"public.a": "loading", "public.b": UNREAD},
+        {"public.b": UNREAD},
         {"public.b": "loading"},
         {"public.b": "loading"},
         {},
@@ -383,12 +388,46 @@ def test_an_epoch_without_a_load_marks_all_tables_by_their_topics() -> None:
 
     upto = feed.segments(NEW)[-1].upto
     # A name that ends in a hash has no way back to its table.
-    assert upto.inexact == {"public.a": "not loaded", names.table(odd.id): "not loaded"}
+    assert upto.inexact == {"public.a": UNREAD, names.table(odd.id): UNREAD}
+    assert not is_unloaded(UNREAD)  # nothing brings it by itself
+    assert absent_of(upto.inexact) == set()  # what is written from now on is delivered
+    assert shown(upto, "public.a") == f"2/0 ({UNREAD})"
 
-    for schema in (A, odd):
-        feed.load(schema, LoadPhase.BEGIN)
-        feed.load(schema, LoadPhase.END)
+    feed.load(A, LoadPhase.BEGIN)  # `gauss-cdc snapshot --table public.a`
+    feed.load(A, LoadPhase.END)
+    feed.state({"public.a": "END"})
+    assert feed.segments(NEW)[-1].upto.inexact == {names.table(odd.id): UNREAD}
+
+    feed.load(odd, LoadPhase.BEGIN)
+    feed.load(odd, LoadPhase.END)
     assert feed.segments(NEW)[-1].upto.inexact == {}
+
+
+def applied(feed: Feed, ledger: Ledger) -> Ledger:
+    """The ledger behind all records, each step planned anew."""
+    at = replace(ledger, fence=3)
+    while plan := feed.segments(at):
+        at = step(Noting(at, feed.read_rows(plan[0]).ddl), plan[0], fence=3)
+    return at
+
+
+def test_a_mark_of_a_switch_goes_along_with_a_rename() -> None:
+    feed, ledger = started()
+    marked = replace(ledger, inexact={"public.a": SWITCHED})
+    feed.commits([alter(A, replace(A, id=TableId("public", "konto")))])
+    feed.state({"public.konto": "GAP"})
+
+    assert applied(feed, marked).inexact == {"public.konto": SWITCHED}
+
+
+def test_a_root_takes_the_mark_of_a_switch_with_the_rows_of_a_part() -> None:
+    feed, ledger = started()
+    marked = replace(ledger, inexact={"public.a": SWITCHED})
+    attached = replace(alter(B, B), moved=Moved("move", A.id))
+    feed.commits([attached, alter(A, None, tag="DROP TABLE")])
+    feed.state({"public.b": "GAP"})
+
+    assert applied(feed, marked).inexact == {"public.b": SWITCHED}
 
 
 @pytest.mark.parametrize(

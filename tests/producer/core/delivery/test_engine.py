@@ -888,10 +888,38 @@ def test_so_it_is_by_a_gap_of_its_table() -> None:
     play, gap = with_load_for_one(), Hole("public.account", "seen", "a row in quarantine")
     play.feed(rows(1), ended(1, 1, holes=(gap,)), InputDrained())
 
-    state, _ = play.acknowledge((*A0, 0)).cuts
+    _, state = play.acknowledge((*A0, 0)).cuts
 
     assert isinstance(state, State)
     assert state.targeted == {"public.account": voided(LAKE), "public.third": LAKE}
+
+
+def test_the_loads_behind_a_rename_are_noted_behind_it() -> None:
+    """Topics stand in front of rows in them; a reader forgets tables that the loads do not name."""
+    play = Playbook()
+    loads = {"public.account": "GAP", "public.third": "CHUNK"}
+    targeted = {"public.third": LAKE}
+    play.engine.take_back(replace(play.engine.lend(), loads=loads, targeted=targeted))
+    renamed = (Fate("public.account", "public.konto"),)
+    play.feed(TopicsChanged({"bank.new": Topic("9", 1)}))
+    play.feed(rows(1, DDL), replace(ended(1, 1, ddl=(0,)), fates=renamed))
+    play.feed(rows(1), ended(2, 1, holes=(Hole("public.third", "seen", "lost"),)))
+    play.feed(InputDrained())
+
+    front, *commits, behind = play.acknowledge((DDL, 0, 5), (*A0, 0)).cuts
+
+    assert isinstance(front, State)
+    assert isinstance(behind, State)
+    assert {type(one) for one in commits} == {Commits}
+    assert front.topics["bank.new"] == behind.topics["bank.new"] == Topic("9", 1)
+    assert (front.loads, front.targeted) == (loads, targeted)
+    assert behind.loads == {"public.konto": "GAP", "public.third": "BEGIN"}
+    assert behind.targeted == {"public.third": voided(LAKE)}
+    assert behind.head == replace(commits[-1].head, state_from=-1)
+    play.durable(*range(8, 10 + len(commits)))
+    play.feed(rows(1), ended(3, 1), InputDrained())
+    (only,) = play.acknowledge((*A0, 1)).cuts  # nothing else is due
+    assert isinstance(only, Commits)
 
 
 def test_how_far_loads_are_is_said_of_those_that_go_on() -> None:

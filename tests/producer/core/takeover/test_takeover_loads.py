@@ -55,6 +55,8 @@ def test_a_first_start_without_load_has_nothing_to_load() -> None:
     world = World(highs={ACCOUNT: 0, CUTS: 0, DDL: 0})
 
     assert go(world, replace(WANTED, load=False)).writer_state.loads == {}
+    # Their topics are made: START names the tables that targets lack.
+    assert world.done.index("captured") < world.done.index("START")
 
 
 def test_another_first_start_that_was_faster_makes_ours_an_ordinary_one() -> None:
