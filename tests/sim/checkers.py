@@ -124,6 +124,7 @@ class Oracle:
         self._looked: dict[str, str] = {}  # the catalog as it was compared last
         self._compared: dict[Silent, int] = {}  # n at which a change is known
         self._now_compared: set[Silent] = set()
+        self._gaps: list[tuple[CommitEntry, str]] = []  # of the Kafka transaction
         self._state_from = self._state_before = -1
         broker.on_decided = self.decided
         source.on_confirmed = self.confirmed
@@ -181,6 +182,9 @@ class Oracle:
         for offset, cut in all_of[known:]:
             self.records.append((offset, cut))
             self._record(offset, cut)
+        for commit, what in self._gaps:
+            self._noted(commit, what)
+        self._gaps.clear()
         for change in self._now_compared:  # with all that was found
             self._compared.setdefault(change, self.n)
         self._now_compared.clear()
@@ -472,7 +476,7 @@ class Oracle:
         self.seq = entry.seq
         epoch.done.append(epoch.own(at))
         epoch.told.append(dict(epoch.shapes))
-        self._noted(entry, f"a look at {at}")
+        self._gaps.append((entry, f"a look at {at}"))
         self._written[0] += 1
         self.looks["look"] += 1
 
@@ -509,7 +513,7 @@ class Oracle:
         self.epochs[self.epoch].holes |= holes
         if told != holes:
             self.fail("holes", f"{what}: holes {holes}, the cut says {entry.holes}")
-        self._noted(entry, what)
+        self._gaps.append((entry, what))
         hidden = self.epochs[self.epoch].hidden
         if kept := {at in self._broker.quarantined for at in wanted.put_aside(hidden)}:
             self.look(
