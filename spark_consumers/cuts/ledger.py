@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from schemas.accept import reloads
-from schemas.control import GAP, PENDING, Cut, Head, LoadPhase, Start, State, TableLoad
+from schemas.control import ANY, GAP, PENDING, Cut, Head, LoadPhase, Start, State, TableLoad
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
 from schemas.topics import Topics
@@ -262,6 +262,10 @@ def _unloaded(at: Ledger, cut: Start) -> Iterator[tuple[str, str]]:
         yield from dict.fromkeys(_named(names, cut.topics), UNREAD).items()
         return
     had = {str(names.table_of(topic)) for topic in at.topics}
+    # One that the epoch does not load, as it left the publication, is what it was.
+    for table, why in at.inexact.items():
+        if table not in {ANY, *cut.loads} and not is_unloaded(why):
+            yield table, why
     for table in cut.loads:
         yield table, showing(NOT_LOADED, shown(at, table) if table in had else "")
 

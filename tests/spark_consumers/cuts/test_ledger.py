@@ -484,3 +484,24 @@ def test_a_gap_in_a_record_of_an_earlier_build_marks_the_table_that_has_it() -> 
     for phase in (LoadPhase.BEGIN, LoadPhase.END):
         feed.load(odd, phase)
     assert feed.segments(NEW)[-1].upto.state == "EXACT"
+
+
+def test_a_mark_of_a_table_that_an_epoch_does_not_load_stays() -> None:
+    """It left the publication, which its mark says, and is not back when an epoch begins."""
+    feed = Feed(topics={f"bank.public.{name}": Topic(name, 1) for name in "ab"})
+    feed.load_again(A, B)
+    for schema in (A, B):
+        feed.load(schema, LoadPhase.BEGIN)
+        feed.load(schema, LoadPhase.END)
+    feed.commits(Tx([], (Hole("*", "seen", "nobody understands it"),)))  # loads bring it
+    feed.commits(Tx([], (Hole("public.b", "seen", "not in the publication"),)))
+    before = feed.segments(NEW)[-1].upto
+    feed.load_again(A)
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.END)
+
+    assert feed.segments(before)[-1].upto.inexact == {"public.b": "seen: not in the publication"}
+
+    feed.load(B, LoadPhase.BEGIN)  # it is published again
+    feed.load(B, LoadPhase.END)
+    assert feed.segments(before)[-1].upto.inexact == {}
