@@ -20,6 +20,8 @@ from producer.sources.postgres.snapshot import stream_shapes
 from schemas.tables import UNCHANGED, TableId
 from spark_consumers.model import Change, Ledger
 from spark_consumers.sinks.postgres.catalog import read_tables
+from spark_consumers.sinks.postgres.products import POSTGRES
+from spark_consumers.sinks.postgres.tables import narrow_columns
 
 T = TableId("public", "t")
 NAMES = ("id", "a", "b")
@@ -63,11 +65,12 @@ def compared(
         (shape,) = stream_shapes(catalog.table_schemas(asked, [table]))
         with theirs.reading.connection.cursor() as cursor:
             there = read_tables(cursor, [table])
+            narrow = [*narrow_columns(cursor, POSTGRES, there[table], shape)] if there else []
         meanwhile()
         window = Window(len(changes), {table: list(changes)} if changes else {})
         request = Request(sample=sample or Sample())
         ledger = Ledger("s", epoch=1, seq=9)
-        servers = ServerPair(request, watch, ours, theirs, ledger, there.get)
+        servers = ServerPair(request, watch, ours, theirs, ledger, there.get, lambda *_: narrow)
         return SnapshotPair(servers, window).compare(shape)
 
 
@@ -193,7 +196,7 @@ def test_a_target_with_wider_types_and_another_order_of_columns_is_equal(new_dat
     )
     run(
         target,
-        "CREATE TABLE t (c double precision, b numeric(12,4), d text, own int DEFAULT 1,"
+        "CREATE TABLE t (c double precision, b numeric(13,4), d text, own int DEFAULT 1,"
         " id bigint PRIMARY KEY, a character varying(9))",
     )
     with closing(psycopg2.connect(source)) as ours, ours.cursor() as cursor:
@@ -206,6 +209,38 @@ def test_a_target_with_wider_types_and_another_order_of_columns_is_equal(new_dat
                 )
 
     assert compared(source, target).outcome is Outcome.EQUAL
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "value", "there"),
+    [
+        ("numeric(10,4)", "numeric(10,2)", "1.2345", "1.23"),
+        ("double precision", "real", "0.1234567890123", "0.12345679"),
+        ("timestamp", "timestamp(0)", "2026-01-01 00:00:00.4", "2026-01-01 00:00:00"),
+        ("timestamp", "date", "2026-01-01 12:00:00", "2026-01-01"),
+        ("text", "character varying(3)", "abcdef", "abc"),
+    ],
+)
+def test_a_value_that_the_targets_type_rounds_or_cuts_is_not_equal(
+    new_database, ours: str, theirs: str, value: str, there: str
+) -> None:
+    """The source's text is read by that type before it is compared."""
+    source, target = new_database(), new_database()
+    for url, kind, cell in ((source, ours, value), (target, theirs, there)):
+        run(
+            url,
+            f"CREATE TABLE t (id int PRIMARY KEY, a {kind})",
+            f"INSERT INTO t VALUES (1, '{cell}'), (2, NULL)",
+        )
+
+    cut = compared(source, target)
+    run(target, "DELETE FROM t WHERE id = 2")
+    lost = compared(source, target)
+
+    assert cut.outcome is Outcome.UNDECIDED
+    assert cut.undecided.startswith("types of the target do not hold the source's values: a (")
+    assert not cut.is_passing
+    assert lost.counts == {RowKind.MISSING: 1}
 
 
 def test_a_value_that_no_type_of_the_target_holds_is_not_said(new_database) -> None:
