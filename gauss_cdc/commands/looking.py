@@ -138,7 +138,8 @@ def wait(
         click.echo(f"{config.name} " * (len(targets) > 1) + f"{at.epoch}/{at.seq}")
         for table, why in at.inexact.items():
             say(f"{table} is not exact: {why}", style="yellow")
-        if advice := way_out(config, at):
+        loads = {} if standing.cuts is None else standing.cuts.loads
+        if advice := way_out(config, at, loads):
             say(advice, style="yellow")
         if count := len(captured(config, at.inexact)):
             inexact.append(

@@ -355,9 +355,15 @@ class Endpoints:
             ledger, conflicts = self._target().ledger(), self._target().conflicts()
         except (CdcError, ApplyError) as error:
             return replace(found, down={"target": error})
-        advice = way_out(self._config, ledger) if ledger is not None else ""
-        notes = (advice,) if advice else ()
-        return replace(found, target=ledger, conflicts=conflicts, notes=notes)
+        return replace(found, target=ledger, conflicts=conflicts)
+
+    def _advised(self, found: ReplicationStatus) -> ReplicationStatus:
+        """Say what makes the target's tables exact, by the cuts that were read."""
+        if found.target is None:
+            return found
+        loads = {} if found.cuts is None else found.cuts.loads
+        advice = way_out(self._config, found.target, loads)
+        return replace(found, notes=(advice,)) if advice else found
 
     def _target(self) -> Inspector:
         if self._inspector is None:
@@ -381,11 +387,11 @@ class Endpoints:
                 down["registry" if isinstance(error, RegistryError) else place] = error
                 return None
 
-        targets = [one._at_target for one in (self, *self._others)]  # noqa: SLF001
-        with ThreadPoolExecutor(2 + len(targets)) as pool:
+        each = (self, *self._others)
+        with ThreadPoolExecutor(2 + len(each)) as pool:
             at_source = pool.submit(asked, "source", lambda: self.source().standing())
             in_kafka = pool.submit(asked, "kafka", partial(self.cuts, goes_on=True))
-            at_targets = [pool.submit(ask) for ask in targets]
+            at_targets = [pool.submit(one._at_target) for one in each]  # noqa: SLF001
             notes = [not_full] if not_full else []
             at_source.result()  # one connection, one question at a time
             cuts = in_kafka.result()
@@ -403,8 +409,10 @@ class Endpoints:
                     self._compared = time.monotonic(), asking.result() or []
                 notes += self._compared[1]
         first, *others = (
-            replace(at.result(), source=at_source.result(), cuts=cuts, asked=tuple(requested))
-            for at in at_targets
+            one._advised(  # noqa: SLF001
+                replace(at.result(), source=at_source.result(), cuts=cuts, asked=tuple(requested))
+            )
+            for one, at in zip(each, at_targets, strict=True)
         )
         down.update(first.down)
         return replace(
