@@ -126,7 +126,7 @@ def wait(
         target = f"target {config.name}" if len(targets) > 1 else "target"
         with Endpoints(config) as places:
             goal = places.source().goal() if goal is None else goal
-            standing = places.wait(goal, pause, lambda _: None, say)
+            standing = places.wait(goal, pause, lambda _: None, say, is_given=lsn is not None)
         if standing is None:
             fail(
                 f"the {target} does not hold {lsn_text(goal)} yet; do `run` and `apply` go on? "

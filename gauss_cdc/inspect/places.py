@@ -226,6 +226,12 @@ class Endpoints:
             self._stack.callback(self._source.close)
         return self._source
 
+    def _leave_source(self) -> None:
+        """Have the next question connect again."""
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
     # ------------------------------------------------------------ cuts
     def reader(self) -> CutsReader:
         """A reader of the cuts topic, opened once."""
@@ -431,11 +437,13 @@ class Endpoints:
         on_note: Callable[[str], None] = lambda _: None,
         *,
         compares: bool = True,
+        is_given: bool = False,
     ) -> ReplicationStatus | None:
         """Wait until the target holds everything committed before `lsn`; None if left.
 
         `compares`: and until the source is the one that was delivered, and nothing in the catalog
-        of a PostgreSQL source is left unexplained.
+        of a PostgreSQL source is left unexplained.  `is_given`: the position was not asked of the
+        source, which may be gone for good: not compared is said, and not waited for.
 
         Where the epoch begins with a load, only after the load: before its end no position shows
         what the target holds.  A place that does not answer is asked again.
@@ -447,7 +455,7 @@ class Endpoints:
                 standing = ReplicationStatus(None, self.cuts(), self.target())
                 on_look(standing)
                 if goal.is_reached(standing):
-                    left = self._left(standing, on_note) if compares else ""
+                    left = self._left(standing, on_note, is_given=is_given) if compares else ""
                     if not left and (not compares or goal.holds(standing)):
                         return standing
                     compares = compares and bool(left)  # what was found is in these records
@@ -463,13 +471,19 @@ class Endpoints:
             if pause(_AGAIN if noted else 0.1):
                 return None
 
-    def _left(self, standing: ReplicationStatus, on_note: Callable[[str], None]) -> str:
+    def _left(
+        self, standing: ReplicationStatus, on_note: Callable[[str], None], *, is_given: bool
+    ) -> str:
         """Say what is still waited for, where a target holds the position."""
         try:
             if (left := self._doubt(standing)) or not (left := self._unexplained(standing)):
                 return left
-        except ConnectionLost as error:  # waited for by its position, which may be unknown
-            on_note(f"the source was not compared: {error}")
+        except ConnectionLost as error:
+            self._leave_source()
+            said = f"the source was not compared: {error}"
+            if not is_given:
+                return said
+            on_note(said)
             return ""
         return f"`run` has not reported yet what the catalog shows: {left}"
 
