@@ -12,6 +12,7 @@ from gauss_cdc.verify.request import Request, Sample, VerifyObserver
 from gauss_cdc.verify.rounds import SnapshotPair
 from gauss_cdc.verify.servers import ServerPair
 from gauss_cdc.verify.sides import ComparedServer, TargetSession, settled
+from gauss_cdc.verify.text import ComparedColumn, RowText, Spelling
 from gauss_cdc.verify.window import Window
 from producer.sources import session_settings
 from producer.sources.dial import parse_dsn
@@ -251,6 +252,28 @@ def test_a_value_that_no_type_of_the_target_holds_is_not_said(new_database) -> N
     found = compared(source, target)
 
     assert found.undecided == "a value of the source is none of the target's type (sqlstate=22P02)"
+
+
+@pytest.mark.parametrize("has_num_nulls", [False, True])
+def test_rows_in_a_column_print_differently_whatever_of_them_is_null(
+    has_num_nulls: bool, new_database
+) -> None:
+    """Of a row with any NULL neither IS NULL nor IS NOT NULL is true."""
+    url = new_database()
+    run(url, "CREATE TYPE pair AS (a int, b text)", "CREATE DOMAIN word AS text")
+    rows = (
+        "(SELECT id, p::pair, w::word FROM (VALUES (1, '(1,)', ''), (2, '(,x)', NULL),"
+        " (3, '(1,x)', 'w'), (4, '(,)', NULL), (5, NULL, NULL)) AS r (id, p, w)) AS v"
+    )
+    columns = [ComparedColumn(n, t, t) for n, t in (("p", "public.pair"), ("w", "public.word"))]
+    text = RowText((*columns,), (), Spelling(has_num_nulls=has_num_nulls), is_source=True)
+
+    with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT {text.cells(columns, 'v')} FROM {rows} ORDER BY v.id")
+        printed = cursor.fetchall()
+
+    assert [pair for pair, _ in printed] == ["(1,)", "(,x)", "(1,x)", "(,)", None]
+    assert [word for _, word in printed] == ["", None, "w", None, None]
 
 
 def test_ranges_and_samples_hold_the_same_rows_at_both_servers(new_database) -> None:
