@@ -192,6 +192,6 @@ class SnapshotPair:
         return report
 
     def _check_moved(self, shape: TableSchema, *, is_loading: bool) -> None:
-        why = self.window.moved.get(shape.id) or ("it is being loaded" if is_loading else "")
+        why = self.window.why_not(shape.id) or ("it is being loaded" if is_loading else "")
         if why:
             raise TableMoved(why)

@@ -140,6 +140,21 @@ def test_of_changed_rows_what_a_stranger_did_is_still_found(pair) -> None:
     }
 
 
+def test_a_key_that_stands_twice_is_found_also_if_its_row_changed(new_database) -> None:
+    source, target = new_database(), new_database()
+    run(source, TABLE, ROWS)
+    run(target, TABLE.replace(" PRIMARY KEY", ""), ROWS, "INSERT INTO t VALUES (7, 'a7', 7)")
+    run(target, "INSERT INTO t VALUES (8, 'else', 8)")
+
+    changes = [change("u", None, [str(n), f"a{n}", str(n)]) for n in (7, 8, 9)]
+    found = compared(source, target, *changes)
+
+    assert {(row.kind, row.key) for row in found.rows} == {
+        (RowKind.EXTRA, ("7",)), (RowKind.EXTRA, ("8",))
+    }  # fmt: skip
+    assert found.counts == {RowKind.EXTRA: 2}
+
+
 def test_rows_without_a_key_are_counted_with_those_that_come_and_go(new_database) -> None:
     source, target = new_database(), new_database()
     for url in (source, target):
