@@ -131,11 +131,11 @@ def verify_tables(
             for report in found:
                 _print_keys(report)
     if different := [one.table for one in found if one.outcome is Outcome.DIFFERENT]:
-        _mend(config, different, repair=repair)
+        mend(config, different, repair=repair)
     sys.exit(exit_code(found))
 
 
-def _mend(config: Config, tables: list[str], *, repair: bool) -> None:
+def mend(config: Config, tables: list[str], *, repair: bool) -> None:
     """Ask for tables that differ, or say how they are made equal again."""
     if repair:
         wanted = captured(config, tables)
@@ -144,8 +144,9 @@ def _mend(config: Config, tables: list[str], *, repair: bool) -> None:
         if not wanted:
             return
         with rereads.session(config) as source:
-            source.ask(wanted)
-        say("`run` is asked to read again: " + ", ".join(wanted), style="yellow")
+            source.ask(wanted, config.label)  # of several targets, this one
+        whose = f" for {config.label}" if config.label else ""
+        say(f"`run` is asked to read again{whose}: {', '.join(wanted)}", style="yellow")
         say("`gauss-cdc snapshot` lists what is not done yet; then compare again")
     elif rereads.possible(config):
         say("`--repair` asks `run` to read what differs again", style="yellow")

@@ -42,6 +42,8 @@ _log = logging.getLogger(__name__)
 
 _LOOK: Final = 0.01  # seconds
 _UNFIT: Final = "a value of the source is none of the target's type"
+_REFUSED: Final = "a server refused a question, whose log says why"
+_NO_RIGHT: Final = "42501"  # names the table alone
 
 
 def verify(config: Config, request: Request, observer: VerifyObserver) -> list[TableReport] | None:
@@ -186,12 +188,20 @@ class SnapshotPair:
         except (SourceError, TargetError) as error:
             if error.verdict is Verdict.RETRY:
                 raise
-            state = str(error.where.get("sqlstate", ""))
-            # The server's message of such an error holds the value.
-            report.undecided = f"{_UNFIT} (sqlstate={state})" if state[:2] == "22" else str(error)
+            report.undecided = _said(error)
         return report
 
     def _check_moved(self, shape: TableSchema, *, is_loading: bool) -> None:
         why = self.window.why_not(shape.id) or ("it is being loaded" if is_loading else "")
         if why:
             raise TableMoved(why)
+
+
+def _said(error: SourceError | TargetError) -> str:
+    """Say why a table was not compared; the server's message may hold a value of a cell."""
+    state = str(error.where.get("sqlstate", ""))
+    if state[:2] == "22":
+        return f"{_UNFIT} (sqlstate={state})"
+    if state[:2] == "42" and state != _NO_RIGHT:  # a value that names an object which is not there
+        return f"{_REFUSED} (sqlstate={state})"
+    return str(error)

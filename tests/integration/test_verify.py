@@ -201,6 +201,24 @@ def test_a_table_that_the_target_lacks_has_all_its_rows_missing(pair) -> None:
     assert compared(source, target).counts == {RowKind.MISSING: 300}
 
 
+@pytest.mark.parametrize(("kind", "state"), [("regclass", "42P01"), ("regtype", "42704")])
+def test_a_value_that_names_what_the_target_lacks_is_not_said(
+    kind: str, state: str, new_database
+) -> None:
+    """The server's message repeats it."""
+    source, target = new_database(), new_database()
+    run(
+        source, "CREATE TABLE t (id int PRIMARY KEY, a varchar)", "INSERT INTO t VALUES (1, 'cell')"
+    )
+    run(target, f"CREATE TABLE t (id int PRIMARY KEY, a {kind})")
+
+    found = compared(source, target)
+
+    assert found.outcome is Outcome.UNDECIDED
+    assert "cell" not in found.undecided
+    assert found.undecided.endswith(f"(sqlstate={state})")
+
+
 def test_a_target_with_wider_types_and_another_order_of_columns_is_equal(new_database) -> None:
     source, target = new_database(), new_database()
     run(
