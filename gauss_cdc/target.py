@@ -34,6 +34,7 @@ def setup(config: Config) -> Setup:
         code=config.ddl.code,
         mode=target.mode,
         keep=target.keep.total_seconds(),
+        label=config.label,
     )
     if (client := _CLIENTS.get(kind_of(config).client)) is None:
         return made  # it brings its own

@@ -11,6 +11,7 @@ from gauss_cdc import rereads
 from gauss_cdc.commands.base import ExampleCommand, configured
 from gauss_cdc.config import Config, load
 from gauss_cdc.inspect.advice import captured, late_tables
+from gauss_cdc.watch import say
 from producer.core.loads.queue import EVERYTHING
 
 
@@ -48,6 +49,12 @@ def snapshot(
     config = load(config_path)
     if whose and not names:
         names = _late_for(config, whose)
+    elif whose and not cancel and whose not in (mine := [one.name for one in config.targets]):
+        say(
+            f"{whose} is no target of this configuration, which has {', '.join(mine)}: only the"
+            " target of that name in another one takes the load",
+            style="yellow",
+        )
     with rereads.session(config) as source:
         try:
             if pause:

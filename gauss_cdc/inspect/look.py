@@ -100,7 +100,7 @@ def standing_table(
         for line in standing.waiting:
             table.add_row("", escape(printable(line)))
         if cuts.alarm:
-            what = f"{cuts.alarms} records of cuts are not ours; {cuts.alarm}"
+            what = printable(f"{cuts.alarms} records of cuts are not ours; {cuts.alarm}")
             table.add_row("", f"[yellow]{escape(what)}[/]")
     for one in standing.each:
         _add_target(table, one, f"target {one.name}" if standing.others else "target")
@@ -131,13 +131,14 @@ def _add_target(table: Table, standing: ReplicationStatus, name: str) -> None:
         if target.committed_at:
             table.add_row("", f"which the source made at {at:%Y-%m-%d %H:%M:%S} UTC")
         for one, why in target.inexact.items():
-            table.add_row("", f"[yellow]{escape(f'{one} is not exact: {why}')}[/]")
+            line = escape(printable(f"{one} is not exact: {why}"))
+            table.add_row("", f"[yellow]{line}[/]")
     for one, met in standing.conflicts.items():
         said = f"{one}: others changed it; {met.overwritten:,} of their rows were overwritten"
         line = escape(printable(f"{said}, {met.missing:,} rows were missing"))
         table.add_row("", f"[yellow]{line}[/]")
     for note in standing.notes:
-        table.add_row("", f"[yellow]{escape(note)}[/]")
+        table.add_row("", f"[yellow]{escape(printable(note))}[/]")
     unread = f"{_known(standing.bytes_behind)} bytes"
     if standing.csns_behind is not None:
         unread = f"{standing.csns_behind} CSNs"
@@ -179,7 +180,7 @@ def cut_line(offset: int, cut: Record, *, as_json: bool) -> str:
     if isinstance(cut, Foreign):
         if as_json:
             return json.dumps({"offset": offset, "kind": "FOREIGN", "why": cut.why})
-        return f"{offset:>8}  FOREIGN    {cut.why}"
+        return printable(f"{offset:>8}  FOREIGN    {cut.why}")
     if as_json:
         return json.dumps(_with_lsns({"offset": offset, **cut_to_avro(cut)}))
     head = cut.head
@@ -199,7 +200,7 @@ def cut_line(offset: int, cut: Record, *, as_json: bool) -> str:
             words += [f"topics={len(cut.topics)}"]
         case _:
             pass
-    return "  ".join(words)
+    return printable("  ".join(words))
 
 
 _POSITIONS = frozenset({"resume", "as_of", "commit_start", "end_lsn", "lsn"})

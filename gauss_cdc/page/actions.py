@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -15,6 +16,8 @@ from gauss_cdc.verify.rounds import verify
 from producer.errors import CdcError
 from schemas.errors import shortened
 from spark_consumers.errors import ApplyError
+
+_log = logging.getLogger(__name__)
 
 _REFUSED: Final = (CdcError, ApplyError, ConfigError, ValueError)
 
@@ -79,4 +82,7 @@ class Actions:
             found["reports"] = [report.as_json(show_keys=False) for report in reports]
         except _REFUSED as error:
             found["failed"] = masked(shortened([str(error)]))
+        except Exception as error:  # noqa: BLE001  else it would run for ever, for who looks at the page
+            _log.exception("the comparison failed")
+            found["failed"] = f"a fault of gauss-cdc ({type(error).__name__}): its log says more"
         self._verified = {"is_running": False, "tables": list(tables), **found}

@@ -23,6 +23,7 @@ _COLUMNS: Final = {
     "table_bytes_total": "bytes",
     "table_errors_total": "errors",
 }
+_EXACT: Final = "exact"
 
 
 def facts(config: Config, answers: doctor.Answers) -> dict[str, Any]:
@@ -66,10 +67,15 @@ def _states(standing: ReplicationStatus) -> dict[str, dict[str, Any]]:
         for table, why in one.target.inexact.items() if one.target is not None else ():
             said = f"{one.name}: {why}" if standing.others else why
             inexact[table] = "; ".join(filter(None, [inexact.get(table, ""), said]))
+    # Else its rows are older, whatever cuts say, or nobody knows.
+    holds_epoch = cuts is not None and all(
+        one.target is not None and one.target.epoch >= cuts.epoch for one in standing.each
+    )
     out: dict[str, dict[str, Any]] = {}
     for table in {*loads, *inexact}:
         why = inexact.get(table, "")
-        out[table] = {"state": _state(loads.get(table), is_exact=not why), "why": why}
+        said = _state(loads.get(table), is_exact=not why)
+        out[table] = {"state": said if holds_epoch or said != _EXACT else "not known", "why": why}
     return out
 
 
@@ -79,4 +85,4 @@ def _state(phase: str | None, *, is_exact: bool) -> str:
         return "loading"
     if not is_exact:
         return "not exact"
-    return "exact" if phase == LoadPhase.END else (phase or "").lower()
+    return _EXACT if phase == LoadPhase.END else (phase or "").lower()

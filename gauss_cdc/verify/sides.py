@@ -151,9 +151,10 @@ class ComparedServer:
                 raise TableMoved("it was emptied, rewritten or altered meanwhile")
             yield _rows_of(reading, table)
         except (SourceError, TargetError) as error:
-            if error.where.get("sqlstate") not in _MOVING:
+            if (state := error.where.get("sqlstate")) not in _MOVING:
                 raise
-            raise TableMoved(f"it is being altered: {error.what}") from error
+            # The server's message may hold a value: a regclass is the name of a table.
+            raise TableMoved(f"it is being altered (sqlstate={state})") from error
         finally:
             with suppress(
                 CdcError, ApplyError

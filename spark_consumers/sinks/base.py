@@ -147,6 +147,7 @@ class Setup:
     source: str  # kafka.prefix: the name of its ledger
     dsn: str = ""  # [target] dsn, as it is written
     host: str = ""  # for messages
+    label: str = ""  # of one of several targets, as commands name it
     connect: Callable[[], Any] = field(default=_no_client, repr=False)  # where we bring the client
     replace: bool = False  # rows that a table holds before its first load go
     ddl: str = "tables"  # [ddl] apply

@@ -1,10 +1,16 @@
 """Several [[target]] in one file: each is one configuration, and no two are mistaken."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from gauss_cdc import rereads, target
+from gauss_cdc.cli import cli
+from gauss_cdc.commands import verify as verify_command
 from gauss_cdc.config import Config, ConfigError, load
 
 SMALL = """\
@@ -52,6 +58,39 @@ def test_each_is_a_configuration_with_one_target_and_a_checkpoint_of_its_own(fil
     assert [one.checkpoint for one in (copy, lake)] == ["state/copy", "state/lake-2"]
     assert copy.kafka == lake.kafka
     assert config.only("lake-2") == config.single("lake-2") == lake
+
+
+def test_what_is_asked_for_one_of_several_targets_is_asked_for_it_alone(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`verify --repair` of the lake reads nothing again for the copy."""
+    asked: list[tuple[list[str], str]] = []
+
+    class Source:
+        def ask(self, names: list[str], target: str = "") -> None:
+            asked.append(([*names], target))
+
+        def asked(self) -> list[object]:
+            return []
+
+    @contextmanager
+    def session(_: Config) -> Iterator[Source]:
+        yield Source()
+
+    monkeypatch.setattr(rereads, "session", session)
+    lake = load(file).single("lake-2")
+
+    verify_command.mend(lake, ["public.a"], repair=True)
+    for name in ("copy", "elsewhere"):
+        words = ["snapshot", "--table", "public.a", "--for", name, "--config", str(file)]
+        found = CliRunner().invoke(cli, words, standalone_mode=False)
+        said = "elsewhere is no target of this configuration, which has copy, lake-2"
+        assert (said in found.stderr) == (name == "elsewhere")
+
+    assert asked == [
+        (["public.a"], "lake-2"), (["public.a"], "copy"), (["public.a"], "elsewhere")
+    ]  # fmt: skip
+    assert target.setup(load(file).single("copy")).label == "copy"
 
 
 def test_a_target_is_as_before(file: Path) -> None:

@@ -15,6 +15,7 @@ from spark_consumers.cuts.ledger import LACKS_ROW
 from spark_consumers.errors import TargetRefused
 from spark_consumers.sinks.base import Met, Setup
 from spark_consumers.sinks.postgres.checks import PostgresInspector
+from spark_consumers.sinks.postgres.conflicts import Conflicts
 from spark_consumers.sinks.postgres.products import POSTGRES
 from tests.integration.postgres_target import Target, load
 from tests.integration.test_sink_parts import Fed
@@ -110,6 +111,17 @@ def test_each_row_of_others_that_a_change_meets_is_counted(
         "WARNING: others changed public.a at the target: 2 rows that change or end were missing; "
         "`gauss-cdc verify --table public.a` compares it, `gauss-cdc snapshot --table public.a` "
         "reads it again"
+    )
+
+
+def test_of_several_targets_the_warning_names_the_one_that_it_is_of() -> None:
+    notes: list[str] = []
+
+    Conflicts("bank", notes.append, label="copy").add({A.id: Met(1, 0)})
+
+    assert notes[0].endswith(
+        "`gauss-cdc verify --table public.a --target copy` compares it, "
+        "`gauss-cdc snapshot --table public.a --for copy` reads it again"
     )
 
 

@@ -233,7 +233,7 @@ def _publication(
                 Level.FIXED,
                 "publication",
                 f"{name} has {shortened([str(table) for table in missing])}, too",
-                "rows older than that are not copied; `gauss-cdc run --accept-gap` loads again",
+                "`run` reads the rows that they have",
             )
             missing = ()
     if missing:
@@ -241,7 +241,7 @@ def _publication(
             Level.WARNING if has.tables else Level.ERROR,  # nothing at all would be captured
             "publication",
             f"{name} lacks {', '.join(map(str, missing))}: not captured",
-            "`gauss-cdc check --fix` adds them; rows older than that are not copied",
+            "`gauss-cdc check --fix` adds them, and `run` reads the rows that they have",
         )
     problems = list(publication_problems(connection, options))
     yield from (refused("publication", problem) for problem in problems)

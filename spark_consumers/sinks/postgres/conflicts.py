@@ -144,6 +144,7 @@ class Conflicts:
     source: str
     note: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
+    label: str = ""  # of one of several targets
     waiting: dict[TableId, Met] = field(default_factory=dict)  # that the target does not have yet
     _unsaid: dict[TableId, Met] = field(default_factory=dict)
     _said_at: dict[TableId, float] = field(default_factory=dict)
@@ -156,7 +157,7 @@ class Conflicts:
             now = self.clock()
             if now - self._said_at.get(table, float("-inf")) >= _EVERY:
                 self._said_at[table] = now
-                self.note(_line(table, self._unsaid.pop(table)))
+                self.note(_line(table, self._unsaid.pop(table), self.label))
 
     def write(self, cursor: Any) -> None:
         """Bring the sums to the target."""
@@ -164,16 +165,18 @@ class Conflicts:
             cursor.execute(_ADD, (self.source, *table, *one))
 
 
-def _line(table: TableId, met: Met) -> str:
+def _line(table: TableId, met: Met, label: str) -> str:
     said = [
         f"{met.overwritten:,} rows that begin met rows of others, and overwrote them",
         f"{met.missing:,} rows that change or end were missing",
     ]
     what = " and ".join(text for text, count in zip(said, met, strict=True) if count)
-    typed = argument(table)
+    typed, target, whose = argument(table), "", ""
+    if label:
+        target, whose = f" --target {argument(label)}", f" --for {argument(label)}"
     return (
         f"WARNING: others changed {table} at the target: {what}; `gauss-cdc verify --table "
-        f"{typed}` compares it, `gauss-cdc snapshot --table {typed}` reads it again"
+        f"{typed}{target}` compares it, `gauss-cdc snapshot --table {typed}{whose}` reads it again"
     )
 
 

@@ -24,6 +24,7 @@ def _sink(setup: Setup, product: TargetProduct) -> PostgresSink:
         code=setup.code,
         on_note=setup.on_note,
         asked=setup.asked,
+        label=setup.label,
     )
 
 

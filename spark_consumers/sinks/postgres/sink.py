@@ -110,6 +110,7 @@ class PostgresSink:
         on_note: Callable[[str], None] = lambda _: None,
         message_rows: int = _MESSAGE_ROWS,
         asked: Asked | None = None,
+        label: str = "",
     ) -> None:
         """`connect` is a DSN, or a callable that gives a DB-API connection.
 
@@ -117,7 +118,7 @@ class PostgresSink:
 
         With `replace`, tables that hold rows before their first load are emptied.
         With `replica_role`, foreign keys and triggers are off where the user may do so.
-        `asked` learns what this sink asks of packed rows.
+        `asked` learns what this sink asks of packed rows.  `label` is its name beside others.
         A `product` other than PostgreSQL needs a `connect` of its own (sinks.driver).
         """
         self._connect: Callable[[], Any] = safely(
@@ -144,7 +145,7 @@ class PostgresSink:
         self._runs_definitions = ddl == "all"
         self._lease = PostgresLease(self._connect, source, product, on_wait=on_wait)
         self._keeper = Keeper(self._lease, source)
-        self._conflicts = Conflicts(source, on_note)
+        self._conflicts = Conflicts(source, on_note, label=label)
         self._waits = Waits(self._connect, on_wait, has_blocking_pids=product.has_blocking_pids)
         self._pid = 0  # of the connection's backend
         self._conn: Any = None

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from gauss_cdc.inspect.look import findings_table, standing_table
-from gauss_cdc.inspect.places import ReplicationStatus
+from gauss_cdc.inspect.look import cut_line, findings_table, standing_table
+from gauss_cdc.inspect.places import CutsStanding, ReplicationStatus
+from schemas.accept import Foreign
 from schemas.findings import Finding, Level
+from spark_consumers.model import Ledger
 
 FINDINGS = [
     Finding(
@@ -45,6 +47,21 @@ def test_check_at_80_columns_is_grouped_with_hints_below_and_nothing_cut(encodin
     hints = ["       -> ALTER it", "          or not"]
     assert lines[-4:] == [*hints, "", "total  2 ok, 1 error"]
     assert max(map(len, lines)) <= 80
+
+
+def test_names_and_marks_of_a_target_steer_no_terminal() -> None:
+    ledger = Ledger("bank", epoch=1, inexact={"public.a\x1b[2J": "seen: \x1b]0;x\x07"})
+    cuts = CutsStanding(1, 1, 1, 0, 1, "w", {}, 0, alarms=1, alarm="kind \x1b[2J")
+    standing = ReplicationStatus(None, cuts, ledger, notes=("public.b\x1b[2J is not captured",))
+    out = io.StringIO()
+
+    Console(file=out, force_terminal=True, width=200).print(standing_table(standing))
+
+    assert "\x1b[2J" not in out.getvalue()
+    assert "\x1b]0;" not in out.getvalue()
+    assert out.getvalue().count("\\x1b[2J") == 3
+    foreign = cut_line(7, Foreign("kind \x1b[2J"), as_json=False)
+    assert foreign.endswith("FOREIGN    kind \\x1b[2J")
 
 
 def test_what_others_name_steers_no_terminal(tmp_path: Path) -> None:

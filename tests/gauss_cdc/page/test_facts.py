@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from gauss_cdc.doctor import Answers
 from gauss_cdc.inspect.places import CutsStanding, ReplicationStatus
 from gauss_cdc.page.facts import tables
@@ -34,6 +36,27 @@ def test_a_table_is_what_cuts_and_target_say_together() -> None:
         {"table": "public.c", "state": "not exact", "why": "why"},
         {"table": "public.d", "state": "gap", "why": ""},
     ]
+
+
+@pytest.mark.parametrize(
+    ("ledger", "state"),
+    [
+        (None, "not known"),  # nothing was applied, or the target does not answer
+        (Ledger("bank", epoch=1, n=9), "not known"),  # its rows are of the epoch before
+        (Ledger("bank", epoch=2, n=1), "exact"),
+    ],
+)
+def test_a_table_is_exact_only_where_the_target_holds_the_epoch_of_the_cuts(
+    ledger: Ledger | None, state: str
+) -> None:
+    cuts = CutsStanding(2, 20, 0, 0, 1, "w", {"public.a": "END"}, written_at=1)
+    held = ReplicationStatus(None, cuts, Ledger("bank", epoch=2), name="copy")
+    other = ReplicationStatus(None, cuts, ledger, name="lake")
+
+    (alone,) = tables(Answers(other, [], []))
+    (both,) = tables(Answers(replace(held, others=(other,)), [], []))
+
+    assert (alone["state"], both["state"]) == (state, state)
 
 
 def test_of_several_targets_each_is_named() -> None:
