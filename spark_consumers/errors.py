@@ -72,6 +72,10 @@ class TableAltered(RowMissing):
     """Someone altered the target's table so that it may not hold what the source has."""
 
 
+class ChangeLeftOut(RowMissing):
+    """`[ddl] apply = "none"`: a schema change moved, removed or computed rows of the source."""
+
+
 class TableLookedAtBefore(TargetError):
     """A table was altered between the look at it and a statement; another look decides."""
 

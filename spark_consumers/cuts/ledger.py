@@ -30,6 +30,7 @@ LOADING = "LOADING"
 SWITCHED = "suspected: the source lost commits that were delivered, or the slot"
 LACKS_ROW = "seen: the target lacked a row that changed"
 ALTERED = "suspected: the target's table was altered"
+LEFT_OUT = "seen: [ddl] apply = none leaves out what a schema change did to its rows"
 NOT_LOADED = "not loaded"  # why a table is not exact that an epoch begins without
 LATE = "not loaded: the target came later"  # and one that was loaded before the target began
 Known: TypeAlias = Callable[[int, int], Iterable[str] | None]  # (epoch, seq) -> schema.table

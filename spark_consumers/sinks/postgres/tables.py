@@ -219,6 +219,7 @@ class Tables:
         Say whether readers lose rows in this way that a load left them.
         """
         if not self.follows:
+            self._check_followed(cursor, catalog, change)
             return False
         before, after = change.before, change.after
         refuse_reserved(*(table.id for table in (before, after) if table is not None))
@@ -242,6 +243,16 @@ class Tables:
         is_lost = self.create(cursor, catalog, change, is_exact=is_exact)
         self._go_beyond(cursor, change)
         return is_lost
+
+    @staticmethod
+    def _check_followed(cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
+        """See that a table which its owner alters holds what comes; a row asks for its columns."""
+        if change.after is None or change.before == change.after:
+            return
+        catalog.forget(cursor, change.after.id)
+        for problem in shape_problems(cursor, catalog, change):
+            if not isinstance(problem, MissingColumn):
+                raise problem
 
     def _make_room(self, cursor: Any, catalog: Catalog, name: TableId) -> None:
         """Give up a table of ours whose name another one takes at the source.
