@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from schemas.tables import Column, TableId, TableSchema, Unique, UserType
+from spark_consumers.errors import TargetRefused
 from spark_consumers.loop.job import Applier
 from tests.integration.postgres_target import Target, load, only_postgresql
 from tests.spark_consumers.feed import (
@@ -100,6 +101,25 @@ def test_of_equal_rows_without_a_key_as_many_go_as_are_said(target: Target) -> N
     left = Counter(target.query("SELECT n::text, v FROM keyless"))
     there = Counter((n, v) for n, v in rows[2400:])
     assert left == there - Counter([("0", "x")]) + Counter([("0", "z"), ("-2", "y")])
+
+
+@pytest.mark.parametrize("change", ["delete", "update", "insert"])
+def test_a_zero_byte_in_a_row_without_a_key_is_refused_by_name(target: Target, change: str) -> None:
+    of = table("t", "id integer, v text", key="")
+    load(target, of, ["1", "a"])
+    old, zero = ["1", "a"], ["1", "a\0b"]
+    row = {
+        "delete": Row(of, "d", zero, None),
+        "update": Row(of, "u", old, zero),
+        "insert": Row(of, "c", None, zero),
+    }[change]
+
+    with pytest.raises(TargetRefused) as raised:
+        target.apply(row)
+
+    assert str(raised.value.where["table"]) == "public.t"
+    assert raised.value.where.get("column") == "v"
+    assert target.query("SELECT id, v FROM t") == [(1, "a")]
 
 
 def test_a_keyless_row_is_the_one_that_reads_the_same(target: Target) -> None:

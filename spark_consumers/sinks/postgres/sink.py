@@ -284,7 +284,7 @@ class PostgresSink:
                 cursor.execute(*message.text())
                 met = message.answered(cursor)
             conn.autocommit = False
-        except UnicodeEncodeError:  # bytes that are no text: nothing was sent
+        except ValueError:  # bytes that are no text, or a zero byte: nothing was sent
             conn.autocommit = False
             return None
         except DRIVER_ERRORS as error:
