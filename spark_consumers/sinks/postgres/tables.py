@@ -39,6 +39,19 @@ SELECT said.qualified, said.name FROM (
 ) said (qualified, name, typtype)
 WHERE said.qualified = ANY (%s) OR said.typtype = 'b' AND '*.' || said.name = ANY (%s)
 """
+# Of a domain over another one, the last is what it is made of in the end.
+_BASES: Final = """
+WITH RECURSIVE made_of (name, oid, modifier, depth) AS (
+    SELECT '"' || replace(n.nspname, '"', '""') || '"."' || replace(t.typname, '"', '""') || '"',
+           t.typbasetype, t.typtypmod, 1
+    FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+    WHERE t.typtype = 'd'
+    UNION ALL
+    SELECT m.name, t.typbasetype, t.typtypmod, m.depth + 1
+    FROM made_of m JOIN pg_catalog.pg_type t ON t.oid = m.oid WHERE t.typtype = 'd'
+)
+SELECT name, pg_catalog.format_type(oid, modifier) FROM made_of WHERE name = ANY (%s) ORDER BY depth
+"""
 _DROPS: Final = re.compile(r'^DROP TABLE |^ALTER TABLE (?:"(?:[^"]|"")*+"\.?)++ DROP COLUMN ')
 _DEPENDENT: Final = "2BP01"
 
@@ -50,6 +63,12 @@ def _with_types_of_the_target(cursor: Any, change: SchemaChange) -> SchemaChange
     there = set()
     for qualified, name in cursor.fetchall():
         there |= {qualified, f"*.{name}={qualified}"}
+    if bases := [
+        (name, needed) for name, needed in user_types.needed_bases(change) if name in there
+    ]:
+        cursor.execute(_BASES, ([name for name, _ in bases],))
+        made_of = dict(cursor.fetchall())
+        there -= {name for name, needed in bases if not fits(made_of.get(name, needed), needed)}
     return user_types.settled(change, there)
 
 
@@ -369,11 +388,12 @@ class Tables:
             return False
         gone = (Column(n, 25, -1, "text") for n in there.columns if n not in table.names())
         type_of = COLUMN_TYPES[catalog.product.dialect]
+        settled = _with_types_of_the_target(cursor, change).after or table
         known = [
             c
-            if fits(found.type_name, type_of(table, c))
-            else replace(c, type_oid=0, type_mod=-1, type_name=found.type_name)
-            for c in table.columns
+            if fits(found.type_name, type_of(table, needed))
+            else replace(c, type_oid=0, type_mod=-1, type_name=found.type_name, user_type=None)
+            for c, needed in zip(table.columns, settled.columns, strict=True)
             if (found := there.columns.get(c.name)) is not None
         ]
         before = replace(table, columns=(*known, *gone))
