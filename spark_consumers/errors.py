@@ -8,6 +8,7 @@ Never cell values or secrets.
 from __future__ import annotations
 
 from schemas.errors import LOAD_AGAIN, Explained, Verdict
+from schemas.tables import TableId, argument
 
 
 class ApplyError(Explained):
@@ -70,6 +71,11 @@ class RowMissing(TargetError):
 
 class TableAltered(RowMissing):
     """Someone altered the target's table so that it may not hold what the source has."""
+
+
+def altered_hint(table: TableId | str) -> str:
+    """Say what makes a table exact that others altered."""
+    return f"alter it back, then `gauss-cdc snapshot --table {argument(table)}`; or {LOAD_AGAIN}"
 
 
 class ChangeLeftOut(RowMissing):

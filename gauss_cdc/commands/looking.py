@@ -126,7 +126,7 @@ def wait(
         target = f"target {config.name}" if len(targets) > 1 else "target"
         with Endpoints(config) as places:
             goal = places.source().goal() if goal is None else goal
-            standing = places.wait(goal, pause, lambda _: None, say)
+            standing = places.wait(goal, pause, lambda _: None, say, is_given=lsn is not None)
         if standing is None:
             fail(
                 f"the {target} does not hold {lsn_text(goal)} yet; do `run` and `apply` go on? "
@@ -138,7 +138,8 @@ def wait(
         click.echo(f"{config.name} " * (len(targets) > 1) + f"{at.epoch}/{at.seq}")
         for table, why in at.inexact.items():
             say(f"{table} is not exact: {why}", style="yellow")
-        if advice := way_out(config, at):
+        loads = {} if standing.cuts is None else standing.cuts.loads
+        if advice := way_out(config, at, loads):
             say(advice, style="yellow")
         if count := len(captured(config, at.inexact)):
             inexact.append(

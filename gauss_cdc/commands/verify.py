@@ -26,6 +26,7 @@ from gauss_cdc.commands.base import (
     with_target,
 )
 from gauss_cdc.config import Config, load
+from gauss_cdc.inspect.advice import captured
 from gauss_cdc.logs import printable
 from gauss_cdc.verify.report import UNDECIDED, Outcome, RowKind, TableReport, exit_code
 from gauss_cdc.verify.request import Request, Sample, VerifyObserver
@@ -118,6 +119,8 @@ def verify_tables(
             " `apply` go on? `gauss-cdc status` shows where they stand",
             UNDECIDED,
         )
+    if not found:
+        fail("neither the stream nor [tables] has a table: nothing was compared", UNDECIDED)
     if as_json:
         click.echo(json.dumps([report.as_json(show_keys=show_keys) for report in found]))
     else:
@@ -135,9 +138,14 @@ def verify_tables(
 def _mend(config: Config, tables: list[str], *, repair: bool) -> None:
     """Ask for tables that differ, or say how they are made equal again."""
     if repair:
+        wanted = captured(config, tables)
+        if left := [name for name in tables if name not in wanted]:
+            say(f"not read again, since [tables] does not name it: {', '.join(left)}")
+        if not wanted:
+            return
         with rereads.session(config) as source:
-            source.ask(tables)
-        say("`run` is asked to read again: " + printable(", ".join(tables)), style="yellow")
+            source.ask(wanted)
+        say("`run` is asked to read again: " + ", ".join(wanted), style="yellow")
         say("`gauss-cdc snapshot` lists what is not done yet; then compare again")
     elif rereads.possible(config):
         say("`--repair` asks `run` to read what differs again", style="yellow")

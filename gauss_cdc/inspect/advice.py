@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 
 from gauss_cdc import target, wiring
 from gauss_cdc.config import Config
+from producer.core.loads.queue import OPEN
 from producer.sources.kinds import SOURCES
 from producer.sources.patterns import chooser
-from schemas.control import ANY
-from schemas.errors import LOAD_AGAIN
+from schemas.control import ANY, GAP
+from schemas.errors import LOAD_AGAIN, shortened
 from schemas.tables import TableId, argument
-from spark_consumers.cuts.ledger import LATE, is_unloaded
+from spark_consumers.cuts.ledger import ALTERED, LATE, is_unloaded
+from spark_consumers.errors import altered_hint
 from spark_consumers.model import Ledger
 
 
@@ -35,8 +37,11 @@ def late(at: Ledger) -> list[str]:
     return [TableId.rewritten(name) for name, why in at.inexact.items() if why == LATE]
 
 
-def way_out(config: Config, at: Ledger) -> str:
-    """Say what makes tables of a target exact that nothing loads now."""
+def way_out(config: Config, at: Ledger, loads: Mapping[str, str]) -> str:
+    """Say what makes tables of a target exact that nothing loads now.
+
+    `loads`: phases of tables, as cuts have them.  What only the target knows, `run` does not see.
+    """
     wanted = captured(config, at.inexact)
     left = [name for name in at.inexact if name not in wanted]
     tables = [name for name, why in at.inexact.items() if not is_unloaded(why) and name not in left]
@@ -49,8 +54,11 @@ def way_out(config: Config, at: Ledger) -> str:
             f"not in [tables] any more: {', '.join(left)}; the target keeps the rows it has, and"
             " they are read again when [tables] names them again"
         )
+    for name in [name for name in tables if at.inexact[name] == ALTERED]:
+        tables.remove(name)
+        said.append(f"others altered {name}: {altered_hint(name)}")
     if tables:
-        said.append(_of_captured(config, tables))
+        said += _of_captured(config, tables, loads)
     if set(late(at)) - set(left):
         said.append(
             f"the target began late: `apply` asks for what it does not have, or"
@@ -59,13 +67,22 @@ def way_out(config: Config, at: Ledger) -> str:
     return ". ".join(said)
 
 
-def _of_captured(config: Config, tables: list[str]) -> str:
+def _of_captured(config: Config, tables: list[str], loads: Mapping[str, str]) -> Iterator[str]:
     if not SOURCES[config.source.kind].rereads(wiring.producer_options(config)):
-        return f"a load makes every table equal: {LOAD_AGAIN}"
-    asking = f"`gauss-cdc snapshot --table {argument(tables[0])}`"
-    if config.source.repair == "auto":
-        return (
+        yield f"a load makes every table equal: {LOAD_AGAIN}"
+        return
+    is_auto = config.source.repair == "auto"
+    gaps = [name for name in tables if is_auto and loads.get(name) in {GAP, *OPEN}]
+    if gaps:
+        yield (
             "`run` reads a table with gaps again by itself, unless it was renamed to what [tables]"
-            f" does not name; {asking} asks for it"
+            f" does not name; {_asking(gaps)} asks for it"
         )
-    return f"{asking} makes it equal while the stream goes on"
+    if others := [name for name in tables if name not in gaps]:
+        yield f"{_asking(others)} makes it equal while the stream goes on"
+
+
+def _asking(tables: Sequence[str]) -> str:
+    first, *others = tables
+    also = f" (and so of {shortened(others)})" if others else ""
+    return f"`gauss-cdc snapshot --table {argument(first)}`{also}"

@@ -226,6 +226,12 @@ class Endpoints:
             self._stack.callback(self._source.close)
         return self._source
 
+    def _leave_source(self) -> None:
+        """Have the next question connect again."""
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+
     # ------------------------------------------------------------ cuts
     def reader(self) -> CutsReader:
         """A reader of the cuts topic, opened once."""
@@ -355,9 +361,15 @@ class Endpoints:
             ledger, conflicts = self._target().ledger(), self._target().conflicts()
         except (CdcError, ApplyError) as error:
             return replace(found, down={"target": error})
-        advice = way_out(self._config, ledger) if ledger is not None else ""
-        notes = (advice,) if advice else ()
-        return replace(found, target=ledger, conflicts=conflicts, notes=notes)
+        return replace(found, target=ledger, conflicts=conflicts)
+
+    def _advised(self, found: ReplicationStatus) -> ReplicationStatus:
+        """Say what makes the target's tables exact, by the cuts that were read."""
+        if found.target is None:
+            return found
+        loads = {} if found.cuts is None else found.cuts.loads
+        advice = way_out(self._config, found.target, loads)
+        return replace(found, notes=(advice,)) if advice else found
 
     def _target(self) -> Inspector:
         if self._inspector is None:
@@ -381,11 +393,11 @@ class Endpoints:
                 down["registry" if isinstance(error, RegistryError) else place] = error
                 return None
 
-        targets = [one._at_target for one in (self, *self._others)]  # noqa: SLF001
-        with ThreadPoolExecutor(2 + len(targets)) as pool:
+        each = (self, *self._others)
+        with ThreadPoolExecutor(2 + len(each)) as pool:
             at_source = pool.submit(asked, "source", lambda: self.source().standing())
             in_kafka = pool.submit(asked, "kafka", partial(self.cuts, goes_on=True))
-            at_targets = [pool.submit(ask) for ask in targets]
+            at_targets = [pool.submit(one._at_target) for one in each]  # noqa: SLF001
             notes = [not_full] if not_full else []
             at_source.result()  # one connection, one question at a time
             cuts = in_kafka.result()
@@ -403,8 +415,10 @@ class Endpoints:
                     self._compared = time.monotonic(), asking.result() or []
                 notes += self._compared[1]
         first, *others = (
-            replace(at.result(), source=at_source.result(), cuts=cuts, asked=tuple(requested))
-            for at in at_targets
+            one._advised(  # noqa: SLF001
+                replace(at.result(), source=at_source.result(), cuts=cuts, asked=tuple(requested))
+            )
+            for one, at in zip(each, at_targets, strict=True)
         )
         down.update(first.down)
         return replace(
@@ -423,11 +437,13 @@ class Endpoints:
         on_note: Callable[[str], None] = lambda _: None,
         *,
         compares: bool = True,
+        is_given: bool = False,
     ) -> ReplicationStatus | None:
         """Wait until the target holds everything committed before `lsn`; None if left.
 
         `compares`: and until the source is the one that was delivered, and nothing in the catalog
-        of a PostgreSQL source is left unexplained.
+        of a PostgreSQL source is left unexplained.  `is_given`: the position was not asked of the
+        source, which may be gone for good: not compared is said, and not waited for.
 
         Where the epoch begins with a load, only after the load: before its end no position shows
         what the target holds.  A place that does not answer is asked again.
@@ -439,7 +455,7 @@ class Endpoints:
                 standing = ReplicationStatus(None, self.cuts(), self.target())
                 on_look(standing)
                 if goal.is_reached(standing):
-                    left = self._left(standing, on_note) if compares else ""
+                    left = self._left(standing, on_note, is_given=is_given) if compares else ""
                     if not left and (not compares or goal.holds(standing)):
                         return standing
                     compares = compares and bool(left)  # what was found is in these records
@@ -455,13 +471,19 @@ class Endpoints:
             if pause(_AGAIN if noted else 0.1):
                 return None
 
-    def _left(self, standing: ReplicationStatus, on_note: Callable[[str], None]) -> str:
+    def _left(
+        self, standing: ReplicationStatus, on_note: Callable[[str], None], *, is_given: bool
+    ) -> str:
         """Say what is still waited for, where a target holds the position."""
         try:
             if (left := self._doubt(standing)) or not (left := self._unexplained(standing)):
                 return left
-        except ConnectionLost as error:  # waited for by its position, which may be unknown
-            on_note(f"the source was not compared: {error}")
+        except ConnectionLost as error:
+            self._leave_source()
+            said = f"the source was not compared: {error}"
+            if not is_given:
+                return said
+            on_note(said)
             return ""
         return f"`run` has not reported yet what the catalog shows: {left}"
 

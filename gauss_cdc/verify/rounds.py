@@ -8,7 +8,7 @@ compared (DDL, a load, TRUNCATE came between) are compared in another round.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Container, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Final
 
 from gauss_cdc import target as targets
 from gauss_cdc.config import Config, ConfigError
+from gauss_cdc.inspect.advice import captured
 from gauss_cdc.inspect.places import Endpoints, ReplicationStatus
 from gauss_cdc.verify import servers, streams
 from gauss_cdc.verify.report import TableReport
@@ -29,7 +30,7 @@ from gauss_cdc.verify.sides import (
 )
 from gauss_cdc.verify.window import Window, changes_between
 from producer.errors import SourceError, TableChanging
-from producer.sources.base import SnapshotPoint
+from producer.sources.base import SnapshotPoint, SourceInspector
 from schemas.errors import Verdict
 from schemas.positions import NOWHERE, Lsn
 from schemas.tables import TableSchema
@@ -101,11 +102,39 @@ def _round(
         ledger.epoch, ledger.seq, window.commits,
     )  # fmt: skip
     known = {str(name): shape for name, shape in places.known_tables(ledger).items()}
-    if unknown := set(wanted or ()) - known.keys():
-        raise ConfigError(f"not a table of this source: {', '.join(sorted(unknown))}")
-    shapes = [known[name] for name in sorted(wanted or known)]
+    if wanted is None:
+        wanted = captured(config, known)
+        for name in sorted(known.keys() - set(wanted)):
+            observer.note(f"{name} is not in [tables] any more: it is not compared")
+        unknown = [*_not_brought(places.source(), known, ledger)]
+    elif unheard := set(wanted) - known.keys():
+        unknown = [
+            one for one in _not_brought(places.source(), known, ledger) if one.table in unheard
+        ]
+        if strange := unheard - {report.table for report in unknown}:
+            raise ConfigError(f"not a table of this source: {', '.join(sorted(strange))}")
+    else:
+        unknown = []
     pair = SnapshotPair(sides, window)
-    return [pair.compare(shape) for shape in shapes]
+    return [*unknown, *(pair.compare(known[name]) for name in sorted(wanted) if name in known)]
+
+
+def _not_brought(
+    source: SourceInspector, known: Container[str], ledger: Ledger
+) -> Iterator[TableReport]:
+    """Tables of [tables] of which no row can be at the target."""
+    try:
+        selected = {str(table): why for table, why in source.selected().items()}
+    except SourceError as error:
+        if "tables" not in error.where:
+            raise
+        selected = dict.fromkeys(str(error.where["tables"]).split(", "), error.what)
+    for name, why in sorted(selected.items()):
+        if name not in known:
+            said = f"not captured: {why}" if why else "the stream has not brought it yet"
+            yield TableReport(
+                name, epoch=ledger.epoch, seq=ledger.seq, undecided=said, is_passing=not why
+            )
 
 
 def _opened(
@@ -163,6 +192,6 @@ class SnapshotPair:
         return report
 
     def _check_moved(self, shape: TableSchema, *, is_loading: bool) -> None:
-        why = self.window.moved.get(shape.id) or ("it is being loaded" if is_loading else "")
+        why = self.window.why_not(shape.id) or ("it is being loaded" if is_loading else "")
         if why:
             raise TableMoved(why)

@@ -36,6 +36,7 @@ from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused
 from spark_consumers.sinks.postgres.ledger import read_ledger
 from spark_consumers.sinks.postgres.products import OPENGAUSS, POSTGRES
 from spark_consumers.sinks.postgres.refusals import ours
+from spark_consumers.sinks.postgres.tables import narrow_columns
 
 PRODUCTS: Final = {product.dialect: product for product in (POSTGRES, OPENGAUSS)}
 
@@ -50,6 +51,7 @@ class ServerPair:
     target: ComparedServer
     ledger: Ledger
     look: Callable[[TableId], TargetTable | None]  # for a table of the target
+    narrow: Callable[[TargetTable, TableSchema], Sequence[str]]  # columns that may round or cut
 
     def compare(self, shape: TableSchema, changes: Sequence[Change], report: TableReport) -> None:
         """Compare one table; see `ComparedPair`."""
@@ -61,6 +63,9 @@ class ServerPair:
         lacking = [c.name for c in shape.columns if c.name not in there.columns]
         if lacking:
             raise NotComparable(f"the target lacks columns: {', '.join(lacking)}")
+        if narrow := self.narrow(there, shape):  # the source's values are read by these types, too
+            named = ", ".join(f"{name} ({there.columns[name].type_name})" for name in narrow)
+            report.undecided = f"types of the target do not hold the source's values: {named}"
         plan = self._plan(shape, there)
         report.key = tuple(column.name for column in plan.key)
         last = collapsed(shape.names(), report.key, changes) if changes else None
@@ -157,8 +162,12 @@ def opened(
         with _reading(reading.connection) as cursor:
             return read_tables(cursor, [table], product).get(table)
 
+    def narrow(there: TargetTable, shape: TableSchema) -> Sequence[str]:
+        with _reading(reading.connection) as cursor:
+            return narrow_columns(cursor, product, there, shape)
+
     target = ComparedServer(reading, now, is_source=False)
-    return ServerPair(request, observer, source, target, ledger, look)
+    return ServerPair(request, observer, source, target, ledger, look, narrow)
 
 
 def _spellings(source: ComparedServer, target: ComparedServer) -> tuple[Spelling, Spelling]:

@@ -58,8 +58,8 @@ def settle(table: HeldTable, found: Collapsed) -> SettledRows:
     plan = table.plan
     asked = [*found.upserts, *found.deletes]
     origins = [image.origin for image in found.upserts.values() if image.origin is not None]
-    _, before = _rows(table, [*dict.fromkeys(origins)], is_source=True)
-    names, there = _rows(table, asked, is_source=False)
+    _, before, _ = _rows(table, [*dict.fromkeys(origins)], is_source=True)
+    names, there, several = _rows(table, asked, is_source=False)
     order = [found.columns.index(column.name) for column in plan.columns]
     sent = {key: [image.cells[at] for at in order] for key, image in found.upserts.items()}
     old = {key: before.get(image.origin or ()) for key, image in found.upserts.items()}
@@ -75,7 +75,9 @@ def settle(table: HeldTable, found: Collapsed) -> SettledRows:
         difference
         for key, cells in expected.items()
         if (difference := _difference(plan, names[key], cells, there.get(key))) is not None
+        and key not in several
     ]
+    differences += [RowDifference(RowKind.EXTRA, names[key]) for key in several]
     return SettledRows(frozenset(names.values()), tuple(differences))
 
 
@@ -105,8 +107,8 @@ def net_rows(plan: TablePlan, singles: Sequence[Single], columns: Sequence[str],
 
 def changed_columns(table: HeldTable, keys: Sequence[Key]) -> dict[Key, tuple[str, ...]]:
     """Name the columns in which rows of both servers differ."""
-    _, ours = _rows(table, keys, is_source=True)
-    _, theirs = _rows(table, keys, is_source=False)
+    _, ours, _ = _rows(table, keys, is_source=True)
+    _, theirs, _ = _rows(table, keys, is_source=False)
     return {
         key: _unlike(table.plan, ours[key], theirs[key])
         for key in keys
@@ -146,14 +148,16 @@ def _unlike(plan: TablePlan, ours: Cells, theirs: Cells) -> tuple[str, ...]:
 
 def _rows(
     table: HeldTable, keys: Iterable[KafkaKey], *, is_source: bool
-) -> tuple[dict[KafkaKey, Key], dict[KafkaKey, Cells]]:
+) -> tuple[dict[KafkaKey, Key], dict[KafkaKey, Cells], set[KafkaKey]]:
     """Read rows by key: what the server prints of each key, and the cells of those there are.
 
-    A row counts only if its key is printed alike: 1.0 and 1.00 are equal, and two keys here.
+    And the keys of several rows, which a table without its key may have.  A row counts only if its
+    key is printed alike: 1.0 and 1.00 are equal, and two keys here.
     """
     server, start, text = table.side(is_source=is_source)
     names: dict[KafkaKey, Key] = {}
     found: dict[KafkaKey, Cells] = {}
+    several: set[KafkaKey] = set()
     for some in _batches(list(keys)):
         values = _values(text, text.key, [[*key] for key in some])
         same = " AND ".join(f"t.{_quoted(c)} = v.{_quoted(c)}" for c in text.key)
@@ -165,8 +169,9 @@ def _rows(
             key = some[int(at or 0)]
             names[key] = tuple(cells[:width])
             if cells[width : 2 * width] == cells[:width]:
+                several |= {key} & found.keys()
                 found[key] = cells[2 * width :]
-    return names, found
+    return names, found, several
 
 
 def _reprinted(

@@ -177,9 +177,10 @@ def _output(value: str, type_name: str, spelling: Spelling) -> str:
     found = _parsed(type_name)
     if found is not None and not found.depth and found.name in _CAST and found.is_built_in:
         return f"{value}::text"
-    # A row of NULLs is NULL for IS NULL, and its output is not.
-    is_row = (found is None or not found.is_built_in) and spelling.has_num_nulls
-    given = f"num_nulls({value}) = 0" if is_row else f"{value} IS NOT NULL"
+    given = f"{value} IS NOT NULL"
+    if found is None or not found.is_built_in:  # of a row IS NOT NULL means each of its attributes
+        is_text = f"{given} OR length(concat({value})) > 0"
+        given = f"num_nulls({value}) = 0" if spelling.has_num_nulls else is_text
     return f"CASE WHEN {given} THEN concat({value}) END"
 
 

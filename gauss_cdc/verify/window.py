@@ -5,14 +5,14 @@ Read as `apply` reads: accepted cuts, exact ranges, each commit complete.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
 from gauss_cdc import target
 from gauss_cdc.config import Config
-from schemas.control import Commits, Cut, SchemaChange
+from schemas.control import ANY, Commits, Cut, SchemaChange
 from schemas.positions import Lsn
 from schemas.tables import TableId
 from spark_consumers.cuts.segments import segments
@@ -29,6 +29,11 @@ class Window:
     commits: int = 0
     changes: dict[TableId, list[Change]] = field(default_factory=dict)  # in commit order
     moved: dict[TableId, str] = field(default_factory=dict)  # cannot be compared here, and why
+    gap: str = ""  # why no table can
+
+    def why_not(self, table: TableId) -> str:
+        """Say why a table cannot be compared here; "": it can."""
+        return self.moved.get(table, self.gap)
 
 
 def changes_between(config: Config, after: Ledger, position: Lsn, upto: Ledger) -> Window:
@@ -57,6 +62,7 @@ def changes_between(config: Config, after: Ledger, position: Lsn, upto: Ledger) 
                 between = {seq for seq in seqs if begins[seq] >= position}
                 if between:  # else the source's snapshot holds them, too
                     _take(read(segment), between, out)
+                    _take_gaps(segment.marks, out)
     out.commits = sum(begin >= position for seq, begin in begins.items() if seq <= upto.seq)
     return out
 
@@ -80,6 +86,16 @@ def _take(rows: Rows, between: Container[int], out: Window) -> None:
         if change.seq in between:
             for table in _tables_of(change):
                 out.moved[table] = "its columns changed meanwhile"
+
+
+def _take_gaps(marks: Mapping[str, str], out: Window) -> None:
+    """What was not sent is in neither snapshot, and the source has it at this commit."""
+    for name, why in marks.items():
+        said = f"rows were not sent meanwhile: {why}"
+        if name == ANY:
+            out.gap = said
+        else:
+            out.moved[TableId.of(name)] = said
 
 
 def _tables_of(change: SchemaChange) -> Sequence[TableId]:

@@ -259,6 +259,10 @@ class SourceInspector:
         """Shapes of the captured tables, as the stream will describe them."""
         return []
 
+    def selected(self) -> Mapping[TableId, str]:
+        """Say of each table of [tables] why the stream does not bring it; "": it does."""
+        return {shape.id: "" for shape in self.captured()}
+
     def replication(self) -> Iterable[Finding]:
         """Log in as the stream does, where opening the source does not show that it may."""
         return ()

@@ -5,7 +5,7 @@ import random
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path as File
 
@@ -200,6 +200,38 @@ def test_the_command_says_what_differs_and_keeps_values_for_itself(
     assert isinstance(unknown.exception, ConfigError)
     assert (asked.exit_code, mended.exit_code) == (7, 0)
     assert "is asked to read again: public.account" in asked.stderr
+
+
+def test_tables_that_are_not_compared_are_named(place: tuple[Path, File]) -> None:
+    path, file = place
+    for name in "ab":
+        ask(path.source, f"CREATE TABLE {name} (id int PRIMARY KEY); INSERT INTO {name} VALUES (1)")
+    ask(path.source, f"CREATE PUBLICATION {path.prefix} FOR TABLE a")  # of others
+    path.start()
+    path.catch_up()
+    less = file.with_name("less.toml")
+    less.write_text(f"{file.read_text()}\n[tables]\nexclude = ['public.a']\n")
+
+    with applying(path):
+        both = command(file, "verify", "--json")
+        alone = command(file, "verify", "--table", "public.b", "--json")
+        ask(path.target, "DELETE FROM a")
+        left = command(less, "verify", "--repair", "--json")
+        asked = command(less, "verify", "--table", "public.a", "--repair")
+
+    why = f"not captured: publication {path.prefix} does not have it, or not whole"
+    assert {one["table"]: one["why"] for one in json.loads(both.stdout)} == {
+        "public.a": None, "public.b": why
+    }  # fmt: skip
+    assert [one["why"] for one in json.loads(alone.stdout)] == [why]
+    assert (both.exit_code, alone.exit_code) == (8, 8)
+    assert "public.a is not in [tables] any more: it is not compared" in left.stderr
+    assert [one["table"] for one in json.loads(left.stdout)] == ["public.b"]
+    assert left.exit_code == 8
+    assert "not read again, since [tables] does not name it: public.a" in asked.stderr
+    assert asked.exit_code == 7
+    with closing(connect(parse_dsn(path.source))) as source:
+        assert requests.requests(QueryingConnection(source), path.prefix) == []
 
 
 @pytest.mark.since(15, "scales outside of a precision, intervals of 2^63 microseconds")

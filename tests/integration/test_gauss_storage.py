@@ -8,6 +8,7 @@ import psycopg2
 import pytest
 
 from producer.core.catalog.look import Before
+from producer.errors import SourceError
 from producer.sources.gauss.storage import StorageWatch, StoredTable, StreamTells, stored
 from producer.sources.postgres.connection import ReplicationConnection, parse_dsn
 from schemas.tables import TableId
@@ -438,5 +439,11 @@ def test_a_catalog_that_cannot_be_read_is_told_once_and_changes_nothing(
     assert watched.before == before
     assert len(watched.notes) == 1
     assert "were not looked for" in watched.notes[0]
+    with pytest.raises(
+        SourceError, match="sqlstate=22012"
+    ):  # `wait` must not take it for "as before"
+        StorageWatch(watched.told, {T, OTHER}.__contains__).compare(
+            session, before, watched.notes.append, ()
+        )
     session.query("RESET search_path")
     assert watched.emptied() == {OTHER}

@@ -12,6 +12,7 @@ from gauss_cdc.verify.request import Request, Sample, VerifyObserver
 from gauss_cdc.verify.rounds import SnapshotPair
 from gauss_cdc.verify.servers import ServerPair
 from gauss_cdc.verify.sides import ComparedServer, TargetSession, settled
+from gauss_cdc.verify.text import ComparedColumn, RowText, Spelling
 from gauss_cdc.verify.window import Window
 from producer.sources import session_settings
 from producer.sources.dial import parse_dsn
@@ -20,6 +21,8 @@ from producer.sources.postgres.snapshot import stream_shapes
 from schemas.tables import UNCHANGED, TableId
 from spark_consumers.model import Change, Ledger
 from spark_consumers.sinks.postgres.catalog import read_tables
+from spark_consumers.sinks.postgres.products import POSTGRES
+from spark_consumers.sinks.postgres.tables import narrow_columns
 
 T = TableId("public", "t")
 NAMES = ("id", "a", "b")
@@ -63,11 +66,12 @@ def compared(
         (shape,) = stream_shapes(catalog.table_schemas(asked, [table]))
         with theirs.reading.connection.cursor() as cursor:
             there = read_tables(cursor, [table])
+            narrow = [*narrow_columns(cursor, POSTGRES, there[table], shape)] if there else []
         meanwhile()
         window = Window(len(changes), {table: list(changes)} if changes else {})
         request = Request(sample=sample or Sample())
         ledger = Ledger("s", epoch=1, seq=9)
-        servers = ServerPair(request, watch, ours, theirs, ledger, there.get)
+        servers = ServerPair(request, watch, ours, theirs, ledger, there.get, lambda *_: narrow)
         return SnapshotPair(servers, window).compare(shape)
 
 
@@ -136,6 +140,21 @@ def test_of_changed_rows_what_a_stranger_did_is_still_found(pair) -> None:
     }
 
 
+def test_a_key_that_stands_twice_is_found_also_if_its_row_changed(new_database) -> None:
+    source, target = new_database(), new_database()
+    run(source, TABLE, ROWS)
+    run(target, TABLE.replace(" PRIMARY KEY", ""), ROWS, "INSERT INTO t VALUES (7, 'a7', 7)")
+    run(target, "INSERT INTO t VALUES (8, 'else', 8)")
+
+    changes = [change("u", None, [str(n), f"a{n}", str(n)]) for n in (7, 8, 9)]
+    found = compared(source, target, *changes)
+
+    assert {(row.kind, row.key) for row in found.rows} == {
+        (RowKind.EXTRA, ("7",)), (RowKind.EXTRA, ("8",))
+    }  # fmt: skip
+    assert found.counts == {RowKind.EXTRA: 2}
+
+
 def test_rows_without_a_key_are_counted_with_those_that_come_and_go(new_database) -> None:
     source, target = new_database(), new_database()
     for url in (source, target):
@@ -193,7 +212,7 @@ def test_a_target_with_wider_types_and_another_order_of_columns_is_equal(new_dat
     )
     run(
         target,
-        "CREATE TABLE t (c double precision, b numeric(12,4), d text, own int DEFAULT 1,"
+        "CREATE TABLE t (c double precision, b numeric(13,4), d text, own int DEFAULT 1,"
         " id bigint PRIMARY KEY, a character varying(9))",
     )
     with closing(psycopg2.connect(source)) as ours, ours.cursor() as cursor:
@@ -208,6 +227,38 @@ def test_a_target_with_wider_types_and_another_order_of_columns_is_equal(new_dat
     assert compared(source, target).outcome is Outcome.EQUAL
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "value", "there"),
+    [
+        ("numeric(10,4)", "numeric(10,2)", "1.2345", "1.23"),
+        ("double precision", "real", "0.1234567890123", "0.12345679"),
+        ("timestamp", "timestamp(0)", "2026-01-01 00:00:00.4", "2026-01-01 00:00:00"),
+        ("timestamp", "date", "2026-01-01 12:00:00", "2026-01-01"),
+        ("text", "character varying(3)", "abcdef", "abc"),
+    ],
+)
+def test_a_value_that_the_targets_type_rounds_or_cuts_is_not_equal(
+    new_database, ours: str, theirs: str, value: str, there: str
+) -> None:
+    """The source's text is read by that type before it is compared."""
+    source, target = new_database(), new_database()
+    for url, kind, cell in ((source, ours, value), (target, theirs, there)):
+        run(
+            url,
+            f"CREATE TABLE t (id int PRIMARY KEY, a {kind})",
+            f"INSERT INTO t VALUES (1, '{cell}'), (2, NULL)",
+        )
+
+    cut = compared(source, target)
+    run(target, "DELETE FROM t WHERE id = 2")
+    lost = compared(source, target)
+
+    assert cut.outcome is Outcome.UNDECIDED
+    assert cut.undecided.startswith("types of the target do not hold the source's values: a (")
+    assert not cut.is_passing
+    assert lost.counts == {RowKind.MISSING: 1}
+
+
 def test_a_value_that_no_type_of_the_target_holds_is_not_said(new_database) -> None:
     source, target = new_database(), new_database()
     run(source, "CREATE TABLE t (id int PRIMARY KEY, a numeric)", "INSERT INTO t VALUES (1, 4.2)")
@@ -216,6 +267,28 @@ def test_a_value_that_no_type_of_the_target_holds_is_not_said(new_database) -> N
     found = compared(source, target)
 
     assert found.undecided == "a value of the source is none of the target's type (sqlstate=22P02)"
+
+
+@pytest.mark.parametrize("has_num_nulls", [False, True])
+def test_rows_in_a_column_print_differently_whatever_of_them_is_null(
+    has_num_nulls: bool, new_database
+) -> None:
+    """Of a row with any NULL neither IS NULL nor IS NOT NULL is true."""
+    url = new_database()
+    run(url, "CREATE TYPE pair AS (a int, b text)", "CREATE DOMAIN word AS text")
+    rows = (
+        "(SELECT id, p::pair, w::word FROM (VALUES (1, '(1,)', ''), (2, '(,x)', NULL),"
+        " (3, '(1,x)', 'w'), (4, '(,)', NULL), (5, NULL, NULL)) AS r (id, p, w)) AS v"
+    )
+    columns = [ComparedColumn(n, t, t) for n, t in (("p", "public.pair"), ("w", "public.word"))]
+    text = RowText((*columns,), (), Spelling(has_num_nulls=has_num_nulls), is_source=True)
+
+    with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT {text.cells(columns, 'v')} FROM {rows} ORDER BY v.id")
+        printed = cursor.fetchall()
+
+    assert [pair for pair, _ in printed] == ["(1,)", "(,x)", "(1,x)", "(,)", None]
+    assert [word for _, word in printed] == ["", None, "w", None, None]
 
 
 def test_ranges_and_samples_hold_the_same_rows_at_both_servers(new_database) -> None:

@@ -8,11 +8,12 @@ from functools import cached_property, partial
 from typing import Final
 
 from producer.core.catalog.look import Before
-from producer.errors import Unsupported
+from producer.errors import SourceError, Unsupported
 from producer.options import Options
 from producer.sources import patterns
 from producer.sources.base import ServerNow, SnapshotPoint, SourceInspector, SourceStanding
 from producer.sources.gauss import catalog as gauss_catalog
+from producer.sources.gauss import evidence as gauss_evidence
 from producer.sources.gauss import gaps
 from producer.sources.gauss import readings as gauss_readings
 from producer.sources.gauss import slots as gauss_slots
@@ -153,7 +154,12 @@ class GaussSourceInspector(SourceInspector):
         return [f"{table} {why}" for table, why in self._changed(before).items()]
 
     def notes(self, before: Before | None) -> list[str]:
-        changed = [] if before is None else self.changed(before)
+        try:
+            changed = [] if before is None else self.changed(before)
+        except SourceError as error:
+            if gauss_evidence.is_gone(error):
+                raise
+            return [f"the catalog was not compared: {error}"]
         return [f"{what}; `run` has not compared it yet" for what in changed]
 
     def _changed(
@@ -170,7 +176,7 @@ class GaussSourceInspector(SourceInspector):
         chosen = patterns.chooser(self._options.include, self._options.exclude)
         is_coordinator = gauss_readings.node_of(self._session, self._server)[0] == "CN"
         watch = StorageWatch(StreamTells.by(mode, decided), chosen, clears=not is_coordinator)
-        found = watch.look(self._session, before, lambda _: None, known=known or ())
+        found = watch.compare(self._session, before, lambda _: None, known or ())
         return {
             table: why
             for table, why in (

@@ -200,7 +200,7 @@ class StorageWatch:
         did not.
         """
         try:
-            return self._look(session, before, note, known)
+            return self.compare(session, before, note, known)
         except SourceError as error:
             if is_gone(error):
                 raise
@@ -211,13 +211,14 @@ class StorageWatch:
                 return StorageFindings({}, "", 0)
             return StorageFindings(before.versions, before.parts, before.horizon)
 
-    def _look(
+    def compare(
         self,
         session: Asks,
         before: Before | None,
         note: Callable[[str], None],
         known: Iterable[TableId],
     ) -> StorageFindings:
+        """Do so for who must not take an error for "as before"; raise SourceError."""
         ((text,),) = session.query(  # first: what ended before it ended before the rest
             "SELECT txid_snapshot_xmin(txid_current_snapshot())::text"
         )

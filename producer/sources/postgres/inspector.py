@@ -18,7 +18,7 @@ from producer.options import Options
 from producer.sources.base import ServerNow, SnapshotPoint, SourceInspector, SourceStanding
 from producer.sources.patterns import chooser
 from producer.sources.postgres import catalog, catalog_look, publications, running, snapshot
-from producer.sources.postgres.captured import captured_tables
+from producer.sources.postgres.captured import captured, captured_tables
 from producer.sources.postgres.checks import check_source
 from producer.sources.postgres.connection import ReplicationConnection, reach
 from producer.sources.postgres.primary import Primary, at_primary, history_of
@@ -30,6 +30,7 @@ from schemas.tables import TableId, TableSchema
 
 _LOOK: Final = 0.5  # seconds between two looks at what a new slot waits for
 _LONGEST_NAME: Final = 63
+_NOT_WHOLE: Final = "does not have it, or not whole"
 
 
 class PostgresSourceInspector(SourceInspector):
@@ -75,6 +76,17 @@ class PostgresSourceInspector(SourceInspector):
         if not tables:  # no publication yet
             tables = catalog.expand(self._connection, options.include, options.exclude)
         return snapshot.stream_shapes(catalog.table_schemas(self._connection, tables))
+
+    def selected(self) -> dict[TableId, str]:
+        options = self._options
+        found = captured(self._connection, options)
+        return {
+            table: ""
+            if table in found.tables
+            else f"publication {options.publication} {found.loose.get(table, _NOT_WHOLE)}"
+            for table in catalog.expand(self._connection, options.include, options.exclude)
+            if table not in found.by_leaf
+        }
 
     # ---- status and wait
     def log_end(self) -> Lsn:

@@ -30,7 +30,7 @@ from typing import Any, Final
 from psycopg2 import sql
 
 from schemas.errors import LOAD_AGAIN
-from schemas.tables import UNCHANGED, TableId, argument
+from schemas.tables import UNCHANGED, TableId
 from spark_consumers.cuts.compact import (
     Collapsed,
     by_columns,
@@ -44,6 +44,7 @@ from spark_consumers.errors import (
     RowsUnfit,
     TableAltered,
     TableLookedAtBefore,
+    altered_hint,
 )
 from spark_consumers.model import Asked, Change
 from spark_consumers.native import LastStates, RowsSettled, is_packed
@@ -244,7 +245,7 @@ def table_altered(table: TableId, why: str) -> TableAltered:
     return TableAltered(
         f"the target's table was altered there: {why}",
         table=table,
-        hint=f"alter it back, then `gauss-cdc snapshot --table {argument(table)}`; or {LOAD_AGAIN}",
+        hint=altered_hint(table),
     )
 
 

@@ -8,9 +8,7 @@ from functools import partial
 from typing import Any
 
 from schemas import servers
-from schemas.control import Origin, SchemaChange
 from schemas.findings import Finding, Level, refused
-from schemas.positions import NOWHERE
 from schemas.tables import TableId, TableSchema
 from spark_consumers.errors import ApplyError, TargetDown, TargetRefused
 from spark_consumers.model import Ledger
@@ -22,7 +20,7 @@ from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused, safely
 from spark_consumers.sinks.postgres.ledger import read_ledger
 from spark_consumers.sinks.postgres.products import OPENGAUSS, POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import ours
-from spark_consumers.sinks.postgres.tables import shape_problems
+from spark_consumers.sinks.postgres.tables import as_load, shape_problems
 
 # Triggers and rules of the target, in the states in which they act.
 _ACTING = """
@@ -217,7 +215,7 @@ def check_shapes(
     for shape in shapes:
         subject = f"table {shape.id}"
         try:
-            for problem in shape_problems(cursor, catalog, _as_load(shape)):
+            for problem in shape_problems(cursor, catalog, as_load(shape)):
                 yield refused(subject, problem)
             if are_loaded:
                 catalog.need(cursor, [shape.id])
@@ -243,19 +241,3 @@ def _holds_rows(cursor: Any, table: TableId) -> bool:
         return False
     cursor.execute("SELECT pg_relation_size(%s) > 0", row)
     return bool(cursor.fetchone()[0])
-
-
-def _as_load(shape: TableSchema) -> SchemaChange:
-    """The record that a load of the table would begin with."""
-    return SchemaChange(
-        epoch=0,
-        seq=0,
-        ordinal=0,
-        xid=0,
-        csn=0,
-        lsn=NOWHERE,
-        origin=Origin.SNAPSHOT,
-        tag="CREATE TABLE",
-        before=None,
-        after=shape,
-    )

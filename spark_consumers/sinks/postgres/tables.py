@@ -16,6 +16,7 @@ from schemas import type_names
 from schemas.control import Origin, SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.ownership import is_trusted
+from schemas.positions import NOWHERE
 from schemas.system_schemas import SEARCH_PATH
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.dialects import COLUMN_TYPES, user_types
@@ -26,6 +27,7 @@ from spark_consumers.sinks.postgres.apply import Catalog, heirs_problem
 from spark_consumers.sinks.postgres.catalog import TargetTable
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, part, sqlstate
 from spark_consumers.sinks.postgres.owned import Owned
+from spark_consumers.sinks.postgres.products import TargetProduct
 from spark_consumers.sinks.postgres.rights import owner_problems
 from spark_consumers.sinks.postgres.shadows import Shadows, written
 
@@ -616,3 +618,33 @@ def shape_problems(
             target=", ".join(there.key),
             hint="give it the source's, or drop the table and let apply create it",
         )
+
+
+def narrow_columns(
+    cursor: Any, product: TargetProduct, there: TargetTable, shape: TableSchema
+) -> list[str]:
+    """Columns whose types at the target do not hold the source's values as they are."""
+    settled = _with_types_of_the_target(cursor, as_load(shape)).after or shape
+    type_of = COLUMN_TYPES[product.dialect]
+    return [
+        column.name
+        for column in settled.columns
+        if (found := there.columns.get(column.name)) is not None
+        and not fits(found.type_name, type_of(settled, column))
+    ]
+
+
+def as_load(shape: TableSchema) -> SchemaChange:
+    """The record that a load of the table would begin with."""
+    return SchemaChange(
+        epoch=0,
+        seq=0,
+        ordinal=0,
+        xid=0,
+        csn=0,
+        lsn=NOWHERE,
+        origin=Origin.SNAPSHOT,
+        tag="CREATE TABLE",
+        before=None,
+        after=shape,
+    )

@@ -8,8 +8,9 @@ import pytest
 from gauss_cdc.config import load
 from gauss_cdc.inspect.advice import captured, late, way_out
 from gauss_cdc.rereads import NotCaptured, table_of
+from schemas.control import GAP, LoadPhase
 from schemas.tables import TableId
-from spark_consumers.cuts.ledger import LATE
+from spark_consumers.cuts.ledger import ALTERED, LACKS_ROW, LATE
 from spark_consumers.model import Ledger
 
 TOML = """
@@ -32,15 +33,42 @@ def test_a_table_that_left_tables_is_not_said_to_be_read_by_itself(tmp_path: Pat
     config = load(tmp_path / "gauss-cdc.toml")
     gone, gap = {"public.c": "seen: it left [tables]"}, {"public.b": "seen: a gap"}
 
-    left = way_out(config, Ledger("bank", inexact=gone))
-    both = way_out(config, Ledger("bank", inexact={**gone, **gap}))
+    loads = {"public.b": GAP}
+    left = way_out(config, Ledger("bank", inexact=gone), {})
+    both = way_out(config, Ledger("bank", inexact={**gone, **gap}), loads)
 
     assert left.startswith("not in [tables] any more: public.c; the target keeps the rows")
     assert "by itself" not in left
     assert both.endswith("`gauss-cdc snapshot --table public.b` asks for it")
-    assert way_out(config, Ledger("bank")) == ""
+    assert way_out(config, Ledger("bank"), {}) == ""
     # And `wait` counts only what `[tables]` names.
     assert captured(config, {**gone, **gap}) == ["public.b"]
+
+
+@pytest.mark.parametrize(
+    ("why", "phase", "way"),
+    [
+        (LACKS_ROW, LoadPhase.END, "makes it equal"),
+        (LACKS_ROW, GAP, "by itself"),  # `run` saw a gap, too
+        (LACKS_ROW, LoadPhase.BEGIN, "by itself"),
+        ("seen: rows came from a table that is not loaded here", None, "makes it equal"),
+        ("seen: a row in quarantine", LoadPhase.END, "makes it equal"),
+        (ALTERED, LoadPhase.END, "others altered public.b: alter it back, then"),
+        (ALTERED, GAP, "others altered public.b: alter it back, then"),
+    ],
+)
+def test_only_a_gap_that_run_knows_is_said_to_be_read_by_itself(
+    why: str, phase: str | None, way: str, tmp_path: Path
+) -> None:
+    (tmp_path / "gauss-cdc.toml").write_text(TOML)
+    config = load(tmp_path / "gauss-cdc.toml")
+    loads = {} if phase is None else {"public.b": phase}
+
+    said = way_out(config, Ledger("bank", inexact={"public.b": why}), loads)
+
+    assert way in said
+    assert ("by itself" in said) == (way == "by itself")
+    assert "`gauss-cdc snapshot --table public.b`" in said
 
 
 @pytest.mark.parametrize("odd", [TableId("app.v2", "t"), TableId("public", 'x."y')])
@@ -52,7 +80,7 @@ def test_a_table_with_dots_is_found_in_tables_and_what_is_printed_can_be_typed(
     (tmp_path / "gauss-cdc.toml").write_text(text)
     config, gap = load(tmp_path / "gauss-cdc.toml"), {str(odd): "seen: a gap"}
 
-    said = way_out(config, Ledger("bank", inexact=gap))
+    said = way_out(config, Ledger("bank", inexact=gap), {})
 
     assert captured(config, gap) == [str(odd)]
     (typed,) = shlex.split(said.partition("gauss-cdc snapshot --table ")[2].partition("`")[0])
@@ -73,7 +101,7 @@ def test_a_mark_of_any_table_counts_and_only_an_epoch_with_loads_ends_it(
     (tmp_path / "gauss-cdc.toml").write_text(text)
     config, gap = load(tmp_path / "gauss-cdc.toml"), {"*": "seen: a message"}
 
-    said = way_out(config, Ledger("bank", inexact=gap))
+    said = way_out(config, Ledger("bank", inexact=gap), {})
 
     assert captured(config, gap) == ["*"]
     assert "--accept-gap" in said

@@ -14,8 +14,10 @@ from gauss_cdc.inspect.places import (
     ReplicationStatus,
     SourceStanding,
 )
-from producer.errors import CdcError
-from schemas.control import LoadPhase
+from producer.errors import CdcError, ConnectionLost
+from producer.sources.base import ServerNow, SourceInspector
+from producer.sources.kinds import SOURCES
+from schemas.control import Identity, LoadPhase
 from spark_consumers.model import Ledger
 
 CUTS = CutsStanding(1, 4, 0, 0x50, 1, "a", {}, 0)
@@ -70,6 +72,53 @@ def test_a_dsn_that_cannot_be_read_is_said_of_the_source_only(tmp_path: Path) ->
 
     with Endpoints(load(file)) as places, pytest.raises(CdcError, match="dsn cannot be read"):
         places.source()
+
+
+class Source(SourceInspector):
+    """Does not answer the first questions; closed, it does not answer any more."""
+
+    def __init__(self, losses: list[str]) -> None:
+        self._losses, self._is_closed = losses, False
+
+    def server(self) -> ServerNow:
+        assert not self._is_closed
+        if self._losses:
+            raise ConnectionLost(self._losses.pop())
+        return ServerNow("7", 1, 0x60, is_standby=False)
+
+    def unexplained(self, *_: object) -> str:
+        return ""
+
+    def close(self) -> None:
+        self._is_closed = True
+
+
+@pytest.mark.parametrize(("is_given", "left"), [(False, 0), (True, 1)])
+def test_a_source_that_went_away_is_compared_when_it_is_back(
+    is_given: bool, left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else `wait` ends with 0, and nobody knows whether the source still is the same one."""
+    file = tmp_path / "gauss-cdc.toml"
+    file.write_text(
+        '[source]\ndsn = "postgresql://cdc@127.0.0.1:1/bank"\n'
+        '[kafka]\nprefix = "bank"\n[kafka.client]\n"bootstrap.servers" = "127.0.0.1:1"\n'
+        '[registry]\nurl = "http://127.0.0.1:1"\n'
+    )
+    losses, notes = ["gone", "gone"], list[str]()
+    cuts = replace(CUTS, identity=Identity("7", 1, "bank", "s", "pgoutput"))
+    at = Ledger("bank", epoch=1, n=4, seq=0, resume=0x50)
+    made = SOURCES["postgres"]._replace(inspector=lambda _: Source(losses))
+    monkeypatch.setitem(SOURCES, "postgres", made)
+    monkeypatch.setattr(Endpoints, "cuts", lambda _: cuts)
+    monkeypatch.setattr(Endpoints, "target", lambda _: at)
+    monkeypatch.setattr(Endpoints, "known_tables", lambda *_: {})
+
+    with Endpoints(load(file)) as places:
+        found = places.wait(0x50, lambda _: False, lambda _: None, notes.append, is_given=is_given)
+
+    assert found is not None
+    assert len(losses) == left
+    assert notes == ["the source was not compared: gone"]
 
 
 # ---------------------------------------------------------------- lag
