@@ -93,7 +93,8 @@ class DdlSection(Section):
     """`tables`: `apply` follows columns, types, keys, unique indexes, renames and drops. `all`:
     also NOT NULL, defaults and other objects (indexes, views, functions, sequences, comments), at a
     target of the source's family. What depends there on a table or column that the source drops
-    goes with it, your own views too. `none` leaves the target alone."""
+    goes with it, your own views too. `none` leaves the target alone: you alter it. A type that does
+    not hold the source's stops `apply`. A change that moved or computed rows marks the table."""
 
     code: bool = False
     """With `apply = "all"`: also run, with the target's rights, functions, procedures, triggers,

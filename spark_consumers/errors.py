@@ -78,6 +78,10 @@ def altered_hint(table: TableId | str) -> str:
     return f"alter it back, then `gauss-cdc snapshot --table {argument(table)}`; or {LOAD_AGAIN}"
 
 
+class ChangeLeftOut(RowMissing):
+    """`[ddl] apply = "none"`: a schema change moved, removed or computed rows of the source."""
+
+
 class TableLookedAtBefore(TargetError):
     """A table was altered between the look at it and a statement; another look decides."""
 

@@ -173,13 +173,13 @@ def opened(
 def _spellings(source: ComparedServer, target: ComparedServer) -> tuple[Spelling, Spelling]:
     facts = (source.facts, target.facts)
     floats_as_bits = not all(one.has_exact_floats for one in facts)
-    fills_zero = not all(one.is_postgres for one in facts)
+    has_gauss = not all(one.is_postgres for one in facts)
     first, second = (
         Spelling(
             converts=not one.is_utf8,
             has_num_nulls=one.is_postgres,
             floats_as_bits=floats_as_bits,
-            fills_zero=fills_zero,
+            has_gauss=has_gauss,
         )
         for one in facts
     )

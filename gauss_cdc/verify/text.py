@@ -1,8 +1,9 @@
 r"""SQL that prints a value alike on two servers, and hashes rows of such texts.
 
 A cell is the output of its type, as a stream carries it.  Where the target's column has another
-type, the source's text is read by that type first, as `apply` does.  What depends on the server's
-version, product or encoding is written so that it does not: `Spelling`.
+type, the source's text is read by that type first, as `apply` does; but not by one of text, whose
+length may count bytes there.  What depends on the server's version, product or encoding is written
+so that it does not: `Spelling`.
 
     cell    text of a value; NULL for NULL
     part    the cell, or its md5 where the text may hold anything
@@ -31,6 +32,7 @@ _CAST: Final = frozenset({*_NUMBERS, "text", "character varying", "uuid"})
 # Types whose output holds neither a comma nor a tilde.
 _PLAIN: Final = frozenset({*_NUMBERS, *_FLOATS, "uuid", "date", "timestamp", "boolean"})
 _TEXTS: Final = frozenset({"text", "character varying", "clob", "nvarchar2"})
+_PADDED: Final = frozenset({"character", "bpchar"})
 _HEX: Final = frozenset({"raw", "blob"})  # of openGauss and GaussDB: bytea's text without its \x
 # Types whose values have one order on all servers, and whose output is read back exactly.
 _ORDERED: Final = frozenset({"smallint", "integer", "bigint", "oid", "uuid", "date", "timestamp"})
@@ -43,7 +45,7 @@ class Spelling:
     converts: bool = False  # this server's texts are not UTF-8: their md5 is of UTF-8
     has_num_nulls: bool = True
     floats_as_bits: bool = False  # one of the two prints floats by other rules (before 12)
-    fills_zero: bool = False  # one of the two prints 0.1 as .1
+    has_gauss: bool = False  # one of the two prints 0.1 as .1, and pads characters by bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,12 @@ class ComparedColumn:
         if not (source.is_built_in and target.is_built_in):
             return False
         return target.name not in _TEXTS or bool(target.modifiers)
+
+    @property
+    def is_padded(self) -> bool:
+        """Say whether blanks at the end of the text are none of the value, at both servers."""
+        found = (_parsed(self.source_type), _parsed(self.target_type))
+        return all(one and one.name in _PADDED and not one.depth for one in found)
 
     @property
     def is_plain(self) -> bool:
@@ -98,16 +106,22 @@ class RowText:
 
     def cell(self, column: ComparedColumn, value: str) -> str:
         """Print `value`, an expression of the column's type here."""
+        if self.spelling.has_gauss and column.is_padded:
+            # One blank at least: in A compatibility an empty text is NULL.
+            return (
+                f"CASE WHEN {value} IS NOT NULL THEN concat(rtrim(concat({value}), ' '), ' ') END"
+            )
         if not self.is_source:
             return _printed(value, column.target_type, self.spelling)
         if not column.is_cast:
             return _printed(value, column.source_type, self.spelling)
-        source = _parsed(column.source_type)
+        source, target = _parsed(column.source_type), _parsed(column.target_type)
         text = _output(value, column.source_type, self.spelling)
         if source is not None and source.name in _HEX:
             text = rf"(E'\\x' || {text})"
-        return _printed(f"({text})::{_written(column.target_type)}", column.target_type,
-                        self.spelling)  # fmt: skip
+        if target is None or target.name not in _TEXTS:  # its size may be of bytes there
+            text = f"({text})::{_written(column.target_type)}"
+        return _printed(text, column.target_type, self.spelling)
 
     def cells(self, columns: Sequence[ComparedColumn], alias: str = "t") -> str:
         """Print columns of a row, for a list of a SELECT."""
@@ -167,7 +181,7 @@ def _printed(value: str, type_name: str, spelling: Spelling) -> str:
         bits = f"encode({_FLOATS[found.name]}({value}), 'hex')"
         return f"CASE WHEN {value} = 'NaN' THEN 'NaN' ELSE {bits} END"
     text = _output(value, type_name, spelling)
-    if found is not None and spelling.fills_zero and found.name == "numeric" and not found.depth:
+    if found is not None and spelling.has_gauss and found.name == "numeric" and not found.depth:
         return rf"regexp_replace({text}, E'^(-?)\\.', E'\\1' || '0.')"
     return text
 

@@ -30,6 +30,7 @@ LOADING = "LOADING"
 SWITCHED = "suspected: the source lost commits that were delivered, or the slot"
 LACKS_ROW = "seen: the target lacked a row that changed"
 ALTERED = "suspected: the target's table was altered"
+LEFT_OUT = "seen: [ddl] apply = none leaves out what a schema change did to its rows"
 NOT_LOADED = "not loaded"  # why a table is not exact that an epoch begins without
 # Rows that are written from then on are there.
 UNREAD = "not loaded: the epoch began without a load"

@@ -6,11 +6,11 @@ guesses, and it never repeats what the source's user typed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
-from schemas import quoting
+from schemas import quoting, type_names
 from schemas.control import SchemaChange
 from schemas.system_schemas import is_system
 from schemas.tables import TableId
@@ -71,6 +71,16 @@ def literal(text: str) -> str:
     "'it''s'"
     """
     return _known(quoting.literal, text)
+
+
+def spelled(target: str, modifiers: Sequence[str]) -> str:
+    """Write a type of the table of types, with the modifiers of the one that it is for.
+
+    >>> spelled("character varying{}", ("20",)), spelled("character varying{}", ())
+    ('character varying(20)', 'character varying')
+    """
+    numbers = ",".join(modifiers)
+    return str(type_names.parse(target.replace("{}", f"({numbers})" if numbers else "")))
 
 
 def _known(quoting: Callable[[str], str], text: str) -> str:

@@ -16,7 +16,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from schemas import type_names
+from schemas.control import SchemaChange
 from schemas.sql_text import NotRead
+from schemas.tables import Column
 from schemas.type_names import TypeName
 
 # Widenings that print every value as before.
@@ -31,6 +33,8 @@ _WIDER: Final[Mapping[str, tuple[str, ...]]] = {
 _TEXTS: Final = ("text", "character varying", "clob")
 _SIZED: Final = ("character varying", "bit varying")  # without a number: of any size
 _PRECISE: Final = ("time", "timestamp", "interval")
+# Types of which each prints what another of them holds as that one does.
+_PRINTED_ALIKE: Final = {*("smallint", "integer", "bigint", "numeric"), *_TEXTS}
 _MICROSECONDS: Final = 6
 _EXACT: Final = ("character", "bit")  # their size is part of the value
 
@@ -56,6 +60,58 @@ def fits(there: str, needed: str) -> bool:
             return _number(target, 0) >= _number(source, 1)
         return target.name in _WIDER.get(source.name, ()) and not target.modifiers
     return target.behind == source.behind and _has_room(target, source)
+
+
+def keeps(was: str, now: str) -> bool:
+    """Say whether each value reads as before in a column that got another type.
+
+    >>> keeps("integer", "bigint"), keeps("real", "double precision"), keeps("numeric", "text")
+    (True, False, True)
+    >>> keeps("numeric(10,2)", "numeric(12,2)"), keeps("numeric(10,2)", "numeric(12,4)")
+    (True, False)
+    """
+    try:
+        old, new = type_names.parse(was), type_names.parse(now)
+    except NotRead:
+        return was == now
+    if old == new:
+        return True
+    if not (_is_built_in(old) and _is_built_in(new)) or old.depth != new.depth:
+        return False
+    if old.name != new.name:
+        return {old.name, new.name} <= _PRINTED_ALIKE and fits(now, was)
+    if new.name == "numeric" and new.modifiers and old.modifiers:
+        return fits(now, was) and _digits(old)[1] == _digits(new)[1]
+    return fits(now, was)
+
+
+def computes(change: SchemaChange) -> bool:
+    """Say whether a schema change gave rows that were there other values."""
+    if change.before is None or change.after is None:
+        return False
+    if {*change.values.values()} & {"lost", "new"}:
+        return True
+    was = {change.renamed.get(c.name, c.name): c for c in change.before.columns}
+    return any(
+        column.missing is not None if old is None else _is_other(old, column)
+        for column in change.after.columns
+        for old in (was.get(column.name),)
+    )
+
+
+def _is_other(old: Column, new: Column) -> bool:
+    before, after = _labels(old), _labels(new)
+    if before != after and len(before) == len(after):  # else labels came: no row has one
+        return True
+    is_same = (old.type_oid, old.type_mod) == (new.type_oid, new.type_mod)
+    return not is_same and not keeps(old.type_name, new.type_name)
+
+
+def _labels(column: Column) -> tuple[str, ...]:
+    said = column.user_type
+    while said is not None and said.kind in {"a", "d"}:
+        said = said.of
+    return said.labels if said is not None and said.kind == "e" else ()
 
 
 def _has_room(target: TypeName, source: TypeName) -> bool:

@@ -25,7 +25,14 @@ from schemas.sql_text import NotRead, tokens
 from schemas.tables import Column, TableId, TableSchema, Unique
 from schemas.types import BY_OID
 from spark_consumers.dialects import definitions
-from spark_consumers.dialects.base import NOT_TOLD, LeftOut, literal, quote, refuse_reserved
+from spark_consumers.dialects.base import (
+    NOT_TOLD,
+    LeftOut,
+    literal,
+    quote,
+    refuse_reserved,
+    spelled,
+)
 from spark_consumers.dialects.definitions import RunsCode, block
 from spark_consumers.errors import NotExpressible
 
@@ -489,10 +496,7 @@ def column_type(table: TableSchema, column: Column) -> str:
             oid=column.type_oid,
             why=why,
         ) from None
-    if target is not None:
-        numbers = ",".join(found.modifiers)
-        return str(type_names.parse(target.replace("{}", f"({numbers})" if numbers else "")))
-    return str(found)
+    return str(found) if target is None else spelled(target, found.modifiers)
 
 
 def _type_name(text: str) -> str:

@@ -1,8 +1,8 @@
 """Types that a target may not have: enums, domains, composites, types of extensions.
 
-A type of the same name is used; without it a domain becomes what it is made of,
-an array an array of what its elements become, and anything else text, which holds
-every value of every type.  Nothing is created: a type with other labels or checks
+A type of the same name is used, a domain where it is made of what holds the values.  Without it a
+domain becomes what it is made of, an array an array of what its elements become, and anything else
+text, which holds every value of every type.  Nothing is created: a type with other labels or checks
 would refuse rows which the source has.  So does one whose values name objects
 (regclass), where the target has none of that name: it is never used.
 """
@@ -17,8 +17,8 @@ from schemas import type_names
 from schemas.control import SchemaChange
 from schemas.sql_text import NotRead
 from schemas.tables import Column, TableSchema, UserType
-from schemas.types import BY_OID, FIRST_OF_USERS, NAMES, unseen_renames
-from spark_consumers.dialects.base import quote
+from schemas.types import BY_OID, FIRST_OF_USERS, unseen_renames
+from spark_consumers.dialects.base import quote, spelled
 
 _RENAMED_ALONE: Final = ("c", "d", "e")  # arrays follow; types of an extension are its own
 
@@ -28,6 +28,13 @@ def needed_names(change: SchemaChange) -> list[str]:
     tables = (change.before, change.after)
     columns = [column for table in tables if table is not None for column in table.columns]
     return sorted({name for column in columns for name in _names(column) if name})
+
+
+def needed_bases(change: SchemaChange) -> set[tuple[str, str]]:
+    """Return what domains of the source are made of in the end, each with its name."""
+    tables = (change.before, change.after)
+    columns = [column for table in tables if table is not None for column in table.columns]
+    return {found for column in columns for found in _bases(column)}
 
 
 def settled(change: SchemaChange, there: Collection[str]) -> SchemaChange:
@@ -112,10 +119,8 @@ def _is_of_users(column: Column) -> bool:
 
 def _type(column: Column, there: Collection[str]) -> str:
     said = column.user_type
-    if said is None and column.type_oid in NAMES:
-        return BY_OID[column.type_oid].ddl["postgres"]
     if said is None:
-        return column.type_name or "text"  # made of a built-in type; or gone, without a name
+        return _built_in(column) or "text"  # that one is made of; or gone, without a name
     name = _bare(column.type_name)
     if name in there and not unseen_renames([column]):
         return column.type_name
@@ -129,6 +134,27 @@ def _type(column: Column, there: Collection[str]) -> str:
         # Arrays of domains over arrays are not arrays of more dimensions: their text differs.
         return "text" if element.endswith("[]") else f"{element}[]"
     return "text"
+
+
+def _built_in(column: Column) -> str:
+    """Name a type of the server; of what PostgreSQL lacks, the type that holds its values."""
+    entry = BY_OID.get(column.type_oid)
+    if entry is None or (target := entry.ddl.get("postgres")) is None:
+        return column.type_name
+    try:
+        return spelled(target, type_names.parse(column.type_name).modifiers)
+    except NotRead:
+        return column.type_name
+
+
+def _bases(column: Column) -> Iterator[tuple[str, str]]:
+    said = column.user_type
+    if said is None:
+        return
+    inner = Column(column.name, said.type_oid, said.type_mod, said.made_of, user_type=said.of)
+    if said.kind == "d":
+        yield _bare(column.type_name), _type(inner, ())
+    yield from _bases(inner)
 
 
 def _names(column: Column) -> Iterator[str]:

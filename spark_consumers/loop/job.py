@@ -17,6 +17,7 @@ from schemas.errors import Verdict
 from spark_consumers.cuts.ledger import (
     ALTERED,
     LACKS_ROW,
+    LEFT_OUT,
     Known,
     all_topics,
     remarked,
@@ -28,6 +29,7 @@ from spark_consumers.cuts.segments import segments
 from spark_consumers.cuts.sizes import Sizes
 from spark_consumers.errors import (
     ApplyError,
+    ChangeLeftOut,
     Fenced,
     Incomplete,
     RowMissing,
@@ -38,6 +40,7 @@ from spark_consumers.loop.ahead import ALONE, Ahead, Begin, InTurn, ReadRows, Se
 from spark_consumers.model import Ledger, Segment, Ways
 from spark_consumers.sinks.base import Sink
 
+_WHY: Final = {TableAltered: ALTERED, ChangeLeftOut: LEFT_OUT}
 ReadCuts: TypeAlias = Callable[[Ledger], Iterable[tuple[int, Cut]]]
 
 
@@ -213,7 +216,7 @@ class Applier:
         known = self._lacking if place == self._lacking_at else {}
         if not table or (table in known and self._is_marked):
             return False  # else the target was set back, and a plan came past the place
-        why = ALTERED if isinstance(error, TableAltered) else LACKS_ROW
+        why = _WHY.get(type(error), LACKS_ROW)
         self._lacking, self._lacking_at = {**known, table: why}, place
         self._observer.on_attempt(error)
         return True

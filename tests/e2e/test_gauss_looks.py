@@ -538,6 +538,22 @@ def test_a_type_that_is_altered_in_another_zone_is_noticed(
         Play(path, None, source, target).assert_honest(marks, "t")  # type: ignore[arg-type]
 
 
+@in_modes("og serial", "og parallel", "gaussdb")
+def test_values_that_are_finer_than_a_target_knows_are_noticed(gauss, mode, play) -> None:
+    """No file is written, and no row names a modifier: the target rounds them."""
+    sql = f"""{PROBE} CREATE TABLE t (id int PRIMARY KEY, at timestamp(0), n numeric(10,2));
+    INSERT INTO t VALUES (1, '2024-01-01 00:00:00', 1.25)"""
+    with play(mode, sql) as p:
+        p.start()
+        ask(p.source, "INSERT INTO t VALUES (2, '2024-01-02 00:00:00', 2.25)")
+        p.wait()
+        ask(p.source, "ALTER TABLE t ALTER at TYPE timestamp, ALTER n TYPE numeric")
+        ask(p.source, "INSERT INTO t VALUES (3, '2024-01-01 00:00:00.123456', 1.2345)")
+        p.assert_honest(p.wait(), "t")
+        ask(p.source, "INSERT INTO t VALUES (4, '2024-01-01 00:00:00.6', 0.005)")
+        p.assert_honest(p.wait(), "t")
+
+
 @pytest.mark.parametrize("gauss", ["gaussdb"], indirect=True)
 def test_a_wait_ends_behind_the_look_where_any_role_will_do(gauss, play) -> None:
     tables = "".join(f"CREATE TABLE t{n} (id int PRIMARY KEY);" for n in range(5))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import psycopg2
 import pytest
@@ -29,6 +30,7 @@ DETACH = "ALTER TABLE parted DETACH PARTITION parted_1"
 
 
 RENAMED = "has, or had, another name: not all its rows were sent under this one"
+RESIZED = "has a column of another length or precision: targets may have rounded its values"
 CAME = "has rows from before it was seen first: they were not sent"
 KINDS = {
     "nothing told": StreamTells(truncate=False, statements=False),
@@ -187,6 +189,67 @@ def test_another_key_and_a_column_made_again_are_seen_where_no_statement_is_sent
     _, suspected = watched.look()
     assert suspected.keys() == ({OTHER} if is_other and not watched.told.statements else set())
     assert watched.look()[1] == {}
+
+
+@pytest.mark.parametrize(
+    ("statement", "is_resized"),
+    [
+        ("ALTER TABLE other ALTER at TYPE timestamp", True),
+        ("ALTER TABLE other ALTER n TYPE numeric", True),
+        ("ALTER TABLE other ALTER v TYPE varchar(10)", True),
+        # A row shows these.
+        ("ALTER TABLE other RENAME n TO m", False),
+        ("ALTER TABLE other DROP n", False),
+        ("ALTER TABLE other ADD w varchar(5)", False),
+        ("ALTER TABLE other ALTER n SET STATISTICS 5", False),
+    ],
+)
+@pytest.mark.parametrize("told", KINDS)
+@pytest.mark.parametrize("begins_anew", [False, True], ids=["one run", "another run"])
+def test_a_finer_column_is_seen_where_no_statement_is_sent(
+    statement: str,
+    is_resized: bool,
+    told: str,
+    begins_anew: bool,
+    postgres_url: str,
+    session: ReplicationConnection,
+) -> None:
+    """It writes no storage file, and rows of the stream name types without a modifier."""
+    do(
+        postgres_url,
+        "ALTER TABLE other ADD at timestamp(0), ADD n numeric(10,2), ADD v varchar(5)",
+    )
+    watched = Watched(session, told)
+    watched.look()
+    if begins_anew:
+        watched.begin()
+
+    do(postgres_url, statement)
+
+    is_seen = is_resized and not watched.told.statements
+    assert watched.look() == (set(), {OTHER: RESIZED} if is_seen else {})
+    assert watched.look() == (set(), {}), "it is suspected once"
+
+
+def test_sizes_that_an_earlier_release_did_not_note_are_no_others(
+    postgres_url: str, session: ReplicationConnection
+) -> None:
+    watched = Watched(session)
+    watched.look()
+    assert watched.before is not None
+    versions = {
+        oid: version._replace(last=version.last.rpartition(":")[0])
+        for oid, version in watched.before.versions.items()
+    }
+    watched.before = replace(watched.before, versions=versions)
+    watched.begin()
+
+    assert watched.look() == (set(), {})
+
+    do(postgres_url, f"ALTER TABLE {NAME} ALTER v TYPE varchar(9)")
+    watched.look()
+    do(postgres_url, f"ALTER TABLE {NAME} ALTER v TYPE varchar(10)")
+    assert watched.look() == (set(), {T: RESIZED})
 
 
 def test_a_table_that_was_never_seen_is_suspected_if_it_had_rows(

@@ -104,6 +104,21 @@ def test_a_message_that_is_refused_changes_nothing_and_the_usual_way_says_why(
     assert rows(watched, "account") == []
 
 
+@pytest.mark.parametrize("are_many", [False, True])
+def test_a_zero_byte_is_refused_by_name(watched: Watched, are_many: bool) -> None:
+    """The driver sends no such text, and the server names no column; GaussDB's style b has some."""
+    watched.apply(insert(ACCOUNT, "1", "a", "x"))
+    more = [insert(ACCOUNT, str(at), "m", "z") for at in range(100, 200)]
+    watched.feed.commits([insert(ACCOUNT, "2", "a\0b", "y"), *(more if are_many else [])])
+
+    with pytest.raises(TargetRefused) as raised:
+        watched.drain()
+
+    assert str(raised.value.where["table"]) == "public.account"
+    assert raised.value.where.get("column") == "name"
+    assert rows(watched, "account") == [(1, "a", "x")]
+
+
 def test_a_message_that_misses_a_row_is_sent_again_with_a_mark(watched: Watched) -> None:
     ledger = watched.apply(insert(ACCOUNT, "2", "b", "y"), update(ACCOUNT, "7", "A", ...))
 

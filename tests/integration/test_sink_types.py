@@ -2,10 +2,12 @@
 
 from collections import Counter
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
 from schemas.tables import Column, TableId, TableSchema, Unique, UserType
+from spark_consumers.errors import NotExpressible, TargetRefused
 from spark_consumers.loop.job import Applier
 from tests.integration.postgres_target import Target, load, only_postgresql
 from tests.spark_consumers.feed import (
@@ -100,6 +102,80 @@ def test_of_equal_rows_without_a_key_as_many_go_as_are_said(target: Target) -> N
     left = Counter(target.query("SELECT n::text, v FROM keyless"))
     there = Counter((n, v) for n, v in rows[2400:])
     assert left == there - Counter([("0", "x")]) + Counter([("0", "z"), ("-2", "y")])
+
+
+AMOUNT = TableSchema(
+    TableId("public", "d"),
+    (
+        Column("id", 23, -1, "integer", nullable=False),
+        Column("n", 90008, -1, "public.amount",
+               user_type=UserType("d", "amount", "numeric(10,2)", 1700, (10 << 16 | 2) + 4)),
+    ),
+    ("id",),
+)  # fmt: skip
+
+
+@only_postgresql
+def test_a_domain_of_the_target_is_used_where_it_holds_the_values(target: Target) -> None:
+    target.run("CREATE DOMAIN amount AS numeric(12,2)")
+
+    load(target, AMOUNT, ["1", "1.25"])
+
+    assert target.query("SELECT n, pg_typeof(n)::text FROM d") == [(Decimal("1.25"), "amount")]
+
+
+@only_postgresql
+@pytest.mark.parametrize("made_of", ["numeric(10,1)", "inner_amount"])
+def test_a_domain_of_the_target_that_rounds_is_not_used(target: Target, made_of: str) -> None:
+    target.run("CREATE DOMAIN inner_amount AS numeric(10,1)")
+    target.run(f"CREATE DOMAIN amount AS {made_of}")
+
+    load(target, AMOUNT, ["1", "1.25"])
+
+    assert target.query("SELECT n, pg_typeof(n)::text FROM d") == [(Decimal("1.25"), "numeric")]
+    target.apply(insert(AMOUNT, "2", "2.25"))
+    load(target, AMOUNT, ["1", "1.25"], ["2", "2.25"])
+    assert [n for (n,) in target.query("SELECT n::text FROM d ORDER BY 1")] == ["1.25", "2.25"]
+
+
+@only_postgresql
+def test_a_table_of_the_target_whose_domain_rounds_is_refused(target: Target) -> None:
+    target.run("CREATE DOMAIN amount AS numeric(10,1)")
+    target.run("CREATE TABLE d (id int PRIMARY KEY, n amount)")
+
+    with pytest.raises(NotExpressible, match="does not hold"):
+        load(target, AMOUNT, ["1", "1.25"])
+
+
+@only_postgresql
+def test_a_table_of_our_own_that_has_a_domain_which_rounds_is_made_again(target: Target) -> None:
+    """An earlier release took the domain."""
+    load(target, AMOUNT, ["1", "1.25"])
+    target.run("CREATE DOMAIN amount AS numeric(10,1)")
+    target.run("ALTER TABLE d ALTER n TYPE amount")
+
+    load(target, AMOUNT, ["1", "1.25"])
+
+    assert target.query("SELECT n::text, pg_typeof(n)::text FROM d") == [("1.25", "numeric")]
+
+
+@pytest.mark.parametrize("change", ["delete", "update", "insert"])
+def test_a_zero_byte_in_a_row_without_a_key_is_refused_by_name(target: Target, change: str) -> None:
+    of = table("t", "id integer, v text", key="")
+    load(target, of, ["1", "a"])
+    old, zero = ["1", "a"], ["1", "a\0b"]
+    row = {
+        "delete": Row(of, "d", zero, None),
+        "update": Row(of, "u", old, zero),
+        "insert": Row(of, "c", None, zero),
+    }[change]
+
+    with pytest.raises(TargetRefused) as raised:
+        target.apply(row)
+
+    assert str(raised.value.where["table"]) == "public.t"
+    assert raised.value.where.get("column") == "v"
+    assert target.query("SELECT id, v FROM t") == [(1, "a")]
 
 
 def test_a_keyless_row_is_the_one_that_reads_the_same(target: Target) -> None:

@@ -252,10 +252,9 @@ def test_a_target_with_wider_types_and_another_order_of_columns_is_equal(new_dat
         ("double precision", "real", "0.1234567890123", "0.12345679"),
         ("timestamp", "timestamp(0)", "2026-01-01 00:00:00.4", "2026-01-01 00:00:00"),
         ("timestamp", "date", "2026-01-01 12:00:00", "2026-01-01"),
-        ("text", "character varying(3)", "abcdef", "abc"),
     ],
 )
-def test_a_value_that_the_targets_type_rounds_or_cuts_is_not_equal(
+def test_a_value_that_the_targets_type_rounds_is_not_equal(
     new_database, ours: str, theirs: str, value: str, there: str
 ) -> None:
     """The source's text is read by that type before it is compared."""
@@ -275,6 +274,18 @@ def test_a_value_that_the_targets_type_rounds_or_cuts_is_not_equal(
     assert cut.undecided.startswith("types of the target do not hold the source's values: a (")
     assert not cut.is_passing
     assert lost.counts == {RowKind.MISSING: 1}
+
+
+def test_a_text_that_the_target_cuts_is_another_one(new_database) -> None:
+    source, target = new_database(), new_database()
+    run(source, "CREATE TABLE t (id int PRIMARY KEY, a text)", "INSERT INTO t VALUES (1, 'abcd')")
+    run(target, "CREATE TABLE t (id int PRIMARY KEY, a character varying(3))",
+        "INSERT INTO t VALUES (1, 'abc')")  # fmt: skip
+
+    found = compared(source, target)
+
+    assert found.outcome is Outcome.DIFFERENT
+    assert found.counts == {RowKind.CHANGED: 1}
 
 
 def test_a_value_that_no_type_of_the_target_holds_is_not_said(new_database) -> None:
@@ -307,6 +318,26 @@ def test_rows_in_a_column_print_differently_whatever_of_them_is_null(
 
     assert [pair for pair, _ in printed] == ["(1,)", "(,x)", "(1,x)", "(,)", None]
     assert [word for _, word in printed] == ["", None, "w", None, None]
+
+
+def test_a_character_is_one_value_whichever_server_pads_it(new_database) -> None:
+    """openGauss counts bytes: of two characters of three bytes each it has two blanks."""
+    url, column = new_database(), ComparedColumn("c", "character(8)", "character(8)")
+    source, target = (
+        RowText((column,), (), Spelling(has_gauss=True), is_source=side) for side in (True, False)
+    )
+    run(url, "CREATE TABLE t (id int PRIMARY KEY, c character(8))",
+        "INSERT INTO t VALUES (1, '中文  '), (2, ''), (3, NULL), (4, 'a b')")  # fmt: skip
+    sent = "(VALUES (1, '中文  '), (2, '        '), (3, NULL), (4, 'a b     ')) AS v (id, c)"
+
+    with closing(psycopg2.connect(url)) as connection, connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {source.cell(column, 'v.c')}, {target.cell(column, 't.c')}"
+            f" FROM {sent} JOIN t ON t.id = v.id ORDER BY v.id"
+        )
+        printed = cursor.fetchall()
+
+    assert printed == [(text, text) for text in ("中文 ", " ", None, "a b ")]
 
 
 def test_ranges_and_samples_hold_the_same_rows_at_both_servers(new_database) -> None:

@@ -710,6 +710,14 @@ MUTATIONS: Final = (
         _STORAGE,
     ),
     Mutation(
+        "size-that-rose-unseen",
+        "where no statement is sent, a finer column is seen in the catalog",
+        "producer/sources/gauss/storage.py",
+        'return _RESIZED if _is_resized(was, table.version) else ""',
+        'return ""',
+        _STORAGE,
+    ),
+    Mutation(
         "name-that-went-unseen",
         "a name that only the stream has was that of a table which was altered since",
         "producer/sources/gauss/storage.py",

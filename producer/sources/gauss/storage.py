@@ -8,7 +8,8 @@ brings rows of any age from elsewhere, so nothing is cleared where partitions ch
 
 A statement that computes rows anew (ALTER TYPE … USING) gives the table another file, too.  Where
 no DDL is decoded, no row shows that, nor another key, nor a last column that was dropped and made
-again.
+again.  Nor does one show the length or precision of a column: where these are raised, no file is
+written, and targets round values to those that they know.
 
 What the newest look showed stands in START and STATE (`Before.versions`), from the slot's snapshot
 on: a restart compares, too.
@@ -34,6 +35,7 @@ from schemas.quoting import constant, qualified
 from schemas.tables import TableId
 
 _ALTERED: Final = "has another key, or a column made again: its older rows may be others"
+_RESIZED: Final = "has a column of another length or precision: targets may have rounded its values"
 _MADE_AGAIN: Final = "was dropped and made again: its older rows are still at targets"
 _RENAMED: Final = "has, or had, another name: not all its rows were sent under this one"
 _GONE: Final = "is not captured any more: it has another name"
@@ -61,7 +63,7 @@ _IS_GAUSS: Final = """
 _COLUMNS: Final = f"""
     SELECT a.attrelid::bigint AS owner, a.attnum::bigint AS number, NOT a.attisdropped AS is_there,
            concat(a.attnum, ' ', a.attname, ' ', a.atttypid, ' ', a.atttypmod) AS said,
-           a.xmin::text::bigint AS writer
+           concat(a.attnum, ' ', a.atttypmod) AS size, a.xmin::text::bigint AS writer
     FROM pg_catalog.pg_attribute a WHERE a.attnum > 0 AND a.attrelid >= {_OF_USERS}"""
 _KEYS: Final = f"""
     SELECT i.indrelid::bigint AS owner, i.indexrelid::bigint AS number,
@@ -84,7 +86,9 @@ _STORED: Final = f"""
     LEFT JOIN (
         SELECT owner, min(writer) AS made,
                concat(max(number), ':', sum(CASE WHEN is_there THEN 1 ELSE 0 END), ':',
-               substr(md5(string_agg(CASE WHEN is_there THEN said END, ',' ORDER BY number)), 1, 8)
+               substr(md5(string_agg(CASE WHEN is_there THEN said END, ',' ORDER BY number)), 1, 8),
+               ':',
+               substr(md5(string_agg(CASE WHEN is_there THEN size END, ',' ORDER BY number)), 1, 8)
                ) AS last
         FROM ({_COLUMNS}) c GROUP BY owner
     ) c ON c.owner = t.part
@@ -122,7 +126,7 @@ class StoredTable:
     oid: int
     file: int
     writer: int  # the transactions that wrote its row, and that of its schema; their sum
-    last: str = ""  # of its columns: the greatest number, how many there are, and a digest
+    last: str = ""  # of its columns: the greatest number, how many there are, and two digests
     key: str = ""  # oid of the primary key's index; "": none
     is_moved: bool = False  # a RENAME or SET SCHEMA came behind its creation
     parts: tuple[tuple[int, int], ...] = ()  # of its partitions: oid, file
@@ -313,7 +317,9 @@ class StorageWatch:
             return ""
         if _read(was.name) != table.id:
             return _RENAMED
-        return _ALTERED if _is_altered(was, table.version) else ""
+        if _is_altered(was, table.version):
+            return _ALTERED
+        return _RESIZED if _is_resized(was, table.version) else ""
 
     def _lacks_files(self, table: StoredTable, was: CatalogVersion | None) -> bool:
         truncate, statements, positions = self._told
@@ -322,7 +328,9 @@ class StorageWatch:
             return any(file != part for part, file in files)
         if table.has_files_of(was.files) or (truncate and not positions and not table.parts):
             return False
-        return not (statements and was.last != table.last)  # one that is sent may have written it
+        return not (
+            statements and _said(was.last) != _said(table.last)
+        )  # one that is sent may have written it
 
     def _is_cleared(
         self, session: Asks, table: StoredTable, open_from: int, note: Callable[[str], None]
@@ -370,6 +378,19 @@ def _is_altered(was: CatalogVersion, now: CatalogVersion) -> bool:
         map(int, text.split(":")[:2]) if text else (0, 0) for text in (was.last, now.last)
     )
     return number_now > number and number_now - number != count_now - count
+
+
+def _is_resized(was: CatalogVersion, now: CatalogVersion) -> bool:
+    """Say whether the same columns have other modifiers; an earlier release noted none."""
+    (*columns, _, size), (*columns_now, _, size_now) = (
+        [*text.split(":"), "", "", "", ""][:4] for text in (was.last, now.last)
+    )
+    return columns == columns_now and bool(size) and size != size_now
+
+
+def _said(last: str) -> list[str]:
+    """Return what each release notes of columns."""
+    return last.split(":")[:3]
 
 
 def _partitions(session: Asks) -> str:

@@ -21,7 +21,6 @@ only the unique indexes matter.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -60,7 +59,7 @@ from spark_consumers.sinks.postgres.catalog import (
 from spark_consumers.sinks.postgres.conflicts import counting, expected
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, sqlstate
 from spark_consumers.sinks.postgres.keyless import apply_singles, row_missing
-from spark_consumers.sinks.postgres.lines import copy_lines, line_of, text_of
+from spark_consumers.sinks.postgres.lines import copy_lines, copy_packed, line_of, text_of
 from spark_consumers.sinks.postgres.plan import Plan, make_plan
 from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import about
@@ -407,7 +406,7 @@ def load_rows(cursor: Any, catalog: Catalog, table: TableId, changes: Sequence[C
             )
             if found is not None:
                 catalog.asked[table, columns, True] = (), True
-                cursor.copy_expert(plan.copy_in, io.BytesIO(LastStates(*found).fresh_lines))
+                copy_packed(cursor, plan, plan.copy_in, LastStates(*found).fresh_lines)
                 continue
             copy_lines(
                 cursor, plan, plan.copy_in, (line_of(change.after or [], plan) for change in run)
@@ -519,7 +518,7 @@ def _insert(cursor: Any, work: Work) -> None:
 
 def _copy_fresh(cursor: Any, work: Work) -> None:
     if work.packed is not None and work.packed.fresh:
-        cursor.copy_expert(work.plan.copy_in, io.BytesIO(work.packed.fresh_lines))
+        copy_packed(cursor, work.plan, work.plan.copy_in, work.packed.fresh_lines)
 
 
 def _stage(cursor: Any, work: Work) -> None:
@@ -528,7 +527,7 @@ def _stage(cursor: Any, work: Work) -> None:
         return
     if work.packed is not None:
         rows = work.packed.upserts + work.packed.deletes
-        cursor.copy_expert(plan.copy, io.BytesIO(work.packed.lines))
+        copy_packed(cursor, plan, plan.copy, work.packed.lines)
     else:
         rows = len(todo.upserts) + len(todo.deletes)
         copy_lines(cursor, plan, plan.copy, _staged_lines(todo, plan))

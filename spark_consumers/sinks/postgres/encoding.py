@@ -9,13 +9,13 @@ are found before they are sent.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from schemas.encodings import BYTES_OR_UTF8, WITHOUT
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
-from spark_consumers.errors import NotText
+from spark_consumers.errors import NotText, TargetRefused
 
 _NO_TEXT: Final = re.compile("[\ud800-\udfff]")
 
@@ -45,13 +45,26 @@ def is_no_text(text: str) -> bool:
 
 def no_text(table: TableId, columns: Sequence[str], lines: str) -> NotText:
     """Name the first column, of the last ones of COPY's lines, that holds bytes."""
-    line = next(line for line in lines.split("\n") if is_no_text(line))
-    cells = line.split("\t")[-len(columns) :]
-    at = next(at for at, cell in enumerate(cells) if is_no_text(cell))
     return NotText(
         "a value is not text in any encoding, and the target's database has one",
         table=table,
-        column=columns[at],
+        column=_column(columns, lines, is_no_text),
         hint="make the target a database with ENCODING 'SQL_ASCII', or correct the value at the "
         f"source; then {LOAD_AGAIN}",
     )
+
+
+def zero_byte(table: TableId, columns: Sequence[str], lines: str) -> TargetRefused:
+    """Name the first column that holds a zero byte: neither a driver nor a COPY names it."""
+    return TargetRefused(
+        "a value holds a zero byte, which no text of the target can",
+        table=table,
+        column=_column(columns, lines, lambda text: "\0" in text),
+        hint=f"correct the value at the source; then {LOAD_AGAIN}",
+    )
+
+
+def _column(columns: Sequence[str], lines: str, has_it: Callable[[str], bool]) -> str:
+    line = next(line for line in lines.split("\n") if has_it(line))
+    cells = line.split("\t")[-len(columns) :]
+    return next(column for column, cell in zip(columns, cells, strict=True) if has_it(cell))

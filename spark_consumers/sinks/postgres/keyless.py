@@ -22,8 +22,7 @@ from spark_consumers.errors import RowMissing
 from spark_consumers.model import Cell
 from spark_consumers.sinks.postgres.catalog import TargetColumn
 from spark_consumers.sinks.postgres.driver import part
-from spark_consumers.sinks.postgres.encoding import is_no_text, no_text
-from spark_consumers.sinks.postgres.lines import copy_lines, line_of
+from spark_consumers.sinks.postgres.lines import check_text, copy_lines, line_of
 from spark_consumers.sinks.postgres.plan import Plan
 
 _MOST: Final = 500  # rows that one statement looks for
@@ -63,7 +62,7 @@ def _take_out(cursor: Any, plan: Plan, gone: list[list[Cell]]) -> None:
     """Delete these rows; the list is empty afterwards."""
     alike: dict[tuple[bool, ...], Counter[_Row]] = {}
     for cells in gone:
-        _check_text(plan, cells)
+        check_text(plan, line_of(cells, plan))
         row = tuple([cells[place] for place in plan.places])
         alike.setdefault(tuple([cell is None for cell in row]), Counter())[row] += 1
     for is_null, rows in alike.items():
@@ -137,7 +136,7 @@ def row_missing(plan: Plan, count: int) -> RowMissing:
 def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) -> None:
     for cells in (single.old, single.new):
         if cells:
-            _check_text(plan, cells)
+            check_text(plan, line_of(cells, plan))
     old = single.old or []
     known = [(n, old[p]) for n, p in zip(plan.columns, plan.places, strict=True)]
     tests: list[sql.Composable] = []
@@ -185,8 +184,3 @@ def _apply_single(cursor: Any, plan: Plan, single: Single, *, is_exact: bool) ->
         )
     if cursor.rowcount != 1 and is_exact:
         raise row_missing(plan, 1)
-
-
-def _check_text(plan: Plan, cells: Sequence[Cell]) -> None:
-    if not plan.takes_bytes and is_no_text(line := line_of(cells, plan)):
-        raise no_text(plan.table.id, plan.columns, line)

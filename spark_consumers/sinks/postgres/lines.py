@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_consumers.model import Cell
-from spark_consumers.sinks.postgres.encoding import is_no_text, no_text
+from spark_consumers.sinks.postgres.encoding import is_no_text, no_text, zero_byte
 
 if TYPE_CHECKING:  # executors import this without the target's driver
     from spark_consumers.sinks.postgres.plan import Plan
@@ -16,11 +16,25 @@ ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\
 
 
 def copy_lines(cursor: Any, plan: Plan, statement: str, lines: Iterable[str]) -> None:
-    """Send rows by COPY; raise NotText where the server has no such text."""
+    """Send rows by COPY, where the server has such texts; see `check_text`."""
     text = "".join(lines)
-    if not plan.takes_bytes and is_no_text(text):
-        raise no_text(plan.table.id, plan.columns, text)
+    check_text(plan, text)
     cursor.copy_expert(statement, io.StringIO(text))
+
+
+def copy_packed(cursor: Any, plan: Plan, statement: str, lines: bytes) -> None:
+    """Send rows that are lines already; all of them are text."""
+    if b"\0" in lines:
+        raise zero_byte(plan.table.id, plan.columns, lines.decode(errors="replace"))
+    cursor.copy_expert(statement, io.BytesIO(lines))
+
+
+def check_text(plan: Plan, lines: str) -> None:
+    """Raise an error that names the column where the server has no such text, or no driver."""
+    if "\0" in lines:
+        raise zero_byte(plan.table.id, plan.columns, lines)
+    if not plan.takes_bytes and is_no_text(lines):
+        raise no_text(plan.table.id, plan.columns, lines)
 
 
 def line_of(cells: Sequence[Cell], plan: Plan) -> str:

@@ -21,10 +21,12 @@ from psycopg2 import sql
 
 from schemas.control import LoadPhase, SchemaChange, TableLoad, is_beside
 from schemas.ownership import guard
-from schemas.tables import TableId
+from schemas.tables import TableId, argument
 from spark_consumers.cuts.ledger import NOT_LOADED, unshown
 from spark_consumers.dialects import DIALECTS, EXTRAS, INSIDE
+from spark_consumers.dialects.fitting import computes
 from spark_consumers.errors import (
+    ChangeLeftOut,
     Fenced,
     MissingColumn,
     MissingTable,
@@ -283,7 +285,7 @@ class PostgresSink:
                 cursor.execute(*message.text())
                 met = message.answered(cursor)
             conn.autocommit = False
-        except UnicodeEncodeError:  # bytes that are no text: nothing was sent
+        except ValueError:  # bytes that are no text, or a zero byte: nothing was sent
             conn.autocommit = False
             return None
         except DRIVER_ERRORS as error:
@@ -313,7 +315,7 @@ class PostgresSink:
                 upto = step(one, segment, fence=self._fence, on_step=self._on_step)
                 met = dict(self._catalog.met)
         except RowMissing as error:  # of a table that is not exact from the next attempt on
-            if not isinstance(error, TableAltered):
+            if not isinstance(error, TableAltered | ChangeLeftOut):
                 self._conflicts.add(lacking(error))
             raise
         self._known = upto
@@ -513,6 +515,8 @@ class _Step:
         before, after = change.before, change.after
         if change.moved is not None:
             self._is_altered(change.moved.table)
+        if not self.made.follows:
+            self._leave_out(change, is_exact=is_exact)
         # Under `none` its owner follows the source.
         if before != after and not (
             before and after and self.made.follows and self._is_altered(before.id)
@@ -524,6 +528,25 @@ class _Step:
         is_lost = self.made.alter(self.cursor, self.catalog, change, is_exact=is_exact)
         self.cursor.execute("SET CONSTRAINTS ALL DEFERRED")
         return is_lost
+
+    def _leave_out(self, change: SchemaChange, *, is_exact: bool) -> None:
+        """Raise ChangeLeftOut where rows that are exact until here are not what they were."""
+        touched: list[TableId] = []
+        if change.moved is not None:
+            touched.append(change.moved.table)
+            if change.moved.op == "move" and change.after is not None:
+                touched.append(change.after.id)
+        if is_exact and change.before is not None and computes(change):
+            touched.append(change.before.id)
+        for table in touched:
+            if str(table) not in self.inexact:
+                raise ChangeLeftOut(
+                    'a schema change moved or computed rows, and [ddl] apply = "none" leaves the'
+                    " target's as they are",
+                    table=table,
+                    tag=change.tag,
+                    hint=f"`gauss-cdc snapshot --table {argument(table)}` reads it again",
+                )
 
     def _is_altered(self, table: TableId) -> bool:
         """Say whether others altered a table; raise TableAltered where it is exact until here."""

@@ -41,6 +41,19 @@ SELECT said.qualified, said.name FROM (
 ) said (qualified, name, typtype)
 WHERE said.qualified = ANY (%s) OR said.typtype = 'b' AND '*.' || said.name = ANY (%s)
 """
+# Of a domain over another one, the last is what it is made of in the end.
+_BASES: Final = """
+WITH RECURSIVE made_of (name, oid, modifier, depth) AS (
+    SELECT '"' || replace(n.nspname, '"', '""') || '"."' || replace(t.typname, '"', '""') || '"',
+           t.typbasetype, t.typtypmod, 1
+    FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+    WHERE t.typtype = 'd'
+    UNION ALL
+    SELECT m.name, t.typbasetype, t.typtypmod, m.depth + 1
+    FROM made_of m JOIN pg_catalog.pg_type t ON t.oid = m.oid WHERE t.typtype = 'd'
+)
+SELECT name, pg_catalog.format_type(oid, modifier) FROM made_of WHERE name = ANY (%s) ORDER BY depth
+"""
 _DROPS: Final = re.compile(r'^DROP TABLE |^ALTER TABLE (?:"(?:[^"]|"")*+"\.?)++ DROP COLUMN ')
 _DEPENDENT: Final = "2BP01"
 
@@ -52,6 +65,12 @@ def _with_types_of_the_target(cursor: Any, change: SchemaChange) -> SchemaChange
     there = set()
     for qualified, name in cursor.fetchall():
         there |= {qualified, f"*.{name}={qualified}"}
+    if bases := [
+        (name, needed) for name, needed in user_types.needed_bases(change) if name in there
+    ]:
+        cursor.execute(_BASES, ([name for name, _ in bases],))
+        made_of = dict(cursor.fetchall())
+        there -= {name for name, needed in bases if not fits(made_of.get(name, needed), needed)}
     return user_types.settled(change, there)
 
 
@@ -221,6 +240,7 @@ class Tables:
         Say whether readers lose rows in this way that a load left them.
         """
         if not self.follows:
+            self._check_followed(cursor, catalog, change)
             return False
         before, after = change.before, change.after
         refuse_reserved(*(table.id for table in (before, after) if table is not None))
@@ -244,6 +264,16 @@ class Tables:
         is_lost = self.create(cursor, catalog, change, is_exact=is_exact)
         self._go_beyond(cursor, change)
         return is_lost
+
+    @staticmethod
+    def _check_followed(cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
+        """See that a table which its owner alters holds what comes; a row asks for its columns."""
+        if change.after is None or change.before == change.after:
+            return
+        catalog.forget(cursor, change.after.id)
+        for problem in shape_problems(cursor, catalog, change):
+            if not isinstance(problem, MissingColumn):
+                raise problem
 
     def _make_room(self, cursor: Any, catalog: Catalog, name: TableId) -> None:
         """Give up a table of ours whose name another one takes at the source.
@@ -360,11 +390,12 @@ class Tables:
             return False
         gone = (Column(n, 25, -1, "text") for n in there.columns if n not in table.names())
         type_of = COLUMN_TYPES[catalog.product.dialect]
+        settled = _with_types_of_the_target(cursor, change).after or table
         known = [
             c
-            if fits(found.type_name, type_of(table, c))
-            else replace(c, type_oid=0, type_mod=-1, type_name=found.type_name)
-            for c in table.columns
+            if fits(found.type_name, type_of(table, needed))
+            else replace(c, type_oid=0, type_mod=-1, type_name=found.type_name, user_type=None)
+            for c, needed in zip(table.columns, settled.columns, strict=True)
             if (found := there.columns.get(c.name)) is not None
         ]
         before = replace(table, columns=(*known, *gone))

@@ -41,6 +41,38 @@ def test_a_row_is_one_hash_of_parts_that_hold_no_separator() -> None:
     assert source.key_hash("v") == "md5(array_to_string(ARRAY[v.\"id\"::text]::text[], ',', '~'))"
 
 
+def test_a_text_is_not_cut_at_the_source() -> None:
+    """20 characters of nvarchar2, and 20 bytes of character varying, at one server."""
+    column = ComparedColumn("c", "nvarchar2(20)", "character varying(20)")
+
+    cell = RowText((column,), (), Spelling(has_num_nulls=False), is_source=True).cell(column, "t.c")
+
+    assert "character varying" not in cell
+    assert "concat(t.c)" in cell
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "has_gauss", "is_trimmed"),
+    [
+        ("character(8)", "character(8)", True, True),
+        ("character(8)", "character(8)", False, False),
+        ("bpchar", "character(8)", True, True),
+        ("character(8)", "text", True, False),  # which has the blanks that were sent
+        ("character(8)[]", "character(8)[]", True, False),
+    ],
+)
+def test_blanks_with_which_a_server_pads_are_no_part_of_a_value(
+    source, target, has_gauss, is_trimmed
+) -> None:
+    column = ComparedColumn("c", source, target)
+    both = [
+        RowText((column,), (), Spelling(has_gauss=has_gauss), is_source=side)
+        for side in (True, False)
+    ]
+
+    assert ["rtrim" in text.cell(column, "t.c") for text in both] == [is_trimmed] * 2
+
+
 def test_bytes_that_another_product_prints_without_their_sign_get_it() -> None:
     raw = ComparedColumn("b", "raw", "bytea")
 

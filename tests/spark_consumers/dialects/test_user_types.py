@@ -6,7 +6,13 @@ import pytest
 
 from schemas.tables import Column, TableId, TableSchema, UserType
 from spark_consumers.dialects.postgres import statements
-from spark_consumers.dialects.user_types import needed_names, renamed, settled, with_new_names
+from spark_consumers.dialects.user_types import (
+    needed_bases,
+    needed_names,
+    renamed,
+    settled,
+    with_new_names,
+)
 from tests.spark_consumers.feed import alter, create
 
 MOOD = UserType("e", "mood", labels=("sad",))
@@ -52,6 +58,11 @@ def type_at(column: Column, *there: str) -> str:
          '"x"."vector"(3)'),
         ("public.vector(3)[]", UserType("a", "_vector", "public.vector", 20005,
                                         of=UserType("b", "vector")), (), "text[]"),
+        # What openGauss has and PostgreSQL lacks.
+        ("s.title", UserType("d", "title", "nvarchar2(20)", 3969, 24), (), "character varying(20)"),
+        ("s.small", UserType("d", "small", "tinyint", 5545), (), "smallint"),
+        ("s.title[]", UserType("a", "_title", "s.title", 20005, of=UserType("d", "title",
+                               "nvarchar2(20)", 3969, 24)), (), "character varying(20)[]"),
         ('s."a(b"', UserType("e", "a(b"), ('"s"."a(b"',), 's."a(b"'),
     ],
 )  # fmt: skip
@@ -59,6 +70,21 @@ def test_a_users_type_at_the_target(
     type_name: str, said: UserType, there: tuple[str, ...], becomes: str
 ) -> None:
     assert type_at(Column("v", 20010, -1, type_name, user_type=said), *there) == becomes
+
+
+def test_what_domains_are_made_of_in_the_end() -> None:
+    arrays = UserType("a", "_cheap", "s.cheap", 20002, of=CHEAP)
+    moody = UserType("d", "moody", "s.mood", 20000, of=MOOD)
+    table = TableSchema(
+        TableId("s", "t"),
+        (
+            Column("v", 20010, -1, "s.cheap[]", user_type=arrays),
+            Column("w", 20011, -1, "s.moody", user_type=moody),
+        ),
+    )
+    assert needed_bases(create(table)) == {
+        ('"s"."cheap"', "numeric(10,2)"), ('"s"."price"', "numeric(10,2)"), ('"s"."moody"', "text"),
+    }  # fmt: skip
 
 
 def test_a_type_that_is_gone_at_the_source_is_text() -> None:
