@@ -20,18 +20,20 @@ had at the last commit of the stream, once a load that began is over.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from schemas.positions import of_reread
 from schemas.tables import TableId
 from spark_consumers.cuts.versions import Version
 from spark_consumers.dialects.spark import EXACT, literal, quote
-from spark_consumers.errors import RowMissing, SettingRefused
+from spark_consumers.errors import NotExpressible, RowMissing, SettingRefused
 from spark_consumers.sinks.lakes import changes
 from spark_consumers.sinks.lakes.core import Apply
 from spark_consumers.sinks.lakes.writing import write
 from spark_consumers.source.rows import OURS
+from spark_consumers.spark.jvm import SPARK_ERRORS, kind_of
+from spark_consumers.spark.shapes import is_wider
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,6 +50,11 @@ class _Note(NamedTuple):
     ordinal: int
     kind: str  # gap; truncate
     why: str
+
+
+class _Column(NamedTuple):
+    name: str
+    type: str  # as Spark's DDL spells it
 
 
 class Upsert:
@@ -139,17 +146,39 @@ class Upsert:
         return rows.where(f"seq > {held} OR (seq = {held} AND ordinal >= {first})")
 
     def _fit(self, spark: SparkSession, batch: DataFrame, columns: Sequence[str]) -> None:
-        """Make the table, or add columns that came at the source; those that went stay."""
+        """Make the table; add columns that came at the source, and widen those that need it."""
         wanted = batch.select(*map(quote, columns)).limit(0)
         wanted = wanted.selectExpr("*", f"CAST(NULL AS MAP<STRING, STRING>) AS {EXACT}")
         if not spark.catalog.tableExists(self._table):
             wanted.writeTo(self._table).using(self._using).create()
             return
-        there = {name.casefold() for name in spark.table(self._table).columns}
-        came = [one for one in wanted.schema.fields if one.name.casefold() not in there]
+        there = _types(spark.table(self._table))
+        came = [one for one in _types(wanted).values() if one.name.casefold() not in there]
         if came:
-            added = ", ".join(f"{quote(one.name)} {one.dataType.simpleString()}" for one in came)
+            added = ", ".join(f"{quote(one.name)} {one.type}" for one in came)
             spark.sql(f"ALTER TABLE {self._table} ADD COLUMNS ({added})")
+        for name, (_, now) in _types(wanted).items():
+            if name in there and not _holds(there[name].type, now):
+                self._widen(spark, there[name], now)
+
+    def _widen(self, spark: SparkSession, column: _Column, now: str) -> None:
+        """Have a column hold the stream's values: a write would round them without a word."""
+        to = f"COLUMN {quote(column.name)} TYPE {now}"
+        try:
+            if self._using == "delta":
+                self._set(spark, {"delta.enableTypeWidening": "true"})
+            spark.sql(f"ALTER TABLE {self._table} ALTER {to}")
+        except SPARK_ERRORS as error:
+            raise NotExpressible(
+                "a column of the copy does not hold the stream's type, and is not widened to it",
+                table=self._table,
+                column=column.name,
+                was=column.type,
+                now=now,
+                condition=kind_of(error),
+                hint="begin another table with a new checkpoint, at `snapshot` or behind the"
+                " change, or alter the column yourself and start the query again",
+            ) from error
 
     # ------------------------------------------------------------ gaps
     def _notes(self, batch: DataFrame) -> list[_Note]:
@@ -165,7 +194,31 @@ class Upsert:
 
     def _say(self, spark: SparkSession, gap: str) -> None:
         self._on_gap(f"{self._table} is not exact since commit {gap}")
-        spark.sql(f"ALTER TABLE {self._table} SET TBLPROPERTIES ('{GAP}' = {literal(gap)})")
+        self._set(spark, {GAP: gap})
+
+    def _set(self, spark: SparkSession, values: Mapping[str, str]) -> None:
+        said = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in values.items())
+        spark.sql(f"ALTER TABLE {self._table} SET TBLPROPERTIES ({said})")
+
+
+def _types(frame: DataFrame) -> dict[str, _Column]:
+    """Return columns by their names without case."""
+    columns = (_Column(f.name, f.dataType.simpleString().upper()) for f in frame.schema.fields)
+    return {one.name.casefold(): one for one in columns}
+
+
+def _holds(there: str, came: str) -> bool:
+    """Say whether a column of one type holds every value of another one as it is.
+
+    >>> _holds("DOUBLE", "FLOAT"), _holds("FLOAT", "DOUBLE")
+    (True, False)
+    >>> _holds("ARRAY<INT>", "ARRAY<SMALLINT>")  # Iceberg has no SMALLINT
+    True
+    """
+    array = "ARRAY<"
+    while there.startswith(array) and came.startswith(array):
+        there, came = (one.removeprefix(array).removesuffix(">") for one in (there, came))
+    return is_wider(came, there)
 
 
 def _gap_after(known: str, notes: Iterable[_Note]) -> str:
