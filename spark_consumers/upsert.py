@@ -13,8 +13,9 @@ and keeps a value that was not sent: its old row is gone then.  Each row has the
 change, and a batch has whole commits: those up to the greatest version are left out.
 
 What is missing is said by the table itself: its property `gauss_cdc.gap` names the commit and the
-reason from the gap until the table is read again.  Without the property the copy is what the source
-had at the last commit of the stream, once a load that began is over.
+reason from the gap until the table was read again, and while it is loaded anew.  Without the
+property the copy is what the source had at the last commit of the stream, once the first load of
+all is over, of which a stream tells neither beginning nor end.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from schemas.tables import TableId
 from spark_consumers.cuts.versions import Version
 from spark_consumers.dialects.spark import EXACT, literal, quote
 from spark_consumers.errors import NotExpressible, RowMissing, SettingRefused
+from spark_consumers.kafka.history import LOAD_FOLLOWS, LOADED
 from spark_consumers.sinks.lakes import changes
 from spark_consumers.sinks.lakes.core import Apply
 from spark_consumers.sinks.lakes.writing import write
@@ -48,7 +50,7 @@ _LOG: Final = logging.getLogger("gauss_cdc.upsert")
 class _Note(NamedTuple):
     version: int
     ordinal: int
-    kind: str  # gap; truncate
+    kind: str  # gap; truncate; LOADED
     why: str
 
 
@@ -105,6 +107,7 @@ class Upsert:
             if gap and gap != known:  # before its rows: nobody reads them without it
                 self._say(spark, gap)
             missing = self._write(spark, _rows(batch, columns))
+            # A row that is still to be loaded may be missing.
             if missing and not (gap or (not notes and self._gap(spark))):
                 gap = f"{Version.of(missing)}: {_ROW_MISSING}"
                 self._say(spark, gap)
@@ -182,7 +185,7 @@ class Upsert:
 
     # ------------------------------------------------------------ gaps
     def _notes(self, batch: DataFrame) -> list[_Note]:
-        said = batch.where("_change_type IN ('gap', 'truncate')").selectExpr(
+        said = batch.where(f"_change_type IN ('gap', 'truncate', '{LOADED}')").selectExpr(
             "_commit_version", "_ordinal", "_change_type", "coalesce(_exact['why'], '')"
         )
         return sorted(_Note(*row) for row in said.collect())
@@ -193,7 +196,8 @@ class Upsert:
         return next((str(row.value) for row in rows if row.key == GAP), "")
 
     def _say(self, spark: SparkSession, gap: str) -> None:
-        self._on_gap(f"{self._table} is not exact since commit {gap}")
+        if not _is_loading(gap):
+            self._on_gap(f"{self._table} is not exact since commit {gap}")
         self._set(spark, {GAP: gap})
 
     def _set(self, spark: SparkSession, values: Mapping[str, str]) -> None:
@@ -222,29 +226,42 @@ def _holds(there: str, came: str) -> bool:
 
 
 def _gap_after(known: str, notes: Iterable[_Note]) -> str:
-    """Return the first gap that nothing ended; "": none.
+    """Return the first gap that nothing ended, or the load under way; "": neither.
 
-    A load ends it, or the end of the table.  A TRUNCATE of the source, which gives no reason, does
-    not: what hides rows or values may last.
+    A load ends a gap before it, or the end of the table.  A TRUNCATE of the source, which gives no
+    reason, does not: what hides rows or values may last.  A gap within a load outlives it.
 
     >>> gap = _Note(int(Version(1, 5)), -1, "gap", "seen: x")
     >>> _gap_after("", [gap, gap._replace(kind="truncate", ordinal=3)])
     '1/5: seen: x'
-    >>> later = gap._replace(kind="truncate", version=gap.version + 1)
-    >>> _gap_after("1/5: seen: x", [later])
+    >>> begin = _Note(int(Version(1, 6)), -1, "truncate", LOAD_FOLLOWS)
+    >>> _gap_after("1/5: seen: x", [begin])
+    '1/6: a load follows'
+    >>> end = _Note(int(Version(1, 8)), of_reread(0), LOADED, "")
+    >>> _gap_after("1/6: a load follows", [end])
     ''
-    >>> _gap_after("1/5: seen: x", [later._replace(why="")])
-    '1/5: seen: x'
+    >>> _gap_after("1/6: a load follows", [gap._replace(version=int(Version(1, 7))), end])
+    '1/7: seen: x'
     """
     for note in notes:
-        if note.kind == "gap":
-            known = known or f"{Version.of(note.version)}: {note.why}"
-        elif (known and note.why) and (
-            note.ordinal >= of_reread(0)
+        said = f"{Version.of(note.version)}: {note.why}"
+        is_behind = (
+            not known
+            or note.ordinal >= of_reread(0)
             or Version.of(note.version) > Version.parse(known.partition(":")[0])
-        ):
-            known = ""
+        )
+        if note.kind == "gap":
+            known = said if _is_loading(known) else known or said
+        elif note.kind == LOADED:
+            known = "" if _is_loading(known) else known
+        elif note.why and is_behind:
+            known = said if note.why == LOAD_FOLLOWS else ""
     return known
+
+
+def _is_loading(gap: str) -> bool:
+    """Say whether what the table says of itself is that its rows are coming anew."""
+    return gap.endswith(f": {LOAD_FOLLOWS}")
 
 
 def _rows(batch: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -259,7 +276,7 @@ def _rows(batch: DataFrame, columns: Sequence[str]) -> DataFrame:
         "seq AS old_seq", "ordinal AS old_ordinal", "row AS old_row", "exact AS old_exact",
         "unsent AS old_unsent",
     )  # fmt: skip
-    both = packed.where("kind NOT IN ('update_preimage', 'gap')").join(
+    both = packed.where(f"kind NOT IN ('update_preimage', 'gap', '{LOADED}')").join(
         old,
         f.expr("kind = 'update_postimage' AND seq = old_seq AND ordinal = old_ordinal"),
         "left",

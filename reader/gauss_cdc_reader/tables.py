@@ -12,7 +12,7 @@ from gauss_cdc_reader.bookmark import Bookmark
 from gauss_cdc_reader.changes import Change, of_note
 from gauss_cdc_reader.commits import in_order
 from schemas.tables import TableId, TableSchema
-from spark_consumers.kafka.history import Found, History, Standing
+from spark_consumers.kafka.history import LOADED, Found, History, Standing
 
 _TOGETHER = 2_000  # rows that are read at once; a commit of more is held as a whole
 
@@ -58,7 +58,7 @@ class TableChanges:
         """Read what was found, in order."""
         if found.notes or not self._shapes.keys() >= {*self._tables}:
             self._shapes.update(self._history.shapes(found.place))
-        notes = [of_note(note, self._shapes) for note in found.notes]
+        notes = [of_note(note, self._shapes) for note in found.notes if note.kind != LOADED]
         is_committed = self._history.readable(found)
         rows = in_order(self._history.rows.content(found.ranges, is_committed=is_committed).all())
         if not notes:

@@ -57,6 +57,10 @@ from spark_consumers.model import CommitRows, Ledger, Segment, columns_of
 
 C = TypeVar("C", bound=Cut)
 
+LOAD_FOLLOWS: Final = "a load follows"  # why a copy is to be emptied: until LOADED it is a part
+LOADED: Final = "loaded"
+
+_REREADS: Final = frozenset({AGAIN, BESIDE})
 _NEAR: Final = 32  # offsets within which looking for a commit ends
 _NO_OFFSET: Final = 1 << 62  # behind all of them
 _NO_ROWS: Final = CommitRows()
@@ -81,7 +85,7 @@ class TableNote(NamedTuple):
 
     table: TableId
     version: Version
-    kind: str  # "truncate": empty your copy; "gap": rows are missing
+    kind: str  # "truncate": empty your copy; "gap": rows are missing; LOADED: a load is over
     why: str = ""
     ordinal: int = -1  # its place in the commit; -1: before all rows
     at: int | None = None  # µs since 1970-01-01 UTC, of the commit
@@ -281,7 +285,7 @@ class History:
                     isinstance(cut, TableLoad)
                     and cut.table == table
                     and cut.phase is LoadPhase.BEGIN
-                    and cut.mode in {AGAIN, BESIDE}
+                    and cut.mode in _REREADS
                     and not is_for_one(cut)
                 ):
                     found = Standing(_reach(cut), offset, cut.head.state_from, cut.head.instance)
@@ -567,7 +571,8 @@ class CommitWalk:
                 return Found(behind, mine.ranges, notes, self._named(cut, mine.ranges))
             case TableLoad(target=None) if self._loads:
                 ranges = tuple(r for r in cut.ranges if r.topic in self._of_topic)
-                notes = notes_of_load(cut) if cut.table in self._tables else ()
+                is_ours = cut.table in self._tables
+                notes = (*notes_of_load(cut), *_end_of_load(cut)) if is_ours else ()
                 return Found(behind, ranges, notes, self._named(cut, ranges))
             case Start():
                 return Found(behind, notes=tuple(missed(cut, self._tables)))
@@ -708,12 +713,23 @@ def _computed(change: SchemaChange) -> list[str]:
 def notes_of_load(cut: TableLoad) -> tuple[TableNote, ...]:
     """What a step of a table's load says, besides its rows."""
     version = _reach(cut)
-    if cut.phase is LoadPhase.BEGIN and cut.mode in {AGAIN, BESIDE}:  # behind the commit before it
-        before = of_reread(cut.head.n - 1)
-        return (TableNote(cut.table, version, "truncate", "a load follows", before),)
-    if cut.phase is LoadPhase.BEGIN and version > (1, 0):
-        return (TableNote(cut.table, version, "truncate", "a load follows"),)
+    if cut.phase is LoadPhase.BEGIN and _is_told(cut):
+        # A re-read: behind the commit before it.
+        at = of_reread(cut.head.n - 1) if cut.mode in _REREADS else -1
+        return (TableNote(cut.table, version, "truncate", LOAD_FOLLOWS, at),)
     if cut.phase is LoadPhase.END and cut.lossy is not None:
         behind = of_reread(cut.head.n)  # all of its rows
         return (TableNote(cut.table, version, "gap", f"seen: {cut.lossy}", behind),)
     return ()
+
+
+def _end_of_load(cut: TableLoad) -> tuple[TableNote, ...]:
+    """Say that all rows of a load came, where its beginning was told."""
+    if cut.phase is not LoadPhase.END or not _is_told(cut):
+        return ()
+    return (TableNote(cut.table, _reach(cut), LOADED, ordinal=of_reread(cut.head.n)),)
+
+
+def _is_told(cut: TableLoad) -> bool:
+    """Say whether a load's table may have had rows before: not in the first load of all."""
+    return cut.mode in _REREADS or _reach(cut) > (1, 0)

@@ -16,8 +16,10 @@ from producer.sources import requests
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres.catalog import QueryingConnection
 from producer.sources.postgres.catalog import connect as connect_to
+from schemas.positions import of_reread
 from schemas.tables import TableId
 from spark_consumers.errors import NotExpressible, SettingRefused
+from spark_consumers.kafka.history import LOAD_FOLLOWS
 from spark_consumers.source import GaussCdcSource
 from spark_consumers.upsert import GAP, Upsert
 from tests.e2e.path import Path, ask, pause, until
@@ -219,6 +221,40 @@ def test_a_gap_stands_in_the_copy_until_the_table_is_read_again(
     follow(spark, given, tmp_path / "checkpoint", copy)
     assert (6, None) in copied(spark, copy, "id", "n")
     assert "values of n in rows that were not sent" in gap(spark, copy)
+
+
+@pytest.mark.parametrize("copy", ["iceberg"], indirect=True)
+def test_a_load_beside_the_stream_is_marked_from_its_beginning_to_its_end(
+    spark: "SparkSession", copy: Upsert
+) -> None:
+    """Commits between these two may change a row that is still to be loaded: nothing is lost."""
+    shape, nothing = "id int, v int, long string", (None, None, None)
+    begin = (*nothing, "truncate", EPOCH + 1, of_reread(9), None, {"why": LOAD_FOLLOWS})
+    seen = (*nothing, "gap", EPOCH + 1, -1, None, {"why": "seen: y"})
+    changed = (1, 2, None, "update_postimage", EPOCH + 2, 0, ["long"])
+    chunk = (1, 2, "x", "insert", EPOCH + 2, of_reread(10))
+    end = (*nothing, "loaded", EPOCH + 2, of_reread(11))
+
+    def apply(*rows: tuple[Any, ...]) -> tuple[list[tuple[Any, ...]], str]:
+        copy(changes(spark, shape, *rows))
+        return copied(spark, copy, "id", "v", "long"), gap(spark, copy)
+
+    first = (1, 1, "x", "insert", EPOCH, 0)
+    assert apply(first) == ([(1, 1, "x")], "")
+    assert apply(seen) == ([(1, 1, "x")], "1/1: seen: y")
+    assert len(GAPS) == 1
+    loading = "1/1: a load follows"
+    for _ in range(2):  # batches come again
+        assert apply(begin) == ([], loading)
+        assert apply(changed) == ([], loading)
+        assert apply(chunk) == ([(1, 2, "x")], loading)
+        assert apply(end) == ([(1, 2, "x")], "")
+    assert apply(begin, changed, chunk, end) == ([(1, 2, "x")], "")
+    assert len(GAPS) == 1
+
+    assert apply(begin) == ([], loading)
+    assert apply(chunk, (*seen[:4], EPOCH + 3, *seen[5:]), end) == ([(1, 2, "x")], "1/3: seen: y")
+    assert len(GAPS) == 2
 
 
 @pytest.mark.parametrize("copy", ["delta"], indirect=True)

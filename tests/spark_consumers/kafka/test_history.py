@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from schemas.control import Hole, LoadPhase, Moved
+from schemas.positions import of_reread
 from schemas.tables import Column, TableId
 from spark_consumers.cuts.versions import Version
 from spark_consumers.errors import ApplyError, RangeExpired, TopicReplaced
@@ -242,7 +243,7 @@ def test_a_snapshot_begins_at_the_newest_load_whose_rows_are_there(
     commit(source, 1)
     source.publish()
     found = history.walk([A.id], history.snapshot([A.id])).take_all(None)
-    assert (rows(found), [note.why for note in found.notes]) == (3, ["a load follows"])
+    assert (rows(found), [note.why for note in found.notes]) == (3, ["a load follows", ""])
     assert found.notes[0].version == (1, 42)
 
     source.broker.starts[place] = source.broker.high(place) - 2
@@ -337,8 +338,10 @@ def test_what_moves_rows_without_sending_them_is_noted(source: Published, histor
         ("1/5", "gap", f"{tag}: partitions moved without their rows", 0),
         ("1/6", "gap", f"{tag}: partitions moved without their rows", 0),
         ("1/7", "truncate", "a load follows", -1),
+        ("1/7", "loaded", "", of_reread(11)),
         ("2/0", "gap", "not loaded", -1),
         ("3/0", "truncate", "a load follows", -1),
+        ("3/0", "loaded", "", of_reread(17)),
     ]
     assert found.notes[0].at == 1_000_000
 
@@ -420,8 +423,8 @@ def test_several_tables_begin_where_each_has_a_load_whose_rows_are_there(
     found = history.walk(both, history.snapshot(both)).take_all(None)
 
     assert history.snapshot(both) == history.snapshot([A.id])
-    assert [(note.table, note.why) for note in found.notes] == [
-        (one, "a load follows") for one in both
+    assert [(note.table, note.kind) for note in found.notes] == [
+        (one, kind) for one in both for kind in ("truncate", "loaded")
     ]
     assert rows(found) == 2 + (1 + 1) + 1
 
