@@ -33,7 +33,7 @@ from schemas.control import (
     Topic,
     is_for_one,
 )
-from schemas.positions import of_reread
+from schemas.positions import CommitKey, of_reread
 from schemas.tables import TableId, TableSchema, argument
 from schemas.topics import Topics, rewritten
 from spark_consumers.cuts.ledger import NOT_LOADED, SWITCHED
@@ -60,6 +60,7 @@ C = TypeVar("C", bound=Cut)
 LOAD_FOLLOWS: Final = "a load follows"  # why a copy is to be emptied: until LOADED it is a part
 LOADED: Final = "loaded"
 
+_FIRST: Final = CommitKey(0, 0, 0)
 _REREADS: Final = frozenset({AGAIN, BESIDE})
 _NEAR: Final = 32  # offsets within which looking for a commit ends
 _NO_OFFSET: Final = 1 << 62  # behind all of them
@@ -98,6 +99,7 @@ class Found(NamedTuple):
     ranges: tuple[Range, ...] = ()
     notes: tuple[TableNote, ...] = ()
     topics: Mapping[str, TopicFound] = MappingProxyType({})  # of the ranges
+    changes: tuple[SchemaChange, ...] = ()  # of any tables
 
 
 class TopicFound(NamedTuple):
@@ -409,9 +411,9 @@ class History:
         probe = next((c for _, c in self._from(low, end) if isinstance(c, State)), None)
         return None if probe is None else _reach(probe)
 
-    def shapes(self, place: Standing) -> dict[TableId, TableSchema]:
-        """Return the shapes of tables at a place, as `<prefix>.ddl` has them."""
-        found: dict[TableId, TableSchema] = {}
+    def shapes(self, place: Standing) -> Shapes:
+        """Return the shapes of tables up to a place, as `<prefix>.ddl` has them."""
+        found = Shapes()
         topic = (self.names.ddl, 0)
         first, end = self._cluster.first([topic])[topic], self._cluster.stable([topic])[topic]
         for message in self._messages(self.names.ddl, first, end):
@@ -420,7 +422,7 @@ class History:
             except (ValueError, SchemaUnknown):
                 continue  # not ours
             if isinstance(change, SchemaChange) and (change.epoch, change.seq) <= place.version:
-                note_shape(change, found)
+                found.note(change)
         return found
 
     def _from(self, offset: int, end: int) -> Iterator[tuple[int, Cut]]:
@@ -496,6 +498,7 @@ class CommitWalk:
         ranges: list[Range] = []
         topics: dict[str, TopicFound] = {}
         notes: list[TableNote] = []
+        changes: list[SchemaChange] = []
         taken = 0
         while (upto is None or not self.place.has(upto)) and (rows is None or taken < rows):
             record = self._left or self._next()
@@ -515,13 +518,14 @@ class CommitWalk:
             taken += count(found.ranges)
             ranges += found.ranges
             notes += found.notes
+            changes += found.changes
             for topic, one in found.topics.items():
                 before = topics.get(topic, one)
                 # What came back is the newest again.
                 again = [i for i in before.schema_ids if i not in one.schema_ids]
                 ids = tuple(dict.fromkeys([*before.ids, *one.ids]))
                 topics[topic] = TopicFound(one.table, (*again, *one.schema_ids), ids)
-        return Found(self.place, tuple(ranges), tuple(notes), topics)
+        return Found(self.place, tuple(ranges), tuple(notes), topics, tuple(changes))
 
     def take_all(self, last: Version | None) -> Found:
         """Return all commits behind the place up to one, with what was loaded there."""
@@ -565,10 +569,12 @@ class CommitWalk:
                 mine = part(cut, self._of_topic, known, last)
                 if room is not None and not is_first and count(mine.ranges) > room:
                     return None
-                notes = tuple(n for entry in mine.special for n in self._noted(cut, entry))
+                special = [(e, self._changes(cut, e.seq) if e.ddl else ()) for e in mine.special]
+                notes = tuple(n for one in special for n in self._noted(cut, *one))
+                changes = tuple(change for _, several in special for change in several)
                 if last < reached.seq:
                     behind = place._replace(version=Version(reached.epoch, last), cut=offset)
-                return Found(behind, mine.ranges, notes, self._named(cut, mine.ranges))
+                return Found(behind, mine.ranges, notes, self._named(cut, mine.ranges), changes)
             case TableLoad(target=None) if self._loads:
                 ranges = tuple(r for r in cut.ranges if r.topic in self._of_topic)
                 is_ours = cut.table in self._tables
@@ -588,10 +594,11 @@ class CommitWalk:
             found[topic] = TopicFound(self._of_topic[topic], cut.schema_ids.get(topic, ()), ids)
         return found
 
-    def _noted(self, cut: Commits, entry: CommitEntry) -> Iterator[TableNote]:
+    def _noted(
+        self, cut: Commits, entry: CommitEntry, changes: Sequence[SchemaChange]
+    ) -> Iterator[TableNote]:
         """What a commit says of the tables besides their rows."""
         version, at = Version(cut.head.epoch, entry.seq), entry.committed_at
-        changes = self._changes(cut, entry.seq) if entry.ddl else ()
         for table in self._tables:
             for hole in entry.holes:
                 if hole.table == ANY or rewritten(hole.table, self._topics) == str(table):
@@ -601,12 +608,40 @@ class CommitWalk:
                     yield TableNote(table, version, *said, change.ordinal, at)
 
 
-def note_shape(change: SchemaChange, shapes: dict[TableId, TableSchema]) -> None:
-    """Note a table's shape behind a schema change."""
-    if change.before is not None:
-        shapes.pop(change.before.id, None)
-    if change.after is not None:
-        shapes[change.after.id] = change.after
+class Shapes:
+    """The shapes of tables, each from its place in the order of changes on."""
+
+    def __init__(self) -> None:
+        self._of: dict[TableId, dict[CommitKey, TableSchema | None]] = {}
+
+    def note(self, change: SchemaChange) -> None:
+        """Note a table's shape before and behind a schema change; it may come again."""
+        place = CommitKey(change.epoch, change.seq, change.ordinal)
+        if change.before is not None:
+            known = self._of.setdefault(change.before.id, {_FIRST: change.before})
+            known[place] = None
+        if change.after is not None:
+            self._of.setdefault(change.after.id, {})[place] = change.after
+
+    def update(self, others: Shapes) -> None:
+        """Note all that others know."""
+        for table, known in others._of.items():
+            self._of.setdefault(table, {}).update(known)
+
+    def at(self, table: TableId, place: CommitKey) -> TableSchema | None:
+        """Return the shape of a table's rows at a place; None: it is not known, or gone.
+
+        >>> (shapes := Shapes()).at(TableId("s", "t"), CommitKey(1, 1, 0))
+        """
+        known = self._of.get(table)
+        if not known:
+            return None
+        since = max((one for one in known if one <= place), default=min(known))
+        return known[since]
+
+    def last(self) -> set[TableId]:
+        """Return the tables that are there behind all that was noted."""
+        return {table for table, known in self._of.items() if known[max(known)] is not None}
 
 
 def missed(cut: Start, tables: Sequence[TableId]) -> Iterator[TableNote]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -316,3 +317,44 @@ def test_a_place_that_is_yet_to_come_is_refused(
 
     with pytest.raises(StreamError, match="yet to come"):
         list(getattr(reader, way)(*tables, after="1/5001", wait=False))
+
+
+KEYED_BY_V = replace(A, key=("v",), identity_columns=("v",))
+IDENT = replace(
+    A,
+    columns=(replace(A.columns[0], name="ident"), A.columns[1]),
+    key=("ident",),
+    identity_columns=("ident",),
+)
+
+
+def test_a_change_has_the_key_of_its_own_time(source: KafkaFeed, reader: Reader) -> None:
+    """Also where the key changed within what is read at once, or a column of it got a name."""
+    source.know(IDENT)
+    source.feed.commits([insert(A, "1", "x"), alter(A, KEYED_BY_V), insert(KEYED_BY_V, "1", "x")])
+    source.feed.commits([alter(KEYED_BY_V, A)], [insert(A, "2", "x")], [delete(A, "2")])
+    source.feed.commits([replace(alter(A, IDENT), renamed={"id": "ident"})])
+    source.feed.commits([insert(IDENT, "3", "x")])
+    source.publish()
+    keys = [{"id": 1}, {"v": "x"}, {"id": 2}, {"id": 2}, {"ident": 3}]
+
+    single = list(reader.changes("public.a", wait=False))
+    whole = read(reader)
+
+    assert [one.key for _, one in single if one.op in "cd"] == keys
+    assert [one.key for commit in whole for one in commit.changes if one.op in "cd"] == keys
+
+
+def test_a_key_that_changes_while_a_table_is_read_is_the_new_one(
+    source: KafkaFeed, reader: Reader
+) -> None:
+    source.feed.commits([insert(A, "1", "x")])
+    source.publish()
+    coming = reader.changes("public.a")
+    (_, first) = next(coming)
+
+    source.feed.commits([alter(A, KEYED_BY_V)], [insert(KEYED_BY_V, "1", "x")])
+    source.publish()
+
+    assert next(coming)[1].key == {"v": "x"}
+    assert first.key == {"id": 1}
