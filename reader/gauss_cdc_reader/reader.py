@@ -17,7 +17,7 @@ from gauss_cdc_reader.tables import TableChanges
 from schemas.errors import Verdict
 from schemas.tables import TableId
 from spark_consumers.cuts.versions import Version
-from spark_consumers.errors import ApplyError, SettingRefused, StreamError
+from spark_consumers.errors import ApplyError, SettingRefused
 from spark_consumers.kafka.history import History, Shapes
 from spark_consumers.kafka.logins import check_logins
 from spark_consumers.kafka.registry import SchemaOf, registry_at
@@ -214,14 +214,6 @@ def _place(history: History, after: Bookmark | str, tables: Sequence[TableId]) -
         return Bookmark.parse(after)
     if after == LOADS:
         return Bookmark.of(history.snapshot(tables) if tables else history.loads())
-    newest = history.newest()
     if after == LATEST:
-        return Bookmark.of(newest)
-    if (version := Version.parse(after)) > newest.version:
-        raise StreamError(
-            "the place to begin behind is yet to come",
-            hint="are these the topics that it is of? LATEST begins with the next commit",
-            newest=str(newest.version),
-            after=str(version),
-        )
-    return Bookmark.of(history.behind(version))
+        return Bookmark.of(history.newest())
+    return Bookmark.of(history.behind(Version.parse(after)))

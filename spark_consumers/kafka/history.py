@@ -173,8 +173,17 @@ class History:
     def behind(self, version: Version) -> Standing:
         """Return the place after a commit, and after what was loaded there.
 
-        Raises RangeExpired where its cuts were deleted.
+        Raises RangeExpired where its cuts were deleted, StreamError where it is yet to come.
         """
+        newest = self.newest().version
+        if version > newest and version != Version(newest.epoch + 1, 0).before():
+            raise StreamError(
+                "the place to begin behind is yet to come",
+                hint="is it of these topics, and of this epoch? `latest` begins with the next"
+                " commit",
+                newest=str(newest),
+                after=str(version),
+            )
         low, end = self._ends()
         found = self._last(version, low, end)
         if found is None:
@@ -528,8 +537,24 @@ class CommitWalk:
         return Found(self.place, tuple(ranges), tuple(notes), topics, tuple(changes))
 
     def take_all(self, last: Version | None) -> Found:
-        """Return all commits behind the place up to one, with what was loaded there."""
-        return self.take(upto=None if last is None else Standing(last, _NO_OFFSET))
+        """Return all commits behind the place up to one, with what was loaded there.
+
+        Raises StreamError where that has not come, or where it is before the place.
+        """
+        if last is None:
+            return self.take()
+        if (first := self.place.version) > last:
+            raise StreamError(
+                "the last commit that is asked for is before the first", after=first, last=last
+            )
+        found = self.take(upto=Standing(last, _NO_OFFSET))
+        if found.place.version < last:
+            raise StreamError(
+                "the cuts do not go as far as the last commit that is asked for",
+                newest=found.place.version,
+                last=last,
+            )
+        return found
 
     def _next(self) -> tuple[int, Cut] | None:
         while (record := next(self._records)) is not None:
@@ -581,7 +606,8 @@ class CommitWalk:
                 notes = (*notes_of_load(cut), *_end_of_load(cut)) if is_ours else ()
                 return Found(behind, ranges, notes, self._named(cut, ranges))
             case Start():
-                return Found(behind, notes=tuple(missed(cut, self._tables)))
+                lacking = missed(cut, self._tables, loads=self._loads)
+                return Found(behind, notes=tuple(lacking))
             case _:
                 return Found(behind)
 
@@ -644,13 +670,13 @@ class Shapes:
         return {table for table, known in self._of.items() if known[max(known)] is not None}
 
 
-def missed(cut: Start, tables: Sequence[TableId]) -> Iterator[TableNote]:
-    """What a new epoch leaves out of tables."""
+def missed(cut: Start, tables: Sequence[TableId], *, loads: bool = True) -> Iterator[TableNote]:
+    """What a new epoch leaves out of tables; `loads`: what it loads is read."""
     for table in tables:
         load = cut.loads.get(str(table))
         if cut.continues and load == GAP:
             yield TableNote(table, _reach(cut), "gap", SWITCHED)
-        elif reloads(cut) and load is None:
+        elif reloads(cut) and (load is None or not loads):
             yield TableNote(table, _reach(cut), "gap", NOT_LOADED)
 
 

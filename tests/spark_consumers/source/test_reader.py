@@ -358,7 +358,7 @@ def test_a_batch_is_bounded_by_times_of_the_source() -> None:
     assert found(start=2, end=9) == found(start=2)
     with pytest.raises(StreamError, match="no commit is as late"):
         found(start=3.000001)
-    with pytest.raises(StreamError, match="begin behind its end"):
+    with pytest.raises(StreamError, match="before the first"):
         found(start=3, end=1.5)
 
 
