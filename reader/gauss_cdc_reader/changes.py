@@ -59,7 +59,7 @@ class Change:
 
     @property
     def key(self) -> Row | None:
-        """The columns of its time's primary key, of the old row where there is one; None: unknown."""
+        """The primary key of its time, of the old row where there is one; None: no key is known."""
         shape, row = self.shapes.at(self.table, self.position), self.before or self.after
         if shape is None or not shape.key or row is None:
             return None

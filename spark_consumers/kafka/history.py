@@ -152,8 +152,12 @@ class History:
             since = max(low, end - window)
             found = list(self._from(since, end))
             if found:
-                offset, cut = found[-1]
-                return _behind(offset, cut.head)
+                # Of a writer that was overtaken nothing counts, wherever it stands.
+                offset, head = max(
+                    ((at, cut.head) for at, cut in found),
+                    key=lambda one: (one[1].epoch, one[1].writer, one[0]),
+                )
+                return _behind(offset, head)
             if since == low:
                 raise StreamError(
                     "the cuts topic has no record of this source",

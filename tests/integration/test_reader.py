@@ -1,6 +1,8 @@
 """What a service reads of topics on a real broker: whole commits, and from where it stopped."""
 
 import asyncio
+import threading
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -160,7 +162,9 @@ def test_both_tables_of_a_commit_come_in_their_order(source: KafkaFeed, reader: 
     assert [change.table.name for change in changes] == ["b", "a", "b"]
 
 
-def test_asyncio_gives_the_same_and_ends_where_its_task_is_cancelled(source: KafkaFeed) -> None:
+def test_asyncio_gives_the_same_and_ends_where_its_task_is_cancelled(
+    source: KafkaFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source.feed.commits([insert(A, "1", "x")], [delete(A, "1")])
     source.publish()
     kafka, prefix = source.client["bootstrap.servers"], source.feed.source
@@ -178,12 +182,20 @@ def test_asyncio_gives_the_same_and_ends_where_its_task_is_cancelled(source: Kaf
         whole = asyncio.Event()
         task = asyncio.create_task(follow(found, whole))
         await asyncio.wait_for(whole.wait(), PATIENCE)
+        await asyncio.sleep(0.2)  # it waits for more
         task.cancel()
+        since = time.monotonic()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(task, PATIENCE)
+        assert time.monotonic() < since + 2  # the loop has other work than to wait for a thread
         return found
 
+    monkeypatch.setattr("gauss_cdc_reader.reader._WAIT", 4.0)
     assert asyncio.run(play()) == wanted
+    until = time.monotonic() + PATIENCE
+    while any(one.name.startswith("gauss-cdc-reader") for one in threading.enumerate()):
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 def test_a_group_is_refused_for_whole_commits_by_name(source: KafkaFeed, reader: Reader) -> None:

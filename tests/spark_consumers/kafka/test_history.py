@@ -102,6 +102,25 @@ def test_a_range_has_its_commits_and_what_was_loaded_at_them(
     assert rows(walk.take_all(None if end is None else Version.parse(end))) == wanted
 
 
+def test_what_an_overtaken_writer_wrote_last_is_not_the_newest(
+    source: Published, history: History
+) -> None:
+    commit(source, 1)
+    source.publish()
+    overtaken, at = source.feed.writer, source.feed.seq
+    source.feed.start()
+    commit(source, 1)
+    source.publish()
+    newest = history.newest()
+
+    source.feed.writer, source.feed.seq = overtaken, at
+    source.feed.heartbeat()
+    source.publish()
+
+    assert history.newest() == newest
+    assert newest.version == (1, 2)
+
+
 def test_a_range_that_is_not_there_is_refused(source: Published, history: History) -> None:
     """Its reader would go on behind it, and never see what is between."""
     commit(source, 1, 1)
