@@ -54,7 +54,7 @@ class _Note(NamedTuple):
     why: str
 
 
-class _Column(NamedTuple):
+class _ColumnType(NamedTuple):
     name: str
     type: str  # as Spark's DDL spells it
 
@@ -164,7 +164,7 @@ class Upsert:
             if name in there and not _holds(there[name].type, now):
                 self._widen(spark, there[name], now)
 
-    def _widen(self, spark: SparkSession, column: _Column, now: str) -> None:
+    def _widen(self, spark: SparkSession, column: _ColumnType, now: str) -> None:
         """Have a column hold the stream's values: a write would round them without a word."""
         to = f"COLUMN {quote(column.name)} TYPE {now}"
         try:
@@ -205,9 +205,9 @@ class Upsert:
         spark.sql(f"ALTER TABLE {self._table} SET TBLPROPERTIES ({said})")
 
 
-def _types(frame: DataFrame) -> dict[str, _Column]:
+def _types(frame: DataFrame) -> dict[str, _ColumnType]:
     """Return columns by their names without case."""
-    columns = (_Column(f.name, f.dataType.simpleString().upper()) for f in frame.schema.fields)
+    columns = (_ColumnType(f.name, f.dataType.simpleString().upper()) for f in frame.schema.fields)
     return {one.name.casefold(): one for one in columns}
 
 

@@ -34,7 +34,7 @@ from spark_consumers.cuts.versions import Version, part
 from spark_consumers.decode.rows import COMMIT_ORDER
 from spark_consumers.kafka.history import (
     History,
-    Shapes,
+    ShapeHistory,
     Standing,
     TableNote,
     missed,
@@ -91,7 +91,7 @@ class _Piece(NamedTuple):
 class WholeCommits:
     """Reads commits behind a place; one at a time."""
 
-    def __init__(self, history: History, shapes: Shapes) -> None:
+    def __init__(self, history: History, shapes: ShapeHistory) -> None:
         """`shapes` are those of tables at the place where reading begins, and are kept up."""
         self._history, self._shapes = history, shapes
         self._place: Standing

@@ -27,7 +27,7 @@ from schemas.tables import TableId
 from spark_consumers.cuts.versions import Version
 from spark_consumers.errors import SettingRefused
 from spark_consumers.kafka.cluster import down
-from spark_consumers.kafka.history import History, Shapes, Standing
+from spark_consumers.kafka.history import History, ShapeHistory, Standing
 
 Marked: TypeAlias = tuple[Bookmark, Change]
 
@@ -164,7 +164,7 @@ class SharedChanges:
         member: GroupMember,
         begin: Callable[[TableId], Bookmark],
         is_closed: Callable[[], bool],
-        shapes: Shapes,
+        shapes: ShapeHistory,
     ) -> None:
         """`begin` finds where a table begins that the group has not read yet."""
         self._history, self._member, self._begin = history, member, begin

@@ -18,7 +18,7 @@ from schemas.errors import Verdict
 from schemas.tables import TableId
 from spark_consumers.cuts.versions import Version
 from spark_consumers.errors import ApplyError, SettingRefused
-from spark_consumers.kafka.history import History, Shapes
+from spark_consumers.kafka.history import History, ShapeHistory
 from spark_consumers.kafka.logins import check_logins
 from spark_consumers.kafka.registry import SchemaOf, registry_at
 
@@ -93,7 +93,7 @@ class Reader:
                 hint="leave out `group`; processes share the work table by table, by `changes`",
                 setting="group",
             )
-        shapes = Shapes()
+        shapes = ShapeHistory()
         place = after
 
         def begun(history: History) -> Iterator[Commit | None]:
@@ -123,7 +123,7 @@ class Reader:
         when the next one is asked for, and at least once.
         """
         ours = [TableId.parse(table) for table in tables]
-        shapes = Shapes()
+        shapes = ShapeHistory()
         if group is not None:
             return self._shared(ours, after, group, shapes, wait=wait)
         place = after
@@ -143,7 +143,7 @@ class Reader:
         tables: Sequence[TableId],
         after: Bookmark | str,
         group: str,
-        shapes: Shapes,
+        shapes: ShapeHistory,
         *,
         wait: bool,
     ) -> Iterator[tuple[Bookmark, Change]]:
@@ -168,7 +168,7 @@ class Reader:
     def _kept(
         self,
         begun: Callable[[History], Iterator[T | None]],
-        shapes: Shapes,
+        shapes: ShapeHistory,
         *,
         wait: bool,
     ) -> Iterator[T]:
@@ -196,7 +196,7 @@ class Reader:
             self._closed.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _history(self, shapes: Shapes) -> History:
+    def _history(self, shapes: ShapeHistory) -> History:
         return History(
             self._client,
             self._prefix,

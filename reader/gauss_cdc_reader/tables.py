@@ -12,7 +12,14 @@ from gauss_cdc_reader.bookmark import Bookmark
 from gauss_cdc_reader.changes import Change, of_note
 from gauss_cdc_reader.commits import in_order
 from schemas.tables import TableId
-from spark_consumers.kafka.history import LOAD_FOLLOWS, LOADED, Found, History, Shapes, Standing
+from spark_consumers.kafka.history import (
+    LOAD_FOLLOWS,
+    LOADED,
+    Found,
+    History,
+    ShapeHistory,
+    Standing,
+)
 
 _TOGETHER = 2_000  # rows that are read at once; a commit of more is held as a whole
 
@@ -28,7 +35,7 @@ class TableBatch(NamedTuple):
 class TableChanges:
     """Reads what comes of some tables behind a place; one at a time."""
 
-    def __init__(self, history: History, tables: Sequence[TableId], shapes: Shapes) -> None:
+    def __init__(self, history: History, tables: Sequence[TableId], shapes: ShapeHistory) -> None:
         """`shapes` are those of tables, and are kept up."""
         self._history, self._tables, self._shapes = history, tables, shapes
 

@@ -424,9 +424,9 @@ class History:
         probe = next((c for _, c in self._from(low, end) if isinstance(c, State)), None)
         return None if probe is None else _reach(probe)
 
-    def shapes(self, place: Standing) -> Shapes:
+    def shapes(self, place: Standing) -> ShapeHistory:
         """Return the shapes of tables up to a place, as `<prefix>.ddl` has them."""
-        found = Shapes()
+        found = ShapeHistory()
         topic = (self.names.ddl, 0)
         first, end = self._cluster.first([topic])[topic], self._cluster.stable([topic])[topic]
         for message in self._messages(self.names.ddl, first, end):
@@ -638,7 +638,7 @@ class CommitWalk:
                     yield TableNote(table, version, *said, change.ordinal, at)
 
 
-class Shapes:
+class ShapeHistory:
     """The shapes of tables, each from its place in the order of changes on."""
 
     def __init__(self) -> None:
@@ -653,7 +653,7 @@ class Shapes:
         if change.after is not None:
             self._of.setdefault(change.after.id, {})[place] = change.after
 
-    def update(self, others: Shapes) -> None:
+    def update(self, others: ShapeHistory) -> None:
         """Note all that others know."""
         for table, known in others._of.items():
             self._of.setdefault(table, {}).update(known)
@@ -661,7 +661,7 @@ class Shapes:
     def at(self, table: TableId, place: CommitKey) -> TableSchema | None:
         """Return the shape of a table's rows at a place; None: it is not known, or gone.
 
-        >>> (shapes := Shapes()).at(TableId("s", "t"), CommitKey(1, 1, 0))
+        >>> (shapes := ShapeHistory()).at(TableId("s", "t"), CommitKey(1, 1, 0))
         """
         known = self._of.get(table)
         if not known:
