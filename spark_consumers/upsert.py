@@ -32,6 +32,7 @@ from spark_consumers.errors import NotExpressible, RowMissing, SettingRefused
 from spark_consumers.kafka.history import LOAD_FOLLOWS, LOADED
 from spark_consumers.sinks.lakes import changes
 from spark_consumers.sinks.lakes.core import Apply
+from spark_consumers.sinks.lakes.delta import NTZ, WIDENING
 from spark_consumers.sinks.lakes.writing import write
 from spark_consumers.source.rows import OURS
 from spark_consumers.spark.jvm import SPARK_ERRORS, kind_of
@@ -159,18 +160,15 @@ class Upsert:
         came = [one for one in _types(wanted).values() if one.name.casefold() not in there]
         if came:
             added = ", ".join(f"{quote(one.name)} {one.type}" for one in came)
-            spark.sql(f"ALTER TABLE {self._table} ADD COLUMNS ({added})")
+            self._alter(spark, f"ADD COLUMNS ({added})")
         for name, (_, now) in _types(wanted).items():
             if name in there and not _holds(there[name].type, now):
                 self._widen(spark, there[name], now)
 
     def _widen(self, spark: SparkSession, column: _ColumnType, now: str) -> None:
         """Have a column hold the stream's values: a write would round them without a word."""
-        to = f"COLUMN {quote(column.name)} TYPE {now}"
         try:
-            if self._using == "delta":
-                self._set(spark, {"delta.enableTypeWidening": "true"})
-            spark.sql(f"ALTER TABLE {self._table} ALTER {to}")
+            self._alter(spark, f"ALTER COLUMN {quote(column.name)} TYPE {now}")
         except SPARK_ERRORS as error:
             raise NotExpressible(
                 "a column of the copy does not hold the stream's type, and is not widened to it",
@@ -182,6 +180,16 @@ class Upsert:
                 hint="begin another table with a new checkpoint, at `snapshot` or behind the"
                 " change, or alter the column yourself and start the query again",
             ) from error
+
+    def _alter(self, spark: SparkSession, columns: str) -> None:
+        """Alter columns; Delta's table must allow it first."""
+        if self._using == "delta":
+            needed = {WIDENING: "true"} if " TYPE " in columns else {}
+            if "timestamp_ntz" in columns:
+                needed[NTZ] = "supported"
+            if needed:
+                self._set(spark, needed)
+        spark.sql(f"ALTER TABLE {self._table} {columns}")
 
     # ------------------------------------------------------------ gaps
     def _notes(self, batch: DataFrame) -> list[_Note]:
@@ -207,22 +215,22 @@ class Upsert:
 
 def _types(frame: DataFrame) -> dict[str, _ColumnType]:
     """Return columns by their names without case."""
-    columns = (_ColumnType(f.name, f.dataType.simpleString().upper()) for f in frame.schema.fields)
+    columns = (_ColumnType(f.name, f.dataType.simpleString()) for f in frame.schema.fields)
     return {one.name.casefold(): one for one in columns}
 
 
 def _holds(there: str, came: str) -> bool:
     """Say whether a column of one type holds every value of another one as it is.
 
-    >>> _holds("DOUBLE", "FLOAT"), _holds("FLOAT", "DOUBLE")
+    >>> _holds("double", "float"), _holds("float", "double")
     (True, False)
-    >>> _holds("ARRAY<INT>", "ARRAY<SMALLINT>")  # Iceberg has no SMALLINT
+    >>> _holds("array<int>", "array<smallint>")  # Iceberg has no SMALLINT
     True
     """
-    array = "ARRAY<"
+    array = "array<"
     while there.startswith(array) and came.startswith(array):
         there, came = (one.removeprefix(array).removesuffix(">") for one in (there, came))
-    return is_wider(came, there)
+    return is_wider(came.upper(), there.upper())
 
 
 def _gap_after(known: str, notes: Iterable[_Note]) -> str:
