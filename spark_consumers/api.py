@@ -25,6 +25,7 @@ from schemas.control import LoadPhase, SchemaChange
 from schemas.tables import TableId
 from schemas.topics import Topics
 from spark_consumers.cuts.versions import Version
+from spark_consumers.errors import StreamError
 from spark_consumers.kafka.history import History
 from spark_consumers.kafka.logins import check_logins
 from spark_consumers.kafka.read import CutReader, RangeReader, SchemaOf, registry_at
@@ -131,20 +132,39 @@ def changes(
     options: Options,
     table: TableId,
     *,
-    after: int = 0,
-    upto: int | None = None,
+    after: int | str = 0,
+    upto: int | str | None = None,
+    on_gap: Callable[[str], None] | None = None,
 ) -> DataFrame:
-    """Typed changes of a table by the commits `after < seq <= upto` of the newest epoch.
+    """Typed changes of a table by the commits behind `after`, up to `upto`.
 
-    Loads are not commits and not in it.  Without such commits the frame is empty.  Raises
-    SubjectUnknown for a table that has no topic, RangeExpired where Kafka deleted the commits.
+    Both are a `seq` of the newest epoch, or `epoch/seq`; None: the newest commit.  Loads are not
+    commits and not in it.  Without such commits the frame is empty.  `on_gap` is told what the
+    rows do not show, each with its commit; without it the call raises StreamError.  So it does
+    where a commit is yet to come.  Raises SubjectUnknown for a table that has no topic,
+    RangeExpired where Kafka deleted the commits.
     """
     schema_of = options.schema_of()
     with closing(History(options.client, options.source, schema_of)) as history:
         epoch = history.newest().version.epoch
-        walk = history.walk([table], history.behind(Version(epoch, after)), loads=False)
-        found = walk.take_all(None if upto is None else Version(epoch, upto))
+
+        def commit(named: int | str) -> Version:
+            return Version.parse(named) if isinstance(named, str) else Version(epoch, named)
+
+        walk = history.walk([table], history.behind(commit(after)), loads=False)
+        found = walk.take_all(None if upto is None else commit(upto))
         is_committed = history.readable(found)
+    for note in found.notes:
+        if on_gap is None:
+            raise StreamError(
+                "rows changed in this range, and no record of it says how",
+                hint="read up to the commit before it, and load the table again; or let `on_gap`"
+                " be told, and go on",
+                table=table,
+                commit=note.version,
+                why=note.why,
+            )
+        on_gap(f"{table} is not exact since commit {note.version}: {note.why}")
     ids = tuple(i for one in found.topics.values() for i in one.schema_ids)
     ids = ids or (newest_id(schema_of, Topics(options.source).names(table)),)
     return changes_frame(

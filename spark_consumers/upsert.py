@@ -13,25 +13,30 @@ and keeps a value that was not sent: its old row is gone then.  Each row has the
 change, and a batch has whole commits: those up to the greatest version are left out.
 
 What is missing is said by the table itself: its property `gauss_cdc.gap` names the commit and the
-reason from the gap until the table is read again.  Without the property the copy is what the source
-had at the last commit of the stream, once a load that began is over.
+reason from the gap until the table was read again, and while it is loaded anew.  Without the
+property the copy is what the source had at the last commit of the stream, once the first load of
+all is over, of which a stream tells neither beginning nor end.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from schemas.positions import of_reread
 from schemas.tables import TableId
 from spark_consumers.cuts.versions import Version
 from spark_consumers.dialects.spark import EXACT, literal, quote
-from spark_consumers.errors import RowMissing, SettingRefused
+from spark_consumers.errors import NotExpressible, RowMissing, SettingRefused
+from spark_consumers.kafka.history import LOAD_FOLLOWS, LOADED
 from spark_consumers.sinks.lakes import changes
 from spark_consumers.sinks.lakes.core import Apply
+from spark_consumers.sinks.lakes.delta import NTZ, WIDENING
 from spark_consumers.sinks.lakes.writing import write
 from spark_consumers.source.rows import OURS
+from spark_consumers.spark.jvm import SPARK_ERRORS, kind_of
+from spark_consumers.spark.shapes import is_wider
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,8 +51,13 @@ _LOG: Final = logging.getLogger("gauss_cdc.upsert")
 class _Note(NamedTuple):
     version: int
     ordinal: int
-    kind: str  # gap; truncate
+    kind: str  # gap; truncate; LOADED
     why: str
+
+
+class _ColumnType(NamedTuple):
+    name: str
+    type: str  # as Spark's DDL spells it
 
 
 class Upsert:
@@ -98,6 +108,7 @@ class Upsert:
             if gap and gap != known:  # before its rows: nobody reads them without it
                 self._say(spark, gap)
             missing = self._write(spark, _rows(batch, columns))
+            # A row that is still to be loaded may be missing.
             if missing and not (gap or (not notes and self._gap(spark))):
                 gap = f"{Version.of(missing)}: {_ROW_MISSING}"
                 self._say(spark, gap)
@@ -139,21 +150,50 @@ class Upsert:
         return rows.where(f"seq > {held} OR (seq = {held} AND ordinal >= {first})")
 
     def _fit(self, spark: SparkSession, batch: DataFrame, columns: Sequence[str]) -> None:
-        """Make the table, or add columns that came at the source; those that went stay."""
+        """Make the table; add columns that came at the source, and widen those that need it."""
         wanted = batch.select(*map(quote, columns)).limit(0)
         wanted = wanted.selectExpr("*", f"CAST(NULL AS MAP<STRING, STRING>) AS {EXACT}")
         if not spark.catalog.tableExists(self._table):
             wanted.writeTo(self._table).using(self._using).create()
             return
-        there = {name.casefold() for name in spark.table(self._table).columns}
-        came = [one for one in wanted.schema.fields if one.name.casefold() not in there]
+        there = _types(spark.table(self._table))
+        came = [one for one in _types(wanted).values() if one.name.casefold() not in there]
         if came:
-            added = ", ".join(f"{quote(one.name)} {one.dataType.simpleString()}" for one in came)
-            spark.sql(f"ALTER TABLE {self._table} ADD COLUMNS ({added})")
+            added = ", ".join(f"{quote(one.name)} {one.type}" for one in came)
+            self._alter(spark, f"ADD COLUMNS ({added})")
+        for name, (_, now) in _types(wanted).items():
+            if name in there and not _holds(there[name].type, now):
+                self._widen(spark, there[name], now)
+
+    def _widen(self, spark: SparkSession, column: _ColumnType, now: str) -> None:
+        """Have a column hold the stream's values: a write would round them without a word."""
+        try:
+            self._alter(spark, f"ALTER COLUMN {quote(column.name)} TYPE {now}")
+        except SPARK_ERRORS as error:
+            raise NotExpressible(
+                "a column of the copy does not hold the stream's type, and is not widened to it",
+                table=self._table,
+                column=column.name,
+                was=column.type,
+                now=now,
+                condition=kind_of(error),
+                hint="begin another table with a new checkpoint, at `snapshot` or behind the"
+                " change, or alter the column yourself and start the query again",
+            ) from error
+
+    def _alter(self, spark: SparkSession, columns: str) -> None:
+        """Alter columns; Delta's table must allow it first."""
+        if self._using == "delta":
+            needed = {WIDENING: "true"} if " TYPE " in columns else {}
+            if "timestamp_ntz" in columns:
+                needed[NTZ] = "supported"
+            if needed:
+                self._set(spark, needed)
+        spark.sql(f"ALTER TABLE {self._table} {columns}")
 
     # ------------------------------------------------------------ gaps
     def _notes(self, batch: DataFrame) -> list[_Note]:
-        said = batch.where("_change_type IN ('gap', 'truncate')").selectExpr(
+        said = batch.where(f"_change_type IN ('gap', 'truncate', '{LOADED}')").selectExpr(
             "_commit_version", "_ordinal", "_change_type", "coalesce(_exact['why'], '')"
         )
         return sorted(_Note(*row) for row in said.collect())
@@ -164,34 +204,72 @@ class Upsert:
         return next((str(row.value) for row in rows if row.key == GAP), "")
 
     def _say(self, spark: SparkSession, gap: str) -> None:
-        self._on_gap(f"{self._table} is not exact since commit {gap}")
-        spark.sql(f"ALTER TABLE {self._table} SET TBLPROPERTIES ('{GAP}' = {literal(gap)})")
+        if not _is_loading(gap):
+            self._on_gap(f"{self._table} is not exact since commit {gap}")
+        self._set(spark, {GAP: gap})
+
+    def _set(self, spark: SparkSession, values: Mapping[str, str]) -> None:
+        said = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in values.items())
+        spark.sql(f"ALTER TABLE {self._table} SET TBLPROPERTIES ({said})")
+
+
+def _types(frame: DataFrame) -> dict[str, _ColumnType]:
+    """Return columns by their names without case."""
+    columns = (_ColumnType(f.name, f.dataType.simpleString()) for f in frame.schema.fields)
+    return {one.name.casefold(): one for one in columns}
+
+
+def _holds(there: str, came: str) -> bool:
+    """Say whether a column of one type holds every value of another one as it is.
+
+    >>> _holds("double", "float"), _holds("float", "double")
+    (True, False)
+    >>> _holds("array<int>", "array<smallint>")  # Iceberg has no SMALLINT
+    True
+    """
+    array = "array<"
+    while there.startswith(array) and came.startswith(array):
+        there, came = (one.removeprefix(array).removesuffix(">") for one in (there, came))
+    return is_wider(came.upper(), there.upper())
 
 
 def _gap_after(known: str, notes: Iterable[_Note]) -> str:
-    """Return the first gap that nothing ended; "": none.
+    """Return the first gap that nothing ended, or the load under way; "": neither.
 
-    A load ends it, or the end of the table.  A TRUNCATE of the source, which gives no reason, does
-    not: what hides rows or values may last.
+    A load ends a gap before it, or the end of the table.  A TRUNCATE of the source, which gives no
+    reason, does not: what hides rows or values may last.  A gap within a load outlives it.
 
     >>> gap = _Note(int(Version(1, 5)), -1, "gap", "seen: x")
     >>> _gap_after("", [gap, gap._replace(kind="truncate", ordinal=3)])
     '1/5: seen: x'
-    >>> later = gap._replace(kind="truncate", version=gap.version + 1)
-    >>> _gap_after("1/5: seen: x", [later])
+    >>> begin = _Note(int(Version(1, 6)), -1, "truncate", LOAD_FOLLOWS)
+    >>> _gap_after("1/5: seen: x", [begin])
+    '1/6: a load follows'
+    >>> end = _Note(int(Version(1, 8)), of_reread(0), LOADED, "")
+    >>> _gap_after("1/6: a load follows", [end])
     ''
-    >>> _gap_after("1/5: seen: x", [later._replace(why="")])
-    '1/5: seen: x'
+    >>> _gap_after("1/6: a load follows", [gap._replace(version=int(Version(1, 7))), end])
+    '1/7: seen: x'
     """
     for note in notes:
-        if note.kind == "gap":
-            known = known or f"{Version.of(note.version)}: {note.why}"
-        elif (known and note.why) and (
-            note.ordinal >= of_reread(0)
+        said = f"{Version.of(note.version)}: {note.why}"
+        is_behind = (
+            not known
+            or note.ordinal >= of_reread(0)
             or Version.of(note.version) > Version.parse(known.partition(":")[0])
-        ):
-            known = ""
+        )
+        if note.kind == "gap":
+            known = said if _is_loading(known) else known or said
+        elif note.kind == LOADED:
+            known = "" if _is_loading(known) else known
+        elif note.why and is_behind:
+            known = said if note.why == LOAD_FOLLOWS else ""
     return known
+
+
+def _is_loading(gap: str) -> bool:
+    """Say whether what the table says of itself is that its rows are coming anew."""
+    return gap.endswith(f": {LOAD_FOLLOWS}")
 
 
 def _rows(batch: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -206,7 +284,7 @@ def _rows(batch: DataFrame, columns: Sequence[str]) -> DataFrame:
         "seq AS old_seq", "ordinal AS old_ordinal", "row AS old_row", "exact AS old_exact",
         "unsent AS old_unsent",
     )  # fmt: skip
-    both = packed.where("kind NOT IN ('update_preimage', 'gap')").join(
+    both = packed.where(f"kind NOT IN ('update_preimage', 'gap', '{LOADED}')").join(
         old,
         f.expr("kind = 'update_postimage' AND seq = old_seq AND ordinal = old_ordinal"),
         "left",

@@ -49,10 +49,12 @@ class AsyncReader:
 
     async def _each(self, begun: Callable[[Reader], Iterator[T]]) -> AsyncIterator[T]:
         loop, reader = asyncio.get_running_loop(), Reader(self._kafka, **self._options)
-        items = begun(reader)
-        with ThreadPoolExecutor(1, thread_name_prefix="gauss-cdc-reader") as thread:
-            try:
-                while (one := await loop.run_in_executor(thread, next, items, _END)) is not _END:
-                    yield one
-            finally:
-                reader.close()  # its thread looks for that twice a second
+        items: Any = begun(reader)
+        thread = ThreadPoolExecutor(1, thread_name_prefix="gauss-cdc-reader")
+        try:
+            while (one := await loop.run_in_executor(thread, next, items, _END)) is not _END:
+                yield one
+        finally:
+            reader.close()  # its thread looks for that twice a second, and the loop goes on
+            thread.submit(items.close)
+            thread.shutdown(wait=False)

@@ -16,15 +16,14 @@ import fastavro
 from gauss_cdc_reader.values import Convert, converter, of_exact
 from schemas.envelope import without_null
 from schemas.positions import CommitKey
-from schemas.tables import TableId, TableSchema
+from schemas.tables import TableId
 from schemas.topics import table_in
 from spark_consumers import native
 from spark_consumers.decode import real_name, value_fields
 from spark_consumers.decode.rows import PackPlan, PlainRows, is_ours, pack_plan, physical
-from spark_consumers.kafka.history import TableNote
+from spark_consumers.kafka.history import ShapeHistory, TableNote
 
 Row: TypeAlias = dict[str, Any]
-Shapes: TypeAlias = Mapping[TableId, TableSchema]
 
 _NO_NAMES: Final[tuple[str, ...]] = ()
 # What native code reads, by the kind of Avro.
@@ -51,7 +50,7 @@ class Change:
     after: Row | None = None
     unsent: tuple[str, ...] = _NO_NAMES  # columns of the new row that kept their value
     why: str = ""
-    shapes: Shapes = field(default_factory=dict, repr=False, compare=False)
+    shapes: ShapeHistory = field(default_factory=ShapeHistory, repr=False, compare=False)
 
     @property
     def position(self) -> CommitKey:
@@ -60,8 +59,8 @@ class Change:
 
     @property
     def key(self) -> Row | None:
-        """The primary key's columns, of the old row where there is one; None: no key is known."""
-        shape, row = self.shapes.get(self.table), self.before or self.after
+        """The primary key of its time, of the old row where there is one; None: no key is known."""
+        shape, row = self.shapes.at(self.table, self.position), self.before or self.after
         if shape is None or not shape.key or row is None:
             return None
         if not row.keys() >= {*shape.key}:  # an UPDATE whose old row lacks it: the key is the same
@@ -73,7 +72,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-def of_note(note: TableNote, shapes: Shapes) -> Change:
+def of_note(note: TableNote, shapes: ShapeHistory) -> Change:
     """Make a change of what the cuts say of a table."""
     op = {"truncate": "t"}.get(note.kind, note.kind)
     place = (*note.version, note.ordinal)
@@ -84,15 +83,19 @@ class ValueDecoder:
     """Reads all values of one writer's schema as changes; see `content.Decoder`."""
 
     def __init__(
-        self, writer_schema: dict[str, Any], *, is_native: bool = True, shapes: Shapes | None = None
+        self,
+        writer_schema: dict[str, Any],
+        *,
+        is_native: bool = True,
+        shapes: ShapeHistory | None = None,
     ) -> None:
-        """`shapes`: those of tables, which grow; a change looks there for its key."""
+        """`shapes`: those of tables, which grow; a change looks there for the key of its time."""
         table = table_in(writer_schema)
         if table is None:
             raise ValueError("not an envelope: its namespace names no table")
         self._table = table
         self._native = is_native and is_ours(writer_schema)
-        self._shapes: Shapes = {} if shapes is None else shapes
+        self._shapes = ShapeHistory() if shapes is None else shapes
         self._schema = fastavro.parse_schema(physical(writer_schema))
         fields = self._fields = value_fields(writer_schema)
         self._names = {field["name"]: real_name(field) for field in fields}
@@ -168,7 +171,7 @@ class ValueDecoder:
         return out
 
 
-def decoder_of(shapes: Shapes) -> Callable[..., ValueDecoder]:
+def decoder_of(shapes: ShapeHistory) -> Callable[..., ValueDecoder]:
     """Return what makes decoders whose changes look for their keys in these shapes."""
 
     def make(schema: dict[str, Any], *, native: bool) -> ValueDecoder:

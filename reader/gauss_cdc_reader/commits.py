@@ -26,7 +26,7 @@ from schemas.control import (
     State,
     TableLoad,
 )
-from schemas.tables import TableId, TableSchema
+from schemas.tables import TableId
 from schemas.topics import rewritten, tables_of
 from spark_consumers.cuts.complete import promised
 from spark_consumers.cuts.segments import joined_ranges
@@ -34,11 +34,11 @@ from spark_consumers.cuts.versions import Version, part
 from spark_consumers.decode.rows import COMMIT_ORDER
 from spark_consumers.kafka.history import (
     History,
+    ShapeHistory,
     Standing,
     TableNote,
     missed,
     note_of_change,
-    note_shape,
     notes_of_load,
 )
 from spark_consumers.kafka.parts import PartsInOrder
@@ -91,7 +91,7 @@ class _Piece(NamedTuple):
 class WholeCommits:
     """Reads commits behind a place; one at a time."""
 
-    def __init__(self, history: History, shapes: dict[TableId, TableSchema]) -> None:
+    def __init__(self, history: History, shapes: ShapeHistory) -> None:
         """`shapes` are those of tables at the place where reading begins, and are kept up."""
         self._history, self._shapes = history, shapes
         self._place: Standing
@@ -211,7 +211,7 @@ class WholeCommits:
             for table in _tables_of(change):
                 if (said := note_of_change(change, table)) is not None:
                     yield of_note(TableNote(table, version, *said, change.ordinal), self._shapes)
-            note_shape(change, self._shapes)
+            self._shapes.note(change)
 
     # ---------------------------------------------------------------- others
     def _other(self, offset: int, cut: Cut) -> Iterator[Commit]:
@@ -222,12 +222,12 @@ class WholeCommits:
             segment = self._history.segment(cut.ranges, self._topics, cut)
             rows = self._history.rows(segment)
             for change in rows.ddl:
-                note_shape(change, self._shapes)
+                self._shapes.note(change)
             notes = [of_note(note, self._shapes) for note in notes_of_load(cut)]
             step = LoadPart(cut.table, cut.phase.value)
             yield Commit(behind, [*notes, *in_order(rows)], rows.ddl, load=step)
         elif isinstance(cut, Start):
-            tables = {*self._shapes, *map(TableId.of, cut.loads)}
+            tables = {*self._shapes.last(), *map(TableId.of, cut.loads)}
             lacking = [of_note(note, self._shapes) for note in missed(cut, sorted(tables))]
             if lacking:
                 yield Commit(behind, lacking)

@@ -23,11 +23,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from gauss_cdc_reader.bookmark import Bookmark
 from gauss_cdc_reader.changes import Change
 from gauss_cdc_reader.tables import TableChanges
-from schemas.tables import TableId, TableSchema
+from schemas.tables import TableId
 from spark_consumers.cuts.versions import Version
 from spark_consumers.errors import SettingRefused
 from spark_consumers.kafka.cluster import down
-from spark_consumers.kafka.history import History, Standing
+from spark_consumers.kafka.history import History, ShapeHistory, Standing
 
 Marked: TypeAlias = tuple[Bookmark, Change]
 
@@ -164,7 +164,7 @@ class SharedChanges:
         member: GroupMember,
         begin: Callable[[TableId], Bookmark],
         is_closed: Callable[[], bool],
-        shapes: dict[TableId, TableSchema],
+        shapes: ShapeHistory,
     ) -> None:
         """`begin` finds where a table begins that the group has not read yet."""
         self._history, self._member, self._begin = history, member, begin

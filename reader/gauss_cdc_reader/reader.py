@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from threading import Event
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from gauss_cdc_reader.bookmark import Bookmark
 from gauss_cdc_reader.changes import Change, decoder_of
@@ -15,10 +15,10 @@ from gauss_cdc_reader.commits import Commit, WholeCommits
 from gauss_cdc_reader.group import GroupMember, SharedChanges
 from gauss_cdc_reader.tables import TableChanges
 from schemas.errors import Verdict
-from schemas.tables import TableId, TableSchema
+from schemas.tables import TableId
 from spark_consumers.cuts.versions import Version
-from spark_consumers.errors import ApplyError, SettingRefused, StreamError
-from spark_consumers.kafka.history import History
+from spark_consumers.errors import ApplyError, SettingRefused
+from spark_consumers.kafka.history import History, ShapeHistory
 from spark_consumers.kafka.logins import check_logins
 from spark_consumers.kafka.registry import SchemaOf, registry_at
 
@@ -33,7 +33,6 @@ _log = logging.getLogger("gauss_cdc_reader")
 
 
 T = TypeVar("T")
-Shapes: TypeAlias = dict[TableId, TableSchema]
 
 
 class Reader:
@@ -94,7 +93,7 @@ class Reader:
                 hint="leave out `group`; processes share the work table by table, by `changes`",
                 setting="group",
             )
-        shapes: Shapes = {}
+        shapes = ShapeHistory()
         place = after
 
         def begun(history: History) -> Iterator[Commit | None]:
@@ -124,7 +123,7 @@ class Reader:
         when the next one is asked for, and at least once.
         """
         ours = [TableId.parse(table) for table in tables]
-        shapes: Shapes = {}
+        shapes = ShapeHistory()
         if group is not None:
             return self._shared(ours, after, group, shapes, wait=wait)
         place = after
@@ -144,7 +143,7 @@ class Reader:
         tables: Sequence[TableId],
         after: Bookmark | str,
         group: str,
-        shapes: Shapes,
+        shapes: ShapeHistory,
         *,
         wait: bool,
     ) -> Iterator[tuple[Bookmark, Change]]:
@@ -169,7 +168,7 @@ class Reader:
     def _kept(
         self,
         begun: Callable[[History], Iterator[T | None]],
-        shapes: Shapes,
+        shapes: ShapeHistory,
         *,
         wait: bool,
     ) -> Iterator[T]:
@@ -177,7 +176,6 @@ class Reader:
         down_since, pause = 0.0, _PAUSE
         while not self._closed.is_set():
             try:
-                shapes.clear()
                 with closing(self._history(shapes)) as history:
                     for one in begun(history):
                         down_since, pause = 0.0, _PAUSE
@@ -198,7 +196,7 @@ class Reader:
             self._closed.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _history(self, shapes: Mapping[TableId, TableSchema]) -> History:
+    def _history(self, shapes: ShapeHistory) -> History:
         return History(
             self._client,
             self._prefix,
@@ -216,14 +214,6 @@ def _place(history: History, after: Bookmark | str, tables: Sequence[TableId]) -
         return Bookmark.parse(after)
     if after == LOADS:
         return Bookmark.of(history.snapshot(tables) if tables else history.loads())
-    newest = history.newest()
     if after == LATEST:
-        return Bookmark.of(newest)
-    if (version := Version.parse(after)) > newest.version:
-        raise StreamError(
-            "the place to begin behind is yet to come",
-            hint="are these the topics that it is of? LATEST begins with the next commit",
-            newest=str(newest.version),
-            after=str(version),
-        )
-    return Bookmark.of(history.behind(version))
+        return Bookmark.of(history.newest())
+    return Bookmark.of(history.behind(Version.parse(after)))

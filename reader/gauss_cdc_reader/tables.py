@@ -11,8 +11,15 @@ from typing import NamedTuple
 from gauss_cdc_reader.bookmark import Bookmark
 from gauss_cdc_reader.changes import Change, of_note
 from gauss_cdc_reader.commits import in_order
-from schemas.tables import TableId, TableSchema
-from spark_consumers.kafka.history import Found, History, Standing
+from schemas.tables import TableId
+from spark_consumers.kafka.history import (
+    LOAD_FOLLOWS,
+    LOADED,
+    Found,
+    History,
+    ShapeHistory,
+    Standing,
+)
 
 _TOGETHER = 2_000  # rows that are read at once; a commit of more is held as a whole
 
@@ -28,10 +35,8 @@ class TableBatch(NamedTuple):
 class TableChanges:
     """Reads what comes of some tables behind a place; one at a time."""
 
-    def __init__(
-        self, history: History, tables: Sequence[TableId], shapes: dict[TableId, TableSchema]
-    ) -> None:
-        """`shapes` are those of tables, and are read again where one of ours has changed."""
+    def __init__(self, history: History, tables: Sequence[TableId], shapes: ShapeHistory) -> None:
+        """`shapes` are those of tables, and are kept up."""
         self._history, self._tables, self._shapes = history, tables, shapes
 
     def behind(self, mark: Bookmark) -> Iterator[tuple[Bookmark, Change] | None]:
@@ -56,9 +61,12 @@ class TableChanges:
 
     def _read(self, found: Found) -> list[Change]:
         """Read what was found, in order."""
-        if found.notes or not self._shapes.keys() >= {*self._tables}:
+        for change in found.changes:
+            self._shapes.note(change)
+        is_loaded = any(note.why == LOAD_FOLLOWS for note in found.notes)
+        if is_loaded or not self._shapes.last() >= {*self._tables}:
             self._shapes.update(self._history.shapes(found.place))
-        notes = [of_note(note, self._shapes) for note in found.notes]
+        notes = [of_note(note, self._shapes) for note in found.notes if note.kind != LOADED]
         is_committed = self._history.readable(found)
         rows = in_order(self._history.rows.content(found.ranges, is_committed=is_committed).all())
         if not notes:

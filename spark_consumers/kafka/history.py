@@ -33,7 +33,7 @@ from schemas.control import (
     Topic,
     is_for_one,
 )
-from schemas.positions import of_reread
+from schemas.positions import CommitKey, of_reread
 from schemas.tables import TableId, TableSchema, argument
 from schemas.topics import Topics, rewritten
 from spark_consumers.cuts.ledger import NOT_LOADED, SWITCHED
@@ -57,6 +57,11 @@ from spark_consumers.model import CommitRows, Ledger, Segment, columns_of
 
 C = TypeVar("C", bound=Cut)
 
+LOAD_FOLLOWS: Final = "a load follows"  # why a copy is to be emptied: until LOADED it is a part
+LOADED: Final = "loaded"
+
+_FIRST: Final = CommitKey(0, 0, 0)
+_REREADS: Final = frozenset({AGAIN, BESIDE})
 _NEAR: Final = 32  # offsets within which looking for a commit ends
 _NO_OFFSET: Final = 1 << 62  # behind all of them
 _NO_ROWS: Final = CommitRows()
@@ -81,7 +86,7 @@ class TableNote(NamedTuple):
 
     table: TableId
     version: Version
-    kind: str  # "truncate": empty your copy; "gap": rows are missing
+    kind: str  # "truncate": empty your copy; "gap": rows are missing; LOADED: a load is over
     why: str = ""
     ordinal: int = -1  # its place in the commit; -1: before all rows
     at: int | None = None  # µs since 1970-01-01 UTC, of the commit
@@ -94,6 +99,7 @@ class Found(NamedTuple):
     ranges: tuple[Range, ...] = ()
     notes: tuple[TableNote, ...] = ()
     topics: Mapping[str, TopicFound] = MappingProxyType({})  # of the ranges
+    changes: tuple[SchemaChange, ...] = ()  # of any tables
 
 
 class TopicFound(NamedTuple):
@@ -146,8 +152,12 @@ class History:
             since = max(low, end - window)
             found = list(self._from(since, end))
             if found:
-                offset, cut = found[-1]
-                return _behind(offset, cut.head)
+                # Of a writer that was overtaken nothing counts, wherever it stands.
+                offset, head = max(
+                    ((at, cut.head) for at, cut in found),
+                    key=lambda one: (one[1].epoch, one[1].writer, one[0]),
+                )
+                return _behind(offset, head)
             if since == low:
                 raise StreamError(
                     "the cuts topic has no record of this source",
@@ -167,8 +177,17 @@ class History:
     def behind(self, version: Version) -> Standing:
         """Return the place after a commit, and after what was loaded there.
 
-        Raises RangeExpired where its cuts were deleted.
+        Raises RangeExpired where its cuts were deleted, StreamError where it is yet to come.
         """
+        newest = self.newest().version
+        if version > newest and version != Version(newest.epoch + 1, 0).before():
+            raise StreamError(
+                "the place to begin behind is yet to come",
+                hint="is it of these topics, and of this epoch? `latest` begins with the next"
+                " commit",
+                newest=str(newest),
+                after=str(version),
+            )
         low, end = self._ends()
         found = self._last(version, low, end)
         if found is None:
@@ -281,7 +300,7 @@ class History:
                     isinstance(cut, TableLoad)
                     and cut.table == table
                     and cut.phase is LoadPhase.BEGIN
-                    and cut.mode in {AGAIN, BESIDE}
+                    and cut.mode in _REREADS
                     and not is_for_one(cut)
                 ):
                     found = Standing(_reach(cut), offset, cut.head.state_from, cut.head.instance)
@@ -405,9 +424,9 @@ class History:
         probe = next((c for _, c in self._from(low, end) if isinstance(c, State)), None)
         return None if probe is None else _reach(probe)
 
-    def shapes(self, place: Standing) -> dict[TableId, TableSchema]:
-        """Return the shapes of tables at a place, as `<prefix>.ddl` has them."""
-        found: dict[TableId, TableSchema] = {}
+    def shapes(self, place: Standing) -> ShapeHistory:
+        """Return the shapes of tables up to a place, as `<prefix>.ddl` has them."""
+        found = ShapeHistory()
         topic = (self.names.ddl, 0)
         first, end = self._cluster.first([topic])[topic], self._cluster.stable([topic])[topic]
         for message in self._messages(self.names.ddl, first, end):
@@ -416,7 +435,7 @@ class History:
             except (ValueError, SchemaUnknown):
                 continue  # not ours
             if isinstance(change, SchemaChange) and (change.epoch, change.seq) <= place.version:
-                note_shape(change, found)
+                found.note(change)
         return found
 
     def _from(self, offset: int, end: int) -> Iterator[tuple[int, Cut]]:
@@ -492,6 +511,7 @@ class CommitWalk:
         ranges: list[Range] = []
         topics: dict[str, TopicFound] = {}
         notes: list[TableNote] = []
+        changes: list[SchemaChange] = []
         taken = 0
         while (upto is None or not self.place.has(upto)) and (rows is None or taken < rows):
             record = self._left or self._next()
@@ -511,17 +531,34 @@ class CommitWalk:
             taken += count(found.ranges)
             ranges += found.ranges
             notes += found.notes
+            changes += found.changes
             for topic, one in found.topics.items():
                 before = topics.get(topic, one)
                 # What came back is the newest again.
                 again = [i for i in before.schema_ids if i not in one.schema_ids]
                 ids = tuple(dict.fromkeys([*before.ids, *one.ids]))
                 topics[topic] = TopicFound(one.table, (*again, *one.schema_ids), ids)
-        return Found(self.place, tuple(ranges), tuple(notes), topics)
+        return Found(self.place, tuple(ranges), tuple(notes), topics, tuple(changes))
 
     def take_all(self, last: Version | None) -> Found:
-        """Return all commits behind the place up to one, with what was loaded there."""
-        return self.take(upto=None if last is None else Standing(last, _NO_OFFSET))
+        """Return all commits behind the place up to one, with what was loaded there.
+
+        Raises StreamError where that has not come, or where it is before the place.
+        """
+        if last is None:
+            return self.take()
+        if (first := self.place.version) > last:
+            raise StreamError(
+                "the last commit that is asked for is before the first", after=first, last=last
+            )
+        found = self.take(upto=Standing(last, _NO_OFFSET))
+        if found.place.version < last:
+            raise StreamError(
+                "the cuts do not go as far as the last commit that is asked for",
+                newest=found.place.version,
+                last=last,
+            )
+        return found
 
     def _next(self) -> tuple[int, Cut] | None:
         while (record := next(self._records)) is not None:
@@ -561,16 +598,20 @@ class CommitWalk:
                 mine = part(cut, self._of_topic, known, last)
                 if room is not None and not is_first and count(mine.ranges) > room:
                     return None
-                notes = tuple(n for entry in mine.special for n in self._noted(cut, entry))
+                special = [(e, self._changes(cut, e.seq) if e.ddl else ()) for e in mine.special]
+                notes = tuple(n for one in special for n in self._noted(cut, *one))
+                changes = tuple(change for _, several in special for change in several)
                 if last < reached.seq:
                     behind = place._replace(version=Version(reached.epoch, last), cut=offset)
-                return Found(behind, mine.ranges, notes, self._named(cut, mine.ranges))
+                return Found(behind, mine.ranges, notes, self._named(cut, mine.ranges), changes)
             case TableLoad(target=None) if self._loads:
                 ranges = tuple(r for r in cut.ranges if r.topic in self._of_topic)
-                notes = notes_of_load(cut) if cut.table in self._tables else ()
+                is_ours = cut.table in self._tables
+                notes = (*notes_of_load(cut), *_end_of_load(cut)) if is_ours else ()
                 return Found(behind, ranges, notes, self._named(cut, ranges))
             case Start():
-                return Found(behind, notes=tuple(missed(cut, self._tables)))
+                lacking = missed(cut, self._tables, loads=self._loads)
+                return Found(behind, notes=tuple(lacking))
             case _:
                 return Found(behind)
 
@@ -583,10 +624,11 @@ class CommitWalk:
             found[topic] = TopicFound(self._of_topic[topic], cut.schema_ids.get(topic, ()), ids)
         return found
 
-    def _noted(self, cut: Commits, entry: CommitEntry) -> Iterator[TableNote]:
+    def _noted(
+        self, cut: Commits, entry: CommitEntry, changes: Sequence[SchemaChange]
+    ) -> Iterator[TableNote]:
         """What a commit says of the tables besides their rows."""
         version, at = Version(cut.head.epoch, entry.seq), entry.committed_at
-        changes = self._changes(cut, entry.seq) if entry.ddl else ()
         for table in self._tables:
             for hole in entry.holes:
                 if hole.table == ANY or rewritten(hole.table, self._topics) == str(table):
@@ -596,21 +638,49 @@ class CommitWalk:
                     yield TableNote(table, version, *said, change.ordinal, at)
 
 
-def note_shape(change: SchemaChange, shapes: dict[TableId, TableSchema]) -> None:
-    """Note a table's shape behind a schema change."""
-    if change.before is not None:
-        shapes.pop(change.before.id, None)
-    if change.after is not None:
-        shapes[change.after.id] = change.after
+class ShapeHistory:
+    """The shapes of tables, each from its place in the order of changes on."""
+
+    def __init__(self) -> None:
+        self._of: dict[TableId, dict[CommitKey, TableSchema | None]] = {}
+
+    def note(self, change: SchemaChange) -> None:
+        """Note a table's shape before and behind a schema change; it may come again."""
+        place = CommitKey(change.epoch, change.seq, change.ordinal)
+        if change.before is not None:
+            known = self._of.setdefault(change.before.id, {_FIRST: change.before})
+            known[place] = None
+        if change.after is not None:
+            self._of.setdefault(change.after.id, {})[place] = change.after
+
+    def update(self, others: ShapeHistory) -> None:
+        """Note all that others know."""
+        for table, known in others._of.items():
+            self._of.setdefault(table, {}).update(known)
+
+    def at(self, table: TableId, place: CommitKey) -> TableSchema | None:
+        """Return the shape of a table's rows at a place; None: it is not known, or gone.
+
+        >>> (shapes := ShapeHistory()).at(TableId("s", "t"), CommitKey(1, 1, 0))
+        """
+        known = self._of.get(table)
+        if not known:
+            return None
+        since = max((one for one in known if one <= place), default=min(known))
+        return known[since]
+
+    def last(self) -> set[TableId]:
+        """Return the tables that are there behind all that was noted."""
+        return {table for table, known in self._of.items() if known[max(known)] is not None}
 
 
-def missed(cut: Start, tables: Sequence[TableId]) -> Iterator[TableNote]:
-    """What a new epoch leaves out of tables."""
+def missed(cut: Start, tables: Sequence[TableId], *, loads: bool = True) -> Iterator[TableNote]:
+    """What a new epoch leaves out of tables; `loads`: what it loads is read."""
     for table in tables:
         load = cut.loads.get(str(table))
         if cut.continues and load == GAP:
             yield TableNote(table, _reach(cut), "gap", SWITCHED)
-        elif reloads(cut) and load is None:
+        elif reloads(cut) and (load is None or not loads):
             yield TableNote(table, _reach(cut), "gap", NOT_LOADED)
 
 
@@ -708,12 +778,23 @@ def _computed(change: SchemaChange) -> list[str]:
 def notes_of_load(cut: TableLoad) -> tuple[TableNote, ...]:
     """What a step of a table's load says, besides its rows."""
     version = _reach(cut)
-    if cut.phase is LoadPhase.BEGIN and cut.mode in {AGAIN, BESIDE}:  # behind the commit before it
-        before = of_reread(cut.head.n - 1)
-        return (TableNote(cut.table, version, "truncate", "a load follows", before),)
-    if cut.phase is LoadPhase.BEGIN and version > (1, 0):
-        return (TableNote(cut.table, version, "truncate", "a load follows"),)
+    if cut.phase is LoadPhase.BEGIN and _is_told(cut):
+        # A re-read: behind the commit before it.
+        at = of_reread(cut.head.n - 1) if cut.mode in _REREADS else -1
+        return (TableNote(cut.table, version, "truncate", LOAD_FOLLOWS, at),)
     if cut.phase is LoadPhase.END and cut.lossy is not None:
         behind = of_reread(cut.head.n)  # all of its rows
         return (TableNote(cut.table, version, "gap", f"seen: {cut.lossy}", behind),)
     return ()
+
+
+def _end_of_load(cut: TableLoad) -> tuple[TableNote, ...]:
+    """Say that all rows of a load came, where its beginning was told."""
+    if cut.phase is not LoadPhase.END or not _is_told(cut):
+        return ()
+    return (TableNote(cut.table, _reach(cut), LOADED, ordinal=of_reread(cut.head.n)),)
+
+
+def _is_told(cut: TableLoad) -> bool:
+    """Say whether a load's table may have had rows before: not in the first load of all."""
+    return cut.mode in _REREADS or _reach(cut) > (1, 0)

@@ -507,6 +507,7 @@ def test_what_is_missing_and_what_begins_anew_are_rows_of_the_stream(
         ("2/0", "truncate", None, "a load follows"),
         ("2/0", "insert", 6, None),
         ("2/0", "insert", 7, None),
+        ("2/0", "loaded", None, None),
         ("2/1", "delete", 6, None),
     ]
     assert found() == []
@@ -522,7 +523,11 @@ def test_what_is_missing_and_what_begins_anew_are_rows_of_the_stream(
 
     until(is_read_again, "the re-read", time.sleep)
     path.arrive()
-    assert found() == [("2/1", "truncate", None, "a load follows"), ("2/1", "insert", 7, None)]
+    assert found() == [
+        ("2/1", "truncate", None, "a load follows"),
+        ("2/1", "insert", 7, None),
+        ("2/1", "loaded", None, None),
+    ]
 
     ask(path.source, "ALTER TABLE t RENAME TO other; INSERT INTO other VALUES (8, 'g')")
     ask(path.source, "ALTER TABLE other RENAME TO t; INSERT INTO t VALUES (9, 'h')")

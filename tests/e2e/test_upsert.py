@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from decimal import Decimal
 from pathlib import Path as Folder
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,10 @@ from producer.sources import requests
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres.catalog import QueryingConnection
 from producer.sources.postgres.catalog import connect as connect_to
+from schemas.positions import of_reread
 from schemas.tables import TableId
-from spark_consumers.errors import SettingRefused
+from spark_consumers.errors import NotExpressible, SettingRefused
+from spark_consumers.kafka.history import LOAD_FOLLOWS
 from spark_consumers.source import GaussCdcSource
 from spark_consumers.upsert import GAP, Upsert
 from tests.e2e.path import Path, ask, pause, until
@@ -54,6 +57,7 @@ def copy(request: Any, spark: "SparkSession", topic_prefix: str) -> Iterator[Ups
 
 
 GAPS: list[str] = []
+EPOCH = 1 << 40  # its version of commit 0
 
 
 def follow(
@@ -75,6 +79,17 @@ def follow(
         raise
     finally:
         query.stop()
+
+
+def changes(spark: "SparkSession", shape: str, *rows: tuple[Any, ...]) -> "DataFrame":
+    """Rows of the data source: columns, kind, version, ordinal; `_unsent` and `_exact` if any."""
+    width = shape.count(", ") + 1
+    ours = (
+        "_change_type string, _commit_version bigint, _ordinal bigint, _unsent array<string>,"
+        " _exact map<string, string>"
+    )
+    cells = ((*row, *(None,) * (width + 5 - len(row))) for row in rows)
+    return spark.createDataFrame(list(cells), f"{shape}, {ours}")
 
 
 def copied(spark: "SparkSession", copy: Upsert, *columns: str) -> list[tuple[Any, ...]]:
@@ -209,6 +224,55 @@ def test_a_gap_stands_in_the_copy_until_the_table_is_read_again(
 
 
 @pytest.mark.parametrize("copy", ["delta"], indirect=True)
+def test_a_column_that_comes_has_the_type_of_the_stream(
+    spark: "SparkSession", copy: Upsert
+) -> None:
+    copy(changes(spark, "id int, day date", (1, None, "insert", EPOCH, 0)))
+
+    shape = "id int, p struct<x:double,y:double>, at timestamp_ntz"
+    copy(changes(spark, shape, (2, (1.0, 2.0), None, "insert", EPOCH + 1, 0)))
+
+    found = {f.name: f.dataType.simpleString() for f in spark.table(copy._table).schema.fields}
+    assert f"p {found['p']}, at {found['at']}" in shape
+    copy(changes(spark, "id int, day timestamp_ntz", (3, None, "insert", EPOCH + 2, 0)))
+    assert copied(spark, copy, "id", "day") == [(1, None), (2, None), (3, None)]
+
+
+@pytest.mark.parametrize("copy", ["iceberg"], indirect=True)
+def test_a_load_beside_the_stream_is_marked_from_its_beginning_to_its_end(
+    spark: "SparkSession", copy: Upsert
+) -> None:
+    """Commits between these two may change a row that is still to be loaded: nothing is lost."""
+    shape, nothing = "id int, v int, long string", (None, None, None)
+    begin = (*nothing, "truncate", EPOCH + 1, of_reread(9), None, {"why": LOAD_FOLLOWS})
+    seen = (*nothing, "gap", EPOCH + 1, -1, None, {"why": "seen: y"})
+    changed = (1, 2, None, "update_postimage", EPOCH + 2, 0, ["long"])
+    chunk = (1, 2, "x", "insert", EPOCH + 2, of_reread(10))
+    end = (*nothing, "loaded", EPOCH + 2, of_reread(11))
+
+    def apply(*rows: tuple[Any, ...]) -> tuple[list[tuple[Any, ...]], str]:
+        copy(changes(spark, shape, *rows))
+        return copied(spark, copy, "id", "v", "long"), gap(spark, copy)
+
+    first = (1, 1, "x", "insert", EPOCH, 0)
+    assert apply(first) == ([(1, 1, "x")], "")
+    assert apply(seen) == ([(1, 1, "x")], "1/1: seen: y")
+    assert len(GAPS) == 1
+    loading = "1/1: a load follows"
+    for _ in range(2):  # batches come again
+        assert apply(begin) == ([], loading)
+        assert apply(changed) == ([], loading)
+        assert apply(chunk) == ([(1, 2, "x")], loading)
+        assert apply(end) == ([(1, 2, "x")], "")
+    assert apply(begin, changed, chunk, end) == ([(1, 2, "x")], "")
+    assert len(GAPS) == 1
+
+    assert apply(begin) == ([], loading)
+    assert apply(chunk, (*seen[:4], EPOCH + 3, *seen[5:]), end) == ([(1, 2, "x")], "1/3: seen: y")
+    assert len(GAPS) == 2
+
+
+@pytest.mark.parametrize("copy", ["delta"], indirect=True)
 def test_a_gap_that_lasts_is_not_ended_by_a_truncate(
     path: Path, addresses: Addresses, spark: "SparkSession", tmp_path: Folder, copy: Upsert
 ) -> None:
@@ -230,30 +294,45 @@ def test_a_gap_that_lasts_is_not_ended_by_a_truncate(
     assert gap(spark, copy) != ""
 
 
+@pytest.mark.parametrize("copy", ["delta", "iceberg"], indirect=True)
+def test_a_column_is_widened_with_the_stream_or_the_stream_ends(
+    spark: "SparkSession", copy: Upsert
+) -> None:
+    """No value is rounded into the type that a column had before."""
+    shape = "id {}, f {}, n {}, few array<{}>"
+    was = (shape.format("int", "float", "decimal(10,2)", "smallint"), Decimal("1.50"))
+    now = (shape.format("bigint", "double", "decimal(12,2)", "smallint"), Decimal("9999999999.25"))
+    copy(changes(spark, was[0], (1, 1.5, was[1], [1], "insert", EPOCH, 0)))
+
+    copy(changes(spark, now[0], (1 << 40, 0.1, now[1], [2], "insert", EPOCH + 1, 0)))
+    copy(changes(spark, was[0], (2, 2.5, was[1], [3], "insert", EPOCH + 2, 0)))  # from before
+
+    every = [(1, 1.5, was[1], [1]), (2, 2.5, was[1], [3]), (1 << 40, 0.1, now[1], [2])]
+    assert copied(spark, copy, "id", "f", "n", "few") == every
+    for other in ("decimal(9,2)", "decimal(12,4)", "string"):
+        shape = f"id bigint, f {other}"
+        with pytest.raises(NotExpressible, match=r"column=f.*was=double"):
+            copy(changes(spark, shape, (1, None, "insert", EPOCH + 3, 0)))
+    assert copied(spark, copy, "id", "f", "n", "few") == every
+    assert (GAPS, gap(spark, copy)) == ([], "")
+
+
 @pytest.mark.parametrize("copy", ["delta"], indirect=True)
 def test_a_batch_that_comes_again_with_later_commits_loses_none(
     spark: "SparkSession", copy: Upsert
 ) -> None:
     """An older checkpoint was put back: what comes again is divided anew."""
-    shape = (
-        "id int, v int, long string, _change_type string, _commit_version bigint,"
-        " _ordinal bigint, _unsent array<string>, _exact map<string, string>"
-    )
-
-    def batch(*rows: tuple[Any, ...]) -> "DataFrame":
-        return spark.createDataFrame([(*row, None) for row in rows], shape)
-
-    epoch = 1 << 40
-    copy(batch((1, 1, "kept", "insert", epoch, 0, None)))
+    shape = "id int, v int, long string"
+    copy(changes(spark, shape, (1, 1, "kept", "insert", EPOCH, 0)))
     moved = [
-        (1, None, None, "update_preimage", epoch + 1, 0, ["v", "long"]),
-        (101, 2, None, "update_postimage", epoch + 1, 0, ["long"]),
+        (1, None, None, "update_preimage", EPOCH + 1, 0, ["v", "long"]),
+        (101, 2, None, "update_postimage", EPOCH + 1, 0, ["long"]),
     ]
-    later = [(500, 5, "later", "insert", epoch + 2, 0, None)]
-    copy(batch(*moved))
+    later = [(500, 5, "later", "insert", EPOCH + 2, 0)]
+    copy(changes(spark, shape, *moved))
 
     for _ in range(2):
-        copy(batch(*moved, *later))
+        copy(changes(spark, shape, *moved, *later))
 
         assert copied(spark, copy, "id", "v", "long") == [(101, 2, "kept"), (500, 5, "later")]
         assert (GAPS, gap(spark, copy)) == ([], "")

@@ -1,17 +1,18 @@
 """What other Spark programs see of a source."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
 
-from schemas.control import LoadPhase
+from schemas.control import Hole, LoadPhase
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.api import CommitGroup, Options, changes, for_each_commit_group
-from spark_consumers.errors import RangeExpired, SubjectUnknown
+from spark_consumers.errors import RangeExpired, StreamError, SubjectUnknown
 from tests.integration.kafka_feed import KafkaFeed
-from tests.spark_consumers.feed import alter, delete, insert, update
+from tests.spark_consumers.feed import Tx, alter, delete, insert, update
 
 
 def typed(name: str, *more: Column) -> TableSchema:
@@ -56,6 +57,46 @@ def test_changes_between_two_commits_are_typed_and_of_one_shape(source: KafkaFee
     assert (empty.count(), empty.schema) == (0, changes(spark, options(source), B.id).schema)
     with pytest.raises(SubjectUnknown):
         changes(spark, options(source), TableId("public", "other"))
+
+
+def test_a_range_that_is_not_there_as_it_was_asked_for_is_refused(source: KafkaFeed, spark) -> None:
+    """A program that goes on behind what it asked for would lose what is between."""
+
+    def count(after: int | str, upto: int | str | None = None) -> int:
+        return changes(spark, options(source), A.id, after=after, upto=upto).count()
+
+    source.feed.commits(*([insert(A, str(at), "x")] for at in range(3)))
+    source.publish()
+    assert (count(0, 2), count("1/2"), count(3)) == (2, 1, 0)
+    for after, upto in ((4, None), (0, 4), ("2/0", None), (2, 1)):
+        with pytest.raises(StreamError):
+            count(after, upto)
+
+    source.feed.start(epoch=2, continues=True)
+    source.feed.commits([insert(A, "9", "x")])
+    source.publish()
+    with pytest.raises(StreamError, match=r"newest=2/1.*after=2/2"):  # it meant 1/2
+        count(2)
+    assert (count("1/2"), count(0), count("1/0", "1/3")) == (2, 1, 3)
+
+
+def test_what_the_rows_of_a_range_do_not_show_is_told(source: KafkaFeed, spark) -> None:
+    source.feed.commits([insert(A, "1", "x")])
+    source.feed.commits(Tx([insert(A, "2", "x")], (Hole("public.a", "seen", "why"),)))
+    source.feed.commits([replace(alter(A, A), after=None, tag="DROP TABLE")])
+    source.publish()
+    told: list[str] = []
+
+    with pytest.raises(StreamError, match=r"public.a.*commit=1/2.*why=seen: why"):
+        changes(spark, options(source), A.id)
+    frame = changes(spark, options(source), A.id, on_gap=told.append)
+
+    assert frame.count() == 2
+    assert told == [
+        "public.a is not exact since commit 1/2: seen: why",
+        "public.a is not exact since commit 1/3: DROP TABLE",
+    ]
+    assert changes(spark, options(source), A.id, upto=1).count() == 1
 
 
 def test_a_reader_begins_at_the_state_before_its_commits(source: KafkaFeed, spark) -> None:

@@ -1,7 +1,10 @@
 """What a service reads of topics on a real broker: whole commits, and from where it stopped."""
 
 import asyncio
+import threading
+import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -159,7 +162,9 @@ def test_both_tables_of_a_commit_come_in_their_order(source: KafkaFeed, reader: 
     assert [change.table.name for change in changes] == ["b", "a", "b"]
 
 
-def test_asyncio_gives_the_same_and_ends_where_its_task_is_cancelled(source: KafkaFeed) -> None:
+def test_asyncio_gives_the_same_and_ends_where_its_task_is_cancelled(
+    source: KafkaFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source.feed.commits([insert(A, "1", "x")], [delete(A, "1")])
     source.publish()
     kafka, prefix = source.client["bootstrap.servers"], source.feed.source
@@ -177,12 +182,20 @@ def test_asyncio_gives_the_same_and_ends_where_its_task_is_cancelled(source: Kaf
         whole = asyncio.Event()
         task = asyncio.create_task(follow(found, whole))
         await asyncio.wait_for(whole.wait(), PATIENCE)
+        await asyncio.sleep(0.2)  # it waits for more
         task.cancel()
+        since = time.monotonic()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(task, PATIENCE)
+        assert time.monotonic() < since + 2  # the loop has other work than to wait for a thread
         return found
 
+    monkeypatch.setattr("gauss_cdc_reader.reader._WAIT", 4.0)
     assert asyncio.run(play()) == wanted
+    until = time.monotonic() + PATIENCE
+    while any(one.name.startswith("gauss-cdc-reader") for one in threading.enumerate()):
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 def test_a_group_is_refused_for_whole_commits_by_name(source: KafkaFeed, reader: Reader) -> None:
@@ -316,3 +329,44 @@ def test_a_place_that_is_yet_to_come_is_refused(
 
     with pytest.raises(StreamError, match="yet to come"):
         list(getattr(reader, way)(*tables, after="1/5001", wait=False))
+
+
+KEYED_BY_V = replace(A, key=("v",), identity_columns=("v",))
+IDENT = replace(
+    A,
+    columns=(replace(A.columns[0], name="ident"), A.columns[1]),
+    key=("ident",),
+    identity_columns=("ident",),
+)
+
+
+def test_a_change_has_the_key_of_its_own_time(source: KafkaFeed, reader: Reader) -> None:
+    """Also where the key changed within what is read at once, or a column of it got a name."""
+    source.know(IDENT)
+    source.feed.commits([insert(A, "1", "x"), alter(A, KEYED_BY_V), insert(KEYED_BY_V, "1", "x")])
+    source.feed.commits([alter(KEYED_BY_V, A)], [insert(A, "2", "x")], [delete(A, "2")])
+    source.feed.commits([replace(alter(A, IDENT), renamed={"id": "ident"})])
+    source.feed.commits([insert(IDENT, "3", "x")])
+    source.publish()
+    keys = [{"id": 1}, {"v": "x"}, {"id": 2}, {"id": 2}, {"ident": 3}]
+
+    single = list(reader.changes("public.a", wait=False))
+    whole = read(reader)
+
+    assert [one.key for _, one in single if one.op in "cd"] == keys
+    assert [one.key for commit in whole for one in commit.changes if one.op in "cd"] == keys
+
+
+def test_a_key_that_changes_while_a_table_is_read_is_the_new_one(
+    source: KafkaFeed, reader: Reader
+) -> None:
+    source.feed.commits([insert(A, "1", "x")])
+    source.publish()
+    coming = reader.changes("public.a")
+    (_, first) = next(coming)
+
+    source.feed.commits([alter(A, KEYED_BY_V)], [insert(KEYED_BY_V, "1", "x")])
+    source.publish()
+
+    assert next(coming)[1].key == {"v": "x"}
+    assert first.key == {"id": 1}

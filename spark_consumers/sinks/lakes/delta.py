@@ -38,18 +38,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _WRITE: Final = "spark.databricks.delta"
-_NTZ: Final = "delta.feature.timestampNtz"
+NTZ: Final = "delta.feature.timestampNtz"
+WIDENING: Final = "delta.enableTypeWidening"
 _SAID: Final = f"{_WRITE}.commitInfo.userMetadata"
 _PROPERTIES: Final = {
-    _NTZ: "supported",  # a column may come that needs it
+    NTZ: "supported",  # a column may come that needs it
     "delta.enableDeletionVectors": "true",
     "delta.columnMapping.mode": "name",  # columns may be renamed and dropped
-    "delta.enableTypeWidening": "true",
+    WIDENING: "true",
     # A checkpoint costs as much as a step; the default is each tenth version.
     "delta.checkpointInterval": "50",
 }
 # Of a table that an earlier build made, which does not say whose it is.
-_OURS: Final = {key: value for key, value in _PROPERTIES.items() if key != _NTZ}
+_OURS: Final = {key: value for key, value in _PROPERTIES.items() if key != NTZ}
 # A MERGE that writes deletion vectors has twice the jobs of one that writes small files anew.
 _SMALL: Final = {f"{_WRITE}.merge.deletionVectors.persistent": "false"}
 _RETENTION: Final = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
@@ -278,10 +279,10 @@ class DeltaTables:
         """Return what allows these columns in a table that was made without their feature."""
         spark, name = self._spark(), self.name(table)
         if "TIMESTAMP_NTZ" not in columns or any(
-            row["key"] == _NTZ for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()
+            row["key"] == NTZ for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()
         ):
             return []
-        return [f"ALTER TABLE {name} SET TBLPROPERTIES ('{_NTZ}' = 'supported')"]
+        return [f"ALTER TABLE {name} SET TBLPROPERTIES ('{NTZ}' = 'supported')"]
 
     def _refuse_columns(self, table: TableId) -> None:
         """Refuse columns that came with versions behind the last one of an applier."""

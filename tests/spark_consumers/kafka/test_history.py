@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from schemas.control import Hole, LoadPhase, Moved
+from schemas.positions import of_reread
 from schemas.tables import Column, TableId
 from spark_consumers.cuts.versions import Version
-from spark_consumers.errors import ApplyError, RangeExpired, TopicReplaced
+from spark_consumers.errors import ApplyError, RangeExpired, StreamError, TopicReplaced
 from spark_consumers.kafka.history import Found, History, Standing
 from tests.sim.ports import TOPICS
 from tests.sim.registry import schema_of
@@ -81,7 +82,6 @@ def test_batches_of_any_size_hold_whole_commits_and_come_again_as_they_were(
         ("1/4", "2/1", 1 + 4 + 1),
         ("1/3", "1/2", 0),
         ("2/2", None, 0),
-        ("9/1", None, 0),
     ],
 )
 def test_a_range_has_its_commits_and_what_was_loaded_at_them(
@@ -100,6 +100,54 @@ def test_a_range_has_its_commits_and_what_was_loaded_at_them(
     walk = history.walk([A.id], history.behind(Version.parse(start).before()))
 
     assert rows(walk.take_all(None if end is None else Version.parse(end))) == wanted
+
+
+def test_what_an_overtaken_writer_wrote_last_is_not_the_newest(
+    source: Published, history: History
+) -> None:
+    commit(source, 1)
+    source.publish()
+    overtaken, at = source.feed.writer, source.feed.seq
+    source.feed.start()
+    commit(source, 1)
+    source.publish()
+    newest = history.newest()
+
+    source.feed.writer, source.feed.seq = overtaken, at
+    source.feed.heartbeat()
+    source.publish()
+
+    assert history.newest() == newest
+    assert newest.version == (1, 2)
+
+
+def test_a_range_that_is_not_there_is_refused(source: Published, history: History) -> None:
+    """Its reader would go on behind it, and never see what is between."""
+    commit(source, 1, 1)
+    source.publish()
+    for version in (Version(1, 3), Version(2, 0), Version(9, 0)):
+        with pytest.raises(StreamError, match="yet to come"):
+            history.behind(version)
+    assert history.behind(Version(2, 0).before()).version == Version(2, 0).before()
+
+    for last, why in ((3, "do not go as far"), (0, "before the first")):
+        walk = history.walk([A.id], history.behind(Version(1, 1)))
+        with pytest.raises(StreamError, match=why):
+            walk.take_all(Version(1, last))
+
+
+def test_a_range_without_loads_says_where_it_goes_on_into_another_history(
+    source: Published, history: History
+) -> None:
+    commit(source, 1)
+    source.feed.load_again(A, B)
+    load(source, 4)
+    commit(source, 1)
+    source.publish()
+
+    walk = history.walk([A.id], history.behind(Version(1, 0)), loads=False)
+
+    assert notes(walk.take_all(None)) == [("2/0", "gap", "not loaded", -1)]
 
 
 def test_commits_are_read_without_what_was_loaded_between_them(
@@ -134,14 +182,15 @@ def test_an_epoch_that_continues_says_nothing_and_its_commits_follow(
     assert rows(history.walk([A.id], history.loads()).take_all(None)) == 2 + 5
 
 
-def test_a_commit_that_is_yet_to_come_is_waited_for(source: Published, history: History) -> None:
+def test_an_epoch_that_is_yet_to_come_is_waited_for(source: Published, history: History) -> None:
     commit(source, 1)
     source.publish()
-    walk = history.walk([A.id], history.behind(Version(1, 3).before()))
+    walk = history.walk([A.id], history.behind(Version(2, 0).before()))
     source.feed.heartbeat()
     commit(source, 1)
     source.publish()
     assert rows(walk.take()) == 0
+    source.feed.start(epoch=2, continues=True)
     commit(source, 2, 3)
     source.publish()
     assert rows(walk.take()) == 5
@@ -242,7 +291,7 @@ def test_a_snapshot_begins_at_the_newest_load_whose_rows_are_there(
     commit(source, 1)
     source.publish()
     found = history.walk([A.id], history.snapshot([A.id])).take_all(None)
-    assert (rows(found), [note.why for note in found.notes]) == (3, ["a load follows"])
+    assert (rows(found), [note.why for note in found.notes]) == (3, ["a load follows", ""])
     assert found.notes[0].version == (1, 42)
 
     source.broker.starts[place] = source.broker.high(place) - 2
@@ -337,8 +386,10 @@ def test_what_moves_rows_without_sending_them_is_noted(source: Published, histor
         ("1/5", "gap", f"{tag}: partitions moved without their rows", 0),
         ("1/6", "gap", f"{tag}: partitions moved without their rows", 0),
         ("1/7", "truncate", "a load follows", -1),
+        ("1/7", "loaded", "", of_reread(11)),
         ("2/0", "gap", "not loaded", -1),
         ("3/0", "truncate", "a load follows", -1),
+        ("3/0", "loaded", "", of_reread(17)),
     ]
     assert found.notes[0].at == 1_000_000
 
@@ -420,8 +471,8 @@ def test_several_tables_begin_where_each_has_a_load_whose_rows_are_there(
     found = history.walk(both, history.snapshot(both)).take_all(None)
 
     assert history.snapshot(both) == history.snapshot([A.id])
-    assert [(note.table, note.why) for note in found.notes] == [
-        (one, "a load follows") for one in both
+    assert [(note.table, note.kind) for note in found.notes] == [
+        (one, kind) for one in both for kind in ("truncate", "loaded")
     ]
     assert rows(found) == 2 + (1 + 1) + 1
 
