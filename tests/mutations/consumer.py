@@ -666,7 +666,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _EXECUTORS,
     ),
     Mutation(
-        "part-left-out",
+        "unread-part-left-out",
         "3.6: what no task could read of a part is the driver's to read",
         _LANES_FILE,
         "                    yield from self._by_driver(share, sums)\n",
