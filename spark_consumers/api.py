@@ -14,16 +14,18 @@ transaction is ever in a frame.  Both work over Spark Connect, too.
 from __future__ import annotations
 
 import atexit
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from schemas.control import LoadPhase, SchemaChange
 from schemas.tables import TableId
 from schemas.topics import Topics
+from spark_consumers.cuts.ledger import LATE, is_unloaded
 from spark_consumers.cuts.versions import Version
 from spark_consumers.errors import StreamError
 from spark_consumers.kafka.history import History
@@ -41,6 +43,8 @@ from spark_consumers.spark.frames import TaskLogin, changes_frame, net_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_LOG: Final = logging.getLogger("gauss_cdc.api")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,16 @@ class CommitGroup:
     def upto(self) -> Ledger:
         """Store it with your effects to have each group exactly once."""
         return self.segment.upto
+
+    @property
+    def gaps(self) -> Mapping[str, str]:
+        """Tables, as text, of which rows are missing behind this group, and why.
+
+        Their next load ends it.  A load that is to come, or under way, is no gap, unless the
+        program began behind it.
+        """
+        marks = self.segment.upto.inexact
+        return {t: why for t, why in marks.items() if why == LATE or not is_unloaded(why)}
 
     @property
     def tables(self) -> tuple[TableId, ...]:
@@ -199,11 +213,13 @@ def for_each_commit_group(
     stop: threading.Event | None = None,
     max_rows: int = 100_000,
     observer: Observer = SILENT,
+    on_gap: Callable[[str], None] = _LOG.warning,
 ) -> None:
     """Call `fn` for each group of whole commits, in order, until `stop` is set.
 
     Its position is kept in `checkpoint`, a folder of this machine or of any file system that Spark
     knows (`s3a://`, `hdfs://`), or given by `held` (see CommitGroup.upto).
+    `on_gap` is told of each table of which rows are missing (see CommitGroup.gaps), before `fn`.
     Kafka or a registry that does not answer is waited for (`observer` is informed); any
     other ApplyError is raised, and so is what `fn` raises.
     """
@@ -216,9 +232,16 @@ def for_each_commit_group(
         else SparkPosition(spark, folders.below(checkpoint, "position"))
     )
 
+    told: Mapping[str, str] = {}
+
     def hand_over(group: Group) -> None:
+        nonlocal told
         found = group.content
-        fn(CommitGroup(spark, options, group.segment, found.ddl, schema_of, found.is_committed))
+        one = CommitGroup(spark, options, group.segment, found.ddl, schema_of, found.is_committed)
+        for table, why in sorted(one.gaps.items() - told.items()):
+            on_gap(f"{table}: {why}")
+        told = one.gaps
+        fn(one)
 
     sink = CallbackSink(hand_over, options.source, position=position, held=held)
     cuts = CutReader(options.client, options.source, schema_of)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from spark_consumers.cuts.versions import Version
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.lakes import places
-from spark_consumers.sinks.lakes.core import Watermark, is_same
+from spark_consumers.sinks.lakes.core import Watermark
 from spark_consumers.sinks.lakes.delta import DeltaTables
 from spark_consumers.sinks.lakes.iceberg import IcebergTables
 from spark_consumers.sinks.lakes.marks import read_mark, table_of
@@ -37,10 +37,9 @@ class TablesAt(Mapping[str, "DataFrame"]):
 
     def __getitem__(self, name: str) -> DataFrame:
         mark = self._mark.tables[name]
-        if mark.made:  # elsewhere no other table has versions of these names
-            head = self._tables.head(mark.place)
-            if head is None or not is_same(mark, head):
-                raise LookupError(f"{mark.place} is not the table any more that this commit names")
+        tables = self._tables  # of Iceberg no other table has versions of these names
+        if isinstance(tables, DeltaTables) and mark.made not in ("", tables.id_by_sql(mark.place)):
+            raise LookupError(f"{mark.place} is not the table any more that this commit names")
         return self._tables.read(mark.place, mark.version)
 
     def key(self, name: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from producer.errors import CdcError
 from schemas.findings import Finding, Level, refused
 from schemas.tables import TableId, TableSchema
 from spark_consumers.cuts.segments import segments
-from spark_consumers.errors import ApplyError, KafkaDown, RegistryDown
+from spark_consumers.errors import ApplyError, KafkaDown, RegistryDown, TopicMissing
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.model import Ledger
 
@@ -64,6 +64,8 @@ def _check_next_step(config: Config, ledger: Ledger) -> Iterator[Finding]:
             for segment in segments(ledger, cuts(ledger), max_rows=1):
                 rows.check_identity(segment)
                 break
+        except TopicMissing as problem:
+            yield refused("apply", problem)
         except (KafkaDown, RegistryDown):
             return  # the findings about Kafka and the registry report it
         except ApplyError as problem:

@@ -9,6 +9,7 @@ the password of any user, and must name this machine where there is no TLS: else
 could read ours by a name of theirs (DNS rebinding).
 
 Each client has a thread, few at a time, and some seconds to ask: TLS's first messages are counted.
+Where all threads are taken, who has not asked for longest makes room.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ _log = logging.getLogger("gauss_cdc.metrics")
 
 _CLIENTS: Final = 8  # each has a thread
 _SILENT: Final = 5.0  # seconds until a client that has not asked is left
+_LOOK: Final = 0.05  # seconds until one of them makes room for who comes
 _CERTIFIED: Final = "gauss_cdc.certified"  # in the environment of a request
 _TEXT: Final = ("Content-Type", "text/plain; charset=utf-8")
 
@@ -140,12 +142,14 @@ def _plain(start: _Start, status: str, word: str, *more: tuple[str, str]) -> Ite
 
 
 class _Request(WSGIRequestHandler):
+    server: _Server
     timeout = _SILENT  # of one call: who sends a byte now and then needs the other one
     server_version, sys_version = "gauss-cdc", ""
 
     def setup(self) -> None:
         super().setup()
-        self._patience = threading.Timer(_SILENT, self._leave)
+        self.server.silent[self.client_address] = self.leave
+        self._patience = threading.Timer(_SILENT, self.leave)
         self._patience.daemon = True
         self._patience.start()
 
@@ -153,7 +157,7 @@ class _Request(WSGIRequestHandler):
         try:
             return super().parse_request()
         finally:
-            self._patience.cancel()
+            self._has_asked()
 
     def get_environ(self) -> dict[str, Any]:
         """Say whether the client has shown a certificate of `client-ca`."""
@@ -163,10 +167,14 @@ class _Request(WSGIRequestHandler):
         return environ
 
     def finish(self) -> None:
-        self._patience.cancel()
+        self._has_asked()
         super().finish()
 
-    def _leave(self) -> None:
+    def _has_asked(self) -> None:
+        self._patience.cancel()
+        self.server.silent.pop(self.client_address, None)
+
+    def leave(self) -> None:
         with suppress(OSError):  # it has left
             # Of the socket below TLS: another thread is in a call of the one above.
             socket.socket.shutdown(self.connection, socket.SHUT_RDWR)
@@ -184,10 +192,13 @@ class _Server(ThreadingWSGIServer):
         self.address_family = socket.getaddrinfo(*at, type=socket.SOCK_STREAM)[0][0]
         self._free = threading.Semaphore(_CLIENTS)
         self._secured = secured
+        self.silent: dict[Any, Callable[[], None]] = {}  # who has not asked yet, by address
         super().__init__(at, _Request)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        self._free.acquire()
+        while not self._free.acquire(timeout=_LOOK):
+            for leave in list(self.silent.values())[:1]:
+                leave()
         try:
             super().process_request(request, client_address)
         except BaseException:

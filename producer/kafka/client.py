@@ -157,6 +157,13 @@ def of_error(error: KafkaError) -> CdcError:
             hint="lower it, or raise the broker's transaction.max.timeout.ms",
             **where,
         )
+    if code == KafkaError.INVALID_REPLICATION_FACTOR:
+        return OurKafkaError(
+            "fewer brokers are up than a new topic is to have copies",
+            hint="start them, or lower kafka.replication (-1: the brokers'"
+            " default.replication.factor)",
+            **where,
+        )
     if code in _NOT_PERMITTED:
         return KafkaNotPermitted(
             "the brokers do not allow it",

@@ -8,24 +8,23 @@ something again and again.
 
 from __future__ import annotations
 
-import binascii
 import threading
 from collections.abc import Callable
 from typing import Final
 
+from producer.core.takeover.takeover import lock_of
 from producer.errors import CdcError, ConnectionLost
 from producer.sources.connection import ServerConnection
 from producer.sources.session import Asks
 
-_LOCK_SPACE: Final = 0x6763_6463  # "gcdc": the first half of our advisory locks
 _INTERVALS: Final = 3  # of silence, until the server ends the session
 _GOODBYE: Final = 2.0  # seconds; it may wait for an answer
 
 
 def try_lock(session: Asks, slot: str) -> bool:
     """Take the advisory lock named after a slot, for the life of the session."""
-    number = binascii.crc32(slot.encode()) - (1 << 31)
-    rows = session.query(f"SELECT pg_try_advisory_lock({_LOCK_SPACE}, {number})")
+    space, number = lock_of(slot)
+    rows = session.query(f"SELECT pg_try_advisory_lock({space}, {number})")
     return rows[0][0] == "t"
 
 

@@ -479,6 +479,9 @@ def _create_unique(table: TableId, unique: Unique) -> str:
     return block(body)
 
 
+_UNNAMED: Final = f"exclude the tables that have it; then {LOAD_AGAIN}"
+
+
 def column_type(table: TableSchema, column: Column) -> str:
     """The type, parsed from its text and printed again.
 
@@ -495,6 +498,7 @@ def column_type(table: TableSchema, column: Column) -> str:
             column=column.name,
             oid=column.type_oid,
             why=why,
+            hint=_UNNAMED,
         ) from None
     return str(found) if target is None else spelled(target, found.modifiers)
 
@@ -504,7 +508,7 @@ def _type_name(text: str) -> str:
     try:
         return type_names.written(text)
     except NotRead as why:
-        raise NotExpressible("a type is not known by name", why=why) from None
+        raise NotExpressible("a type is not known by name", why=why, hint=_UNNAMED) from None
 
 
 def _table(table: TableId) -> str:

@@ -21,6 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
+from schemas.errors import LOAD_AGAIN
 from spark_consumers.errors import KafkaDown, StreamError, TopicMissing
 
 _LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -86,7 +87,12 @@ class Cluster:
             return ask()
         except KafkaException as error:
             if topic and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise TopicMissing("the cluster does not know a topic", topic=topic) from error
+                raise TopicMissing(
+                    "the cluster does not know a topic",
+                    hint="a broker that comes back learns of topics late; if this stays, the topic"
+                    f" was deleted, and its rows are lost: {LOAD_AGAIN}",
+                    topic=topic,
+                ) from error
             self._admin.poll(0)  # calls back with librdkafka's errors
             # Another client: librdkafka keeps stale leader epochs for ever (its issue 4620).
             self._admin = AdminClient(self._client)

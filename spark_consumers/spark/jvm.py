@@ -274,6 +274,18 @@ def delta_head(spark: SparkSession, name: str) -> DeltaHead | None:
     return DeltaHead(version, info, table["id"], table.get("configuration", {}))
 
 
+def delta_id(spark: SparkSession, name: str, version: int) -> str:
+    """Return the id that a table had at a version; '' where that is not there."""
+    log, _ = _delta(spark, name)
+    defaults = [getattr(log, f"getSnapshotAt$default${at}")() for at in (2, 3, 4)]
+    try:
+        return str(log.getSnapshotAt(version, *defaults).metadata().id())
+    except SPARK_ERRORS as error:
+        if kind_of(error).endswith(("IllegalStateException", "FileNotFoundException")):
+            return ""
+        raise
+
+
 def delta_folder(spark: SparkSession, name: str) -> str | None:
     """Return where a table is; None: no such table."""
     log, snapshot = _delta(spark, name)

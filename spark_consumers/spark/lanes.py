@@ -133,13 +133,23 @@ class Tasks:
             )
         except (Untaken, *GONE_ERRORS) as error:
             if not self._stop():
-                self._paused_until = self._now() + _PAUSE
-                why = str(error) if isinstance(error, Untaken) else reason(error)
-                self._on_trouble(f"{description}: {why}; the driver reads for {_PAUSE:.0f} s")
+                self._pause(
+                    description, str(error) if isinstance(error, Untaken) else reason(error)
+                )
             return None
+        found = [one for several in done for one in several]
+        # What is wrong with rows is the driver's to say; all else may be the executors' alone.
+        errors = (one.error for one in found if one.error is not None)
+        if (unread := next((e for e in errors if not isinstance(e, Incomplete)), None)) is not None:
+            self._pause(description, f"a task could not read: {unread}")
+            return found
         rows = sum(count(share.ranges) for share in shares)
         self._on_note(f"{description}: {len(work)} tasks read {rows:,} records")
-        return [one for several in done for one in several]
+        return found
+
+    def _pause(self, description: str, why: str) -> None:
+        self._paused_until = self._now() + _PAUSE
+        self._on_trouble(f"{description}: {why}; the driver reads for {_PAUSE:.0f} s")
 
     def close(self) -> None:
         """Remove what was written for executors."""
@@ -253,7 +263,10 @@ class CommitParts:
     def _by_tasks(
         self, promise: Promised, rows: Sequence[Range], ddl: Sequence[SchemaChange]
     ) -> Iterator[Rows]:
-        """Read parts by jobs, one job ahead; a part that no task can read is the driver's."""
+        """Read parts by jobs, one job ahead; a part that no task can read is the driver's.
+
+        What a task met may be its executor's alone: a closed network, a secret of its own.
+        """
         assert self.tasks is not None
         sums = Sums(promise)
         part = max(1, min(_PART_ROWS, int(PART_BYTES / max(1.0, self.row_bytes))))
@@ -263,9 +276,7 @@ class CommitParts:
             yield Rows({}, ddl)
         for several in read_ahead(self._jobs(self.tasks, shares)):
             for share, one in several:
-                if one.error is not None:
-                    raise one.error
-                if one.rows is None or one.sums is None:  # no task could hold it
+                if one.rows is None or one.sums is None:  # no task could read or hold it
                     yield from self._by_driver(share, sums)
                     continue
                 sums.take(one.sums)

@@ -10,6 +10,7 @@ from confluent_kafka import TopicPartition
 from schemas.control import Hole, LoadPhase
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.api import CommitGroup, Options, changes, for_each_commit_group
+from spark_consumers.cuts.ledger import LATE
 from spark_consumers.errors import RangeExpired, StreamError, SubjectUnknown
 from tests.integration.kafka_feed import KafkaFeed
 from tests.spark_consumers.feed import Tx, alter, delete, insert, update
@@ -163,6 +164,55 @@ def test_a_function_gets_each_group_of_commits_once(
     source.publish()
     for_each_commit_group(spark, options(source), fn, checkpoint=str(tmp_path), stop=stop)
     assert seen == [("public.b", "emptied"), ("public.b", [(0, "r"), (0, "r")])]
+
+
+def test_gaps_are_told_until_a_load_ends_them(
+    source: KafkaFeed, spark, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those of the source's records, and of a program that begins behind a table's load."""
+    source.feed.load(A, LoadPhase.BEGIN)
+    source.feed.load(A, LoadPhase.END)
+    source.feed.state()
+    source.publish()
+    first = source.state_at
+    source.feed.commits([insert(A, "1", "x")])
+    source.feed.state()
+    source.publish()
+    place = TopicPartition(source.names.cuts, 0, first)
+    source.admin.delete_records([place])[place].result()
+    source.feed.commits([insert(A, "2", "x")])
+    source.feed.load(A, LoadPhase.BEGIN)
+    source.feed.load(A, LoadPhase.CHUNK, ["1", "x"], ["2", "x"])
+    source.feed.load(A, LoadPhase.END)
+    source.feed.commits(Tx([insert(A, "3", "x")], (Hole("public.a", "seen", "why"),)))
+    source.feed.commits([insert(A, "4", "x")])
+    source.publish()
+    seen: list[tuple[list[int], dict[str, str]]] = []
+    told: list[str] = []
+    stop = threading.Event()
+
+    def fn(group: CommitGroup) -> None:
+        ids = [row.after.id for table in group.tables for row in group.changes(table).collect()]
+        if ids:
+            seen.append((sorted(ids), dict(group.gaps)))
+        if group.upto.seq == source.feed.seq:
+            stop.set()
+
+    for_each_commit_group(
+        spark, options(source), fn,
+        checkpoint=str(tmp_path), stop=stop, max_rows=1, on_gap=told.append,
+    )  # fmt: skip
+
+    late = {"public.b": LATE}
+    gap = {**late, "public.a": "seen: why"}
+    assert seen == [([2], {**late, "public.a": LATE}), ([1, 2], late), ([3], gap), ([4], gap)]
+    assert told == [f"public.a: {LATE}", f"public.b: {LATE}", "public.a: seen: why"]
+
+    stop.clear()
+    source.feed.commits([insert(A, "5", "x")])
+    source.publish()
+    for_each_commit_group(spark, options(source), fn, checkpoint=str(tmp_path), stop=stop)
+    assert caplog.messages == ["public.a: seen: why", f"public.b: {LATE}"]
 
 
 def test_an_error_of_the_function_ends_the_call_and_its_group_comes_again(

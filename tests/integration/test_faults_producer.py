@@ -22,6 +22,7 @@ from confluent_kafka import Producer, TopicPartition
 from gauss_cdc_lab.services import Addresses
 from producer.core.events import Limits
 from producer.core.ports import RunObserver
+from producer.core.takeover.takeover import lock_of
 from producer.errors import (
     BrokerDown,
     CdcError,
@@ -263,13 +264,26 @@ def test_a_prefix_of_another_server(place: Place, other_server: PrivateServer) -
     stops(place.run(source=other_server.arguments("postgres")), SourceSwitched, 18)
 
 
-def test_a_second_run_waits_and_takes_over(place: Place) -> None:
-    with place.run() as first:
+def test_a_second_run_waits_and_takes_over(
+    place: Place, new_database: Callable[[], str], addresses: Addresses
+) -> None:
+    """And says who holds the lock, whatever locks others hold."""
+    space, number = lock_of(place.options.slot)
+    elsewhere = make_place(addresses, new_database, place.options.prefix)
+    with (
+        place.run() as first,
+        closing(psycopg2.connect(place.url)) as beside,
+        closing(psycopg2.connect(elsewhere.url)) as another,
+    ):
         first.note("streaming from")
+        for session, key in ((beside, number + 1), (another, number)):
+            with session.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_lock(%s, %s)", (space, key))
         with place.run() as second:
             said = second.note("another run holds the lock")
-            ((_, user),) = place.execute(said.split("`")[1])
+            ((pid, user),) = place.execute(said.split("`")[1])
             assert user == urlsplit(place.url).username
+            assert pid not in {beside.info.backend_pid, another.info.backend_pid}
             first.stop()
             second.note("streaming from")
     assert first.error is None

@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from pyspark.sql import SparkSession
 
 from schemas.control import LoadPhase
 from schemas.errors import LOAD_AGAIN, Verdict
@@ -358,6 +359,51 @@ def test_an_older_commit_never_shows_rows_of_a_table_made_again(make_lake: Make)
     with pytest.raises(LookupError, match="not the table any more"):
         tables["public.a"]
     assert [row[0] for row in lake.rows(A)] == [50, 60, 61, 62]
+
+
+@DELTA
+def test_a_table_that_others_replaced_is_put_back(make_lake: Make) -> None:
+    """Delta gives it another id then, and keeps its versions."""
+    lake = loaded(make_lake("scd1"))
+    seq = newest(lake).ledger.seq
+    name = delta(lake).name(A.id)
+    lake.spark.sql(f"CREATE OR REPLACE TABLE {name} USING delta AS SELECT * FROM {name} LIMIT 0")
+    with pytest.raises(LookupError, match="not the table any more"):
+        lake.rows(A)
+    lake.feed.commits([insert(A, "3", "y", "t")])
+
+    lake.apply()
+
+    assert [row[0] for row in lake.rows(A)] == [1, 2, 3]
+    older = read_at(lake.spark, lake.feed.source, f"1/{seq}", kind="delta", dsn=lake.dsn)
+    assert older["public.a"].count() == 2
+    assert delta(lake).made(A.id, 0)
+    assert not delta(lake).made(A.id, 99)
+
+
+class _WithoutJvm:
+    """A session as Spark Connect has it, without its server."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> object:
+        if name in {"_jvm", "_jsparkSession", "sparkContext"}:
+            raise AttributeError(f"[JVM_ATTRIBUTE_NOT_SUPPORTED] {name}")
+        return getattr(self._spark, name)
+
+
+@DELTA
+def test_a_session_without_a_jvm_reads_a_lake(make_lake: Make) -> None:
+    lake = loaded(make_lake("scd1"))
+    session: Any = _WithoutJvm(lake.spark)
+
+    tables = read_at(session, lake.feed.source, kind="delta", dsn=lake.dsn)
+
+    assert tables["public.a"].count() == 2
+    shutil.rmtree(f"{lake.dsn}/public/a")
+    with pytest.raises(LookupError, match="not the table any more"):
+        tables["public.a"]
 
 
 # ---------------------------------------------------------------- lakes of an earlier build

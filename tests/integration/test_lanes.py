@@ -5,7 +5,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from schemas.tables import Column, TableId, TableSchema
 from spark_consumers import native
 from spark_consumers.cuts.complete import Promised
 from spark_consumers.cuts.ledger import LACKS_ROW
-from spark_consumers.errors import ApplyError, Incomplete, NotText, QueryEnded
+from spark_consumers.errors import ApplyError, Incomplete, KafkaDown, NotText, QueryEnded
 from spark_consumers.kafka import parts, read
 from spark_consumers.kafka.read import CutReader, RangeReader
 from spark_consumers.loop.ahead import Several
@@ -28,7 +28,7 @@ from spark_consumers.loop.job import Applier, Observer, PassOptions
 from spark_consumers.model import Asked, CommitRows, Ledger
 from spark_consumers.sinks.postgres.sink import PostgresSink
 from spark_consumers.spark import jobs, lanes
-from spark_consumers.spark.executors import Share, secrets
+from spark_consumers.spark.executors import Done, Job, Share, secrets
 from spark_consumers.spark.jobs import OpenBatch, Secrets, Untaken, run_job
 from spark_consumers.spark.lanes import Lanes, Tasks
 from spark_consumers.spark.stream import Checkpoint, SparkStream, Starting
@@ -501,6 +501,33 @@ def test_where_no_executor_takes_a_job_the_driver_reads_and_jobs_pause(
     assert copy.task_rows == 100
     assert len(copy.rows("a")) == 400
     assert len(copy.troubles) == 1
+    copy.close()
+
+
+def _out_of_reach(_: Job, shares: Sequence[Share]) -> Sequence[Done]:
+    """What `read_shares` returns after its patience, which is longer than a test's."""
+    return [Done(error=KafkaDown("the broker is silent")) for _ in shares]
+
+
+@pytest.mark.parametrize("in_parts_too", [False, True])
+def test_where_executors_do_not_reach_kafka_the_driver_reads_and_says_so_once(
+    kafka, topic_prefix, new_database: Callable[[], str], spark, monkeypatch, *, in_parts_too: bool
+) -> None:
+    """Their network is another one than the driver's, or their secret."""
+    monkeypatch.setattr(lanes, "read_shares", _out_of_reach)
+    copy = Copy(kafka, topic_prefix, new_database(), spark, now=lambda: 0.0)
+    copy.source.feed.load(A, LoadPhase.BEGIN)
+    copy.source.feed.load(A, LoadPhase.END)
+    if in_parts_too:
+        in_parts(monkeypatch, most=200)
+
+    copy.apply([insert(A, str(n), "x" * 20) for n in range(100)])
+
+    assert len(copy.rows("a")) == 100
+    (said,) = copy.troubles
+    assert "a task could not read: the broker is silent" in said
+    assert said.endswith("; the driver reads for 60 s")
+    assert (copy.task_rows, copy.notes) == (0, [])
     copy.close()
 
 

@@ -5,11 +5,14 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
+from gauss_cdc.inspect import check_target
 from schemas.control import Commits, LoadPhase, Range, cut_to_avro
+from schemas.findings import Level
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.cuts.segments import segments
 from spark_consumers.errors import (
@@ -21,6 +24,7 @@ from spark_consumers.errors import (
     RegistryDown,
     SchemaUnknown,
     StreamError,
+    TopicMissing,
     TopicReplaced,
 )
 from spark_consumers.kafka.ranges import MessageFetch, NativeFetch
@@ -285,7 +289,7 @@ def test_a_topic_that_was_made_again_is_refused(source: KafkaFeed, reader: Reade
 
 
 def test_a_target_behind_a_deleted_topic_says_so_and_goes_on_where_all_is_loaded_again(
-    source: KafkaFeed,
+    source: KafkaFeed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A table was dropped, or left [tables]; its topic was deleted, and a target is behind."""
     for schema in (A, B):
@@ -300,8 +304,14 @@ def test_a_target_behind_a_deleted_topic_says_so_and_goes_on_where_all_is_loaded
     for future in source.admin.delete_topics([source.names.table(A.id)]).values():
         future.result()
 
-    with pytest.raises(KafkaDown, match="does not know a topic"):
+    with pytest.raises(TopicMissing, match="does not know a topic") as missing:
         applier.drain()
+    assert "--accept-gap" in missing.value.hint  # which readers without an `apply` see, too
+    monkeypatch.setattr(check_target, "registry_at", lambda *_: source.registry)
+    kafka = Mock(prefix=source.feed.source, client_settings=lambda: source.client)
+    (finding,) = check_target._check_next_step(Mock(kafka=kafka), sink.held)
+    assert (finding.level, finding.subject, finding.error) == (Level.ERROR, "apply", "TopicMissing")
+    assert "--accept-gap" in finding.hint
     stays = threading.Event()
     while True:
         try:

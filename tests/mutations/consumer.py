@@ -690,11 +690,11 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _EXECUTORS,
     ),
     Mutation(
-        "error-of-a-part-swallowed",
-        "3.6: what the task of a part meets is raised",
+        "unread-part-left-out",
+        "3.6: what no task could read of a part is the driver's to read",
         _LANES_FILE,
-        "                if one.error is not None:\n",
-        "                if False:\n",
+        "                    yield from self._by_driver(share, sums)\n",
+        "",
         _LANES,
     ),
     Mutation(

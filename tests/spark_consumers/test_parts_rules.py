@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,7 +18,7 @@ from schemas.tables import TableSchema
 from spark_consumers.cuts.segments import segments
 from spark_consumers.cuts.sizes import Sizes
 from spark_consumers.decode.rows import COMMIT_ORDER
-from spark_consumers.errors import Incomplete, RangeExpired
+from spark_consumers.errors import Incomplete, KafkaDown, RangeExpired, StreamError
 from spark_consumers.kafka import parts, read
 from spark_consumers.kafka.read import RangeReader
 from spark_consumers.model import CommitRows, Ledger, Rows, Segment
@@ -206,23 +207,29 @@ def test_rows_around_a_schema_change_are_read_in_commit_order(commit: Commit) ->
     assert not commit.jobs.shares
 
 
-@pytest.mark.parametrize("is_job", [True, False], ids=["the job failed", "too large for a task"])
+@pytest.mark.parametrize(
+    "done", [None, Done(), Done(error=KafkaDown("no answer")), Done(error=StreamError("no login"))]
+)
 def test_what_tasks_did_not_read_the_driver_reads_in_its_place(
-    commit: Commit, *, is_job: bool
+    commit: Commit, done: Done | None
 ) -> None:
+    """The job failed; too large for a task; its executor's network or login is another one."""
     of_two_tables(commit)
-    if is_job:
+    if done is None:
         commit.jobs.are_run = False
     else:
-        commit.jobs.change = lambda at, done: done if at != 2 else Done()
+        commit.jobs.change = lambda at, read: read if at != 2 else done
 
     assert in_turn(commit.read()) == [0, 2, 4, 1, 3, 5]
 
 
-def test_what_a_task_meets_is_raised(commit: Commit) -> None:
+def test_what_the_driver_meets_in_place_of_a_task_is_raised(
+    commit: Commit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     of_two_tables(commit)
-    error = RangeExpired("rows were deleted")
-    commit.jobs.change = lambda at, done: done if at != 2 else Done(error=error)
+    deleted = RangeExpired("rows were deleted")
+    commit.jobs.change = lambda at, read: read if at != 2 else Done(error=deleted)
+    monkeypatch.setattr(commit.reader, "content", Mock(side_effect=deleted))
 
     with pytest.raises(RangeExpired):
         commit.read()

@@ -22,6 +22,7 @@ Why this order (letters: the scenarios in the protocol):
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
@@ -79,12 +80,21 @@ class Step(NamedTuple):
     says: str = ""  # what the operator is told of a call that may take long
 
 
+_LOCK_SPACE: Final = 0x6763_6463  # "gcdc": the first half of our advisory locks
+
+
+def lock_of(slot: str) -> tuple[int, int]:
+    """Return the two numbers of a slot's advisory lock."""
+    return _LOCK_SPACE, binascii.crc32(slot.encode()) - (1 << 31)
+
+
 _LOCKED: Final = (
     "another run holds the lock of this slot; a standby waits here for as long as that one runs."
     " A killed run lets go at once, a frozen one when the server ends its session: after three"
     " times source.status-interval at PostgreSQL, logical_sender_timeout elsewhere. Any role may"
     " take it: `SELECT pid, usename FROM pg_locks JOIN pg_stat_activity USING (pid)"
-    " WHERE locktype = 'advisory' AND classid = 1734567011` names it"
+    " WHERE locktype = 'advisory' AND granted AND (classid, objid, objsubid) = ({}, {}, 2)"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())` names it"
 )
 _TAKEN: Final = (
     "another connection streams from the slot; that of a killed run ends at once, one whose network"
@@ -166,8 +176,9 @@ def take_over(
     in tries.  `restate` gives the tables' shapes to an epoch that continues.
     """
     yield Step("lock")
+    space, number = lock_of(request.identity.slot)
     while not source.try_lock():
-        yield Step("lock", _LOCKED)
+        yield Step("lock", _LOCKED.format(space, number % (1 << 32)))  # an oid has no sign
     while True:
         yield Step("look")
         once_held = _once_held(log, request)

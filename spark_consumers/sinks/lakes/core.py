@@ -187,6 +187,9 @@ class TableVersions(Protocol):
     def head(self, table: TableId) -> TableVersion | None:
         """The newest version, whoever wrote it; None: there is no such table."""
 
+    def made(self, table: TableId, version: int) -> str:
+        """What told the table from others at a version; '' where that is not there."""
+
     def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
         """Make a version that repeats `content`; its stamp says so.
 
@@ -447,7 +450,7 @@ class LakeTransaction:
         stamp = replace(self._stamp(segment, place, base), note=note)
         head = self._tables.head(place)
         if head is None or not _is_done(head, stamp):
-            is_named = named is not None and head is not None and is_same(named, head)
+            is_named = named is not None and head is not None and self._is(named, head)
             if is_whole and head is not None and not self._replaces:
                 _check_owner(head, segment.after.source, table, is_known=is_named)
             if not is_whole:
@@ -462,6 +465,10 @@ class LakeTransaction:
                 raise
         # It may be a version that was put back, where there was nothing to write.
         self._named[name] = TableMark(head.content, key, place, self._mode, head.made)
+
+    def _is(self, named: TableMark, head: TableVersion) -> bool:
+        """Say whether a table is the named one, or was replaced by others and can be put back."""
+        return is_same(named, head) or self._tables.made(named.place, named.version) == named.made
 
     def _put_back(self, place: TableId, head: TableVersion, content: int) -> TableVersion:
         try:

@@ -95,6 +95,11 @@ class DeltaTables:
         found = self._newest(table)
         return None if found is None else found[0]
 
+    def made(self, table: TableId, version: int) -> str:
+        """The id at a version: CREATE OR REPLACE gives another one, and keeps the versions."""
+        with writing.errors("to look at an older version", table):
+            return jvm.delta_id(self._spark(), self.name(table), version)
+
     def folder(self, table: TableId) -> str | None:
         """Where a table is; None: there is no such table."""
         with writing.errors("to find a table", table):
@@ -177,6 +182,16 @@ class DeltaTables:
         at = "" if version is None else f" VERSION AS OF {version}"
         with writing.settings(self._spark(), _OF_ANY_AGE):
             return self._spark().sql(f"SELECT * FROM {self.name(table)}{at}")  # noqa: S608  quoted
+
+    def id_by_sql(self, table: TableId) -> str | None:
+        """What `head` calls `made`, for a session without a JVM (Spark Connect)."""
+        try:
+            row = self._spark().sql(f"DESCRIBE DETAIL {self.name(table)}").first()
+        except AnalysisException as error:
+            if error.getCondition() in _NO_TABLE:
+                return None
+            raise
+        return None if row is None else str(row["id"])
 
     def compact(self, table: TableId, head: TableVersion, keep: float) -> TableVersion:
         del keep

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from gauss_cdc import logs
 from gauss_cdc.config_serve import ServeSection
 from gauss_cdc.errors import ConfigError
+from gauss_cdc.serve import server
 from gauss_cdc.serve.server import serve
 from tests.certificates import Certificate, authority, written
 
@@ -186,6 +187,30 @@ def test_clients_that_never_begin_tls_keep_nobody_out(
     silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(12)]
 
     assert ask(url, "/metrics", TOKEN, client(root, tmp_path))[0] == 200
+
+    for one in silent:
+        one.close()
+
+
+@pytest.mark.parametrize("is_secured", [False, True])
+def test_clients_that_never_ask_make_room_for_one_that_does(
+    root: Certificate,
+    files: dict[str, object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_secured: bool,
+) -> None:
+    """A probe that waited for the patience with each of them would have the program restarted."""
+    monkeypatch.setattr(server, "_SILENT", 60.0)
+    monkeypatch.setattr(server._Request, "timeout", 60.0)
+    url = served(token=TOKEN, **(files if is_secured else {}))
+    context = client(root, tmp_path) if is_secured else None
+    port = urlsplit(url).port
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+
+    for _ in range(3):
+        assert ask(url, "/healthz", context=context) == (200, "alive\n")
 
     for one in silent:
         one.close()

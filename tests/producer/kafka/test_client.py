@@ -28,11 +28,24 @@ from producer.kafka.client import of_error, ours
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaNotPermitted),
         (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, KafkaNotPermitted),
         (KafkaError.INVALID_CONFIG, OurKafkaError),
+        (KafkaError.INVALID_REPLICATION_FACTOR, OurKafkaError),
         (KafkaError.INVALID_TRANSACTION_TIMEOUT, OurKafkaError),
     ],
 )
 def test_the_class_of_an_error_says_what_to_do(code: int, error: type[CdcError]) -> None:
     assert type(of_error(KafkaError(code))) is error
+
+
+@pytest.mark.parametrize(
+    ("code", "setting"),
+    [
+        (KafkaError.INVALID_REPLICATION_FACTOR, "kafka.replication"),
+        (KafkaError.INVALID_TRANSACTION_TIMEOUT, "transaction.max.timeout.ms"),
+        (KafkaError.MSG_SIZE_TOO_LARGE, "kafka.max-row-bytes"),
+    ],
+)
+def test_what_a_setting_causes_names_it(code: int, setting: str) -> None:
+    assert setting in of_error(KafkaError(code)).hint
 
 
 def test_a_system_error_is_what_caused_it() -> None:

@@ -24,6 +24,7 @@ from schemas.types import BY_OID
 
 _BOOL, _TEXT, _VARCHAR, _BPCHAR, _NUMERIC = 16, 25, 1043, 1042, 1700
 _BIT, _VARBIT = 1560, 1562
+_BYTEA: Final = 17
 _INTEGERS: Final = {  # tinyint has no sign
     21: (-(2**15), 2**15 - 1),
     23: (-(2**31), 2**31 - 1),
@@ -318,7 +319,17 @@ def _cast(value: _Value, oid: int, mod: int, *, is_explicit: bool = True) -> _Va
         return value
     if not is_string or value.text.strip().lower() in _OF_THE_CLOCK:
         raise _Unknown
-    return _Value(_Kind.TYPED, value.text, oid, mod)
+    text = _bytes(value.text) if oid == _BYTEA else value.text
+    return _Value(_Kind.TYPED, text, oid, mod)
+
+
+def _bytes(text: str) -> str:
+    """Return what the server prints of a bytea; only ASCII is the same in every encoding."""
+    if text.startswith("\\x"):
+        return text
+    if not text.isascii() or "\\" in text:
+        raise _Unknown
+    return f"\\x{text.encode('ascii').hex()}"
 
 
 def _as_text(value: _Value, oid: int, mod: int) -> _Value:

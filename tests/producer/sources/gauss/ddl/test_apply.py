@@ -314,6 +314,9 @@ def test_what_no_copy_has_changes_nothing(actions: str) -> None:
         # Doubled where standard_conforming_strings is off, so one alone is itself.
         ("'a\\b'::text", (True, "a\\b")),
         ("'\\x00ff'::bytea", (True, "\\x00ff")),
+        ("'ab'::bytea", (True, "\\x6162")),
+        ("'ä'::bytea", (False, None)),  # its bytes are those of the source's encoding
+        ("'a\\101'::bytea", (False, None)),
         ("'a\\\\b'", (False, None)),
         ("'x'::timestamp(3) without time zone", (True, "x")),
         ("ARRAY[1, NULL::integer]", (True, "{1,NULL}")),
