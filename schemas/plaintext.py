@@ -7,6 +7,7 @@ the network may use again.  SCRAM and Kerberos send proofs, which are worth noth
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -16,6 +17,8 @@ _REVEALING: Final = ("PLAIN", "OAUTHBEARER")
 _TOKEN_FROM: Final = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105
 _REGISTRY_LOGIN: Final = ("basic.auth.user.info", "sasl.password", "bearer.auth.")
 _REGISTRY_TOKEN_FROM: Final = "bearer.auth.issuer.endpoint.url"  # noqa: S105
+# What Confluent's client and libcurl take for http:// addresses.
+_PROXIES: Final = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
 def is_loopback(host: str) -> bool:
@@ -39,9 +42,12 @@ def brokers(client: Mapping[str, Any]) -> list[str]:
 
     >>> brokers({"bootstrap.servers": "SASL_SSL://kafka:9093, [::1]:9092"})
     ['kafka', '::1']
+
+    Of both names of the setting: librdkafka takes the one that it is given last.
     """
-    servers = str(client.get("bootstrap.servers") or client.get("metadata.broker.list", ""))
-    return [_parts(server).host for server in servers.split(",") if server.strip()]
+    given = (client.get(name, "") for name in ("bootstrap.servers", "metadata.broker.list"))
+    servers = [server for several in given for server in str(several or "").split(",")]
+    return [_parts(server).host for server in servers if server.strip()]
 
 
 def of_kafka(client: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -59,8 +65,8 @@ def of_kafka(client: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _of_client(said: Mapping[str, str], prefix: str) -> Iterator[tuple[str, str]]:
-    protocol = said.get("security.protocol", "").upper()
-    named = {said.get(name, "").upper() for name in ("sasl.mechanism", "sasl.mechanisms")}
+    protocol = said.get("security.protocol", "").strip().upper()
+    named = {said.get(name, "").strip().upper() for name in ("sasl.mechanism", "sasl.mechanisms")}
     used = [mechanism for mechanism in _REVEALING if mechanism in named]
     if not (used and protocol.startswith("SASL")):
         return
@@ -75,12 +81,17 @@ def _of_client(said: Mapping[str, str], prefix: str) -> Iterator[tuple[str, str]
 
 
 def of_registry(url: str, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the same for the registry: `url`, or `options/` and a setting of its client."""
-    urls = url.split(",")
+    """Yield the same for the registry: `url`, or `options/` and a setting of its client.
+
+    Options go over the URL.
+    """
+    at = "options/url" if options.get("url") else "url"
+    urls = str(options.get("url") or url).split(",")
+    proxy = str(options.get("proxy") or "")
     has_login = any(name.startswith(_REGISTRY_LOGIN) for name in options)
     has_login = has_login or any(_parts(one).login for one in urls)
-    if has_login and (away := _away(host for one in urls for host in _without_tls(one))):
-        yield "url", _said("credentials", away)
+    if has_login and (away := _away(host for one in urls for host in _without_tls(one, proxy))):
+        yield at, _said("credentials", away)
     if away := _away(_without_tls(str(options.get(_REGISTRY_TOKEN_FROM, "")))):
         yield f"options/{_REGISTRY_TOKEN_FROM}", _said("the client's secret", away)
 
@@ -107,9 +118,23 @@ def _parts(url: str) -> _Address:
     return _Address(*(found[name] or "" for name in _Address._fields))
 
 
-def _without_tls(url: str) -> list[str]:
+def _without_tls(url: str, proxy: str = "") -> list[str]:
+    """Hosts that read what is sent there; `proxy`: of this client, over those of all."""
     parts = _parts(url)
-    return [parts.host] if parts.scheme.lower() == "http" else []
+    if parts.scheme.lower() != "http":
+        return []
+    proxy = proxy or _proxy_for(parts.host)
+    return [parts.host, _parts(proxy).host] if proxy else [parts.host]
+
+
+def _proxy_for(host: str) -> str:
+    """The proxy that the environment names for a host, "": none."""
+    excepted = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    for one in map(str.strip, excepted.split(",")):
+        name = one.lstrip(".").lower()
+        if one == "*" or (name and (host.lower() == name or host.lower().endswith(f".{name}"))):
+            return ""
+    return next((found for name in _PROXIES if (found := os.environ.get(name))), "")
 
 
 def _away(hosts: Iterable[str]) -> str:

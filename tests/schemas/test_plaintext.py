@@ -14,6 +14,13 @@ TOKEN = "sasl.oauthbearer.token.endpoint.url"
 CREDENTIALS = {"basic.auth.user.info": "user:pencil"}
 
 
+@pytest.fixture(autouse=True)
+def without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
 @pytest.mark.parametrize(
     ("servers", "hosts"),
     [
@@ -25,6 +32,8 @@ CREDENTIALS = {"basic.auth.user.info": "user:pencil"}
 def test_brokers_are_found_in_every_form(servers: str, hosts: list[str]) -> None:
     assert brokers({"bootstrap.servers": servers}) == hosts
     assert brokers({"metadata.broker.list": servers}) == hosts
+    # librdkafka takes the one that it is given last.
+    assert brokers({"bootstrap.servers": "::1", "metadata.broker.list": servers})[1:] == hosts
 
 
 @pytest.mark.parametrize(
@@ -34,6 +43,11 @@ def test_brokers_are_found_in_every_form(servers: str, hosts: list[str]) -> None
         (OAUTH, ["security.protocol"]),
         ({**PLAIN, "security.protocol": "SASL_PLAINTEXT"}, ["security.protocol"]),
         ({**PLAIN, "sasl.mechanism": "", "sasl.mechanisms": "plain"}, ["security.protocol"]),
+        # librdkafka takes blanks around a value.
+        (
+            {**PLAIN, "security.protocol": " sasl_plaintext", "sasl.mechanism": " PLAIN"},
+            ["security.protocol"],
+        ),
         # One that is not this machine is enough.
         ({**PLAIN, "bootstrap.servers": "localhost:9092,kafka:9092"}, ["security.protocol"]),
         ({**PLAIN, "bootstrap.servers": "localhost:9092,[::1]:9093,127.0.0.1"}, []),
@@ -82,6 +96,9 @@ def test_the_java_client_s_own_settings_are_judged_too(
         ("http://registry:8081", {"timeout": "5"}, []),
         ("https://registry:8081", CREDENTIALS, []),
         ("http://[::1]:8081,http://127.0.0.1", CREDENTIALS, []),
+        ("http://[::1]", {**CREDENTIALS, "url": "http://registry"}, ["options/url"]),
+        ("http://[::1]", {**CREDENTIALS, "proxy": "http://proxy:3128"}, ["url"]),
+        ("https://registry", {**CREDENTIALS, "proxy": "http://proxy:3128"}, []),
         (
             "https://registry",
             {"bearer.auth.issuer.endpoint.url": "http://idp/token"},
@@ -93,6 +110,30 @@ def test_credentials_of_a_registry_without_tls(
     url: str, options: dict[str, str], settings: list[str]
 ) -> None:
     assert [name for name, _ in of_registry(url, options)] == settings
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])
+def test_a_proxy_of_the_environment_reads_what_is_sent_to_this_machine(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "http://user@proxy:3128")
+
+    ((_, said),) = of_registry("http://127.0.0.1:8081", CREDENTIALS)
+    assert "sent to proxy without TLS" in said
+    oauth = {**OAUTH, "security.protocol": "sasl_ssl", TOKEN: "http://[::1]:1/t"}
+    assert [setting for setting, _ in of_kafka(oauth)] == [TOKEN]
+    assert [*of_registry("https://registry", CREDENTIALS)] == []
+
+
+@pytest.mark.parametrize("excepted", ["*", "db, 127.0.0.1", "LOCALHOST,.example"])
+def test_a_host_that_no_proxy_is_for_is_judged_by_itself(
+    excepted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
+    monkeypatch.setenv("NO_PROXY", excepted)
+    host = "localhost" if "LOCALHOST" in excepted else "127.0.0.1"
+
+    assert [*of_registry(f"http://{host}:8081", CREDENTIALS)] == []
 
 
 def test_what_is_said_names_the_host_and_no_secret() -> None:
