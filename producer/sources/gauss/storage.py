@@ -328,9 +328,8 @@ class StorageWatch:
             return any(file != part for part, file in files)
         if table.has_files_of(was.files) or (truncate and not positions and not table.parts):
             return False
-        return not (
-            statements and _said(was.last) != _said(table.last)
-        )  # one that is sent may have written it
+        # A statement that is sent may have written it.
+        return not (statements and _said(was.last) != _said(table.last))
 
     def _is_cleared(
         self, session: Asks, table: StoredTable, open_from: int, note: Callable[[str], None]
