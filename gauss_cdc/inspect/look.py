@@ -6,7 +6,7 @@ import json
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -70,6 +70,13 @@ def findings_table(findings: Sequence[Finding], levels: Iterable[Level] = Level)
     return table
 
 
+def _no_slot(*, is_known: bool, down: Collection[str]) -> str:
+    """`run` makes the first slot only: behind cuts a missing one has lost their changes."""
+    if is_known:
+        return "no slot, but cuts exist: `gauss-cdc run` stops, and names the way out"
+    return "no slot" if {"kafka", "registry"} & {*down} else "no slot: `gauss-cdc run` makes it"
+
+
 def standing_table(
     standing: ReplicationStatus, ways: Mapping[str, Mapping[str, int]] = MappingProxyType({})
 ) -> Table:
@@ -81,7 +88,7 @@ def standing_table(
             table.add_row(place, _silent(error))
     if source is None:
         if "source" not in down:
-            table.add_row("source", "no slot: `gauss-cdc run` makes it")
+            table.add_row("source", _no_slot(is_known=cuts is not None, down=down))
     else:
         active = "active" if source.active else "inactive"
         table.add_row("source", f"log ends at {lsn_text(source.wal_end)}; {active}")

@@ -151,6 +151,7 @@ class SentAgain:
     """The open transaction was delivered, and has rows of these tables, by their names then."""
 
     tables: Iterable[TableId]  # found as they are asked for
+    oids: Sequence[int] = ()  # of the same tables, if the stream's relation ids are oids
 
 
 @dataclass(frozen=True, slots=True)

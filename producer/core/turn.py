@@ -280,8 +280,14 @@ class Turn:
         names = self.options.topics
         topics = {t: names.of(t, state.topics) for t in known if self.wants(t)}
         parts = self.log.delivered(state, confirmed, topics, has_triggers=self.source.reports_ddl)
-        note = self.observer.on_note
-        return Redelivery(resume, confirmed=confirmed, parts=parts, topics=topics, note=note)
+        return Redelivery(
+            resume,
+            confirmed=confirmed,
+            parts=parts,
+            topics=topics,
+            oids={known[t].oid: t for t in topics if self.source.ids_are_oids and known[t].oid},
+            note=self.observer.on_note,
+        )
 
     def _loop(
         self,

@@ -173,6 +173,57 @@ def test_a_lost_truncate_of_a_partition_stops(
         stops(path, HistoryDiffers, "does not send a transaction again")
 
 
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["ALTER TABLE other RENAME TO renamed", "INSERT INTO renamed VALUES (500, 'new')"],
+        [
+            "ALTER TABLE other SET SCHEMA hidden",
+            "INSERT INTO hidden.other VALUES (500, 'new')",
+            "ALTER TABLE hidden.other SET SCHEMA public",
+        ],
+    ],
+    ids=["renamed", "under another name for a while"],
+)
+def test_a_row_of_a_table_that_only_the_copy_renames_stops(
+    addresses: Addresses,
+    topic_prefix: str,
+    new_database: Callable[[], str],
+    source: Source,
+    statements: list[str],
+) -> None:
+    """Nothing that is captured was lost; the row comes below the place that was delivered."""
+    source.server.execute(
+        "CREATE SCHEMA hidden",
+        "CREATE TABLE other (id int PRIMARY KEY, v text)",
+        "INSERT INTO other SELECT i, 'old' FROM generate_series(1, 50) i",
+        "CREATE TABLE junk (v text)",
+    )
+
+    def junk_past(position: int) -> None:
+        while source.end <= position:
+            ask(source.url, "INSERT INTO junk SELECT repeat('x', 900) FROM generate_series(1, 999)")
+
+    chosen = {"include": ("public.*",), "exclude": ("public.junk",)}
+    with Path(addresses, topic_prefix, source.url, new_database(), **chosen) as path:
+        path.start()
+        path.catch_up()
+        path.stop()
+        source.copy()
+        path.start()
+        path.catch_up()
+        junk_past(source.end + 2_000_000)
+        path.catch_up()
+        path.stop()
+        source.restore()
+        for statement in statements:
+            ask(source.url, statement)
+        assert source.end < path.progress.resume
+        junk_past(path.progress.resume)
+
+        stops(path, HistoryDiffers, r"was not delivered, .*table=public\.other")
+
+
 def stops(path: Path, error: type[Exception], says: str) -> None:
     path.start()
     until(lambda: path.failure is not None, "the stop", pause)

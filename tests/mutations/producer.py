@@ -515,6 +515,22 @@ MUTATIONS: Final = (
         _AGAIN,
     ),
     Mutation(
+        "again-under-a-former-name",
+        "before a schema change of cuts an oid does not tell the table's name there [H48]",
+        "producer/core/log/delivered.py",
+        "names_hold = offset > found.described",
+        "names_hold = True",
+        _AGAIN,
+    ),
+    Mutation(
+        "again-by-its-name",
+        "a table that the other history renamed is known by its oid [H48]",
+        "producer/core/stream/redelivery.py",
+        "if self._part.names_hold and oid in self._oids)",
+        "if False)",
+        _AGAIN,
+    ),
+    Mutation(
         "again-by-an-older-slot",
         "an epoch's slot is not older than its load [H48]",
         "producer/core/log/delivered.py",

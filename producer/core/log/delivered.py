@@ -46,6 +46,7 @@ class _Range:
     changed: set[str] = field(default_factory=set)  # tables whose load changed its phase
     gaps: set[str] = field(default_factory=set)  # tables that had one
     ends: dict[int, Lsn] = field(default_factory=dict)  # epoch -> where another one goes on
+    described: int = -1  # offset of the newest commits with a schema change
 
 
 def delivered(
@@ -77,7 +78,7 @@ def delivered(
         )
     exact = _ExactTables(found, loads, topics, has_triggers=has_triggers)
     records = _behind(first, read, start, range(found.offset + 1, end), upto=head.n)
-    return _parts(records, first, found.ends, exact)
+    return _parts(records, first, found, exact)
 
 
 def recent(
@@ -114,6 +115,9 @@ def _look_back(
         found.is_whole = cut.head.resume <= confirmed
         if isinstance(cut, State):
             _note(found, cut.loads, loads)
+        elif isinstance(cut, Commits):
+            if found.described < 0 and any(commit.ddl for commit in cut.commits):
+                found.described = offset
         elif isinstance(cut, TableLoad) and not (found.is_whole or is_for_one(cut)):
             found.changed.add(str(cut.table))
         if found.is_whole:
@@ -131,17 +135,19 @@ def _note(found: _Range, loads: Mapping[str, str], at_the_end: Mapping[str, str]
 
 
 def _parts(
-    records: Iterable[tuple[int, Cut]],
+    records: Iterable[tuple[int, int, Cut]],
     first: Head,
-    ends: Mapping[int, Lsn],
+    found: _Range,
     exact: _ExactTables,
 ) -> Iterator[DeliveredPart]:
     """Go forward through the records behind the first one."""
+    ends = found.ends
     yield DeliveredPart(min(first.resume, ends.get(first.epoch, first.resume)), (), ())
-    for seq, cut in records:
+    for offset, seq, cut in records:
         upto = ends.get(cut.head.epoch, _ENDLESS)
         commits = exact.commits(cut, seq, upto) if isinstance(cut, Commits) else ()
-        yield DeliveredPart(min(cut.head.resume, upto), commits, exact.topics)
+        names_hold = offset > found.described
+        yield DeliveredPart(min(cut.head.resume, upto), commits, exact.topics, names_hold)
         exact.follow(cut)
 
 
@@ -152,14 +158,14 @@ def _behind(
     offsets: range,
     *,
     upto: int,
-) -> Iterator[tuple[int, Cut]]:
-    """Yield each record that counts, with the `seq` before it, up to the START of `n` = `upto`."""
+) -> Iterator[tuple[int, int, Cut]]:
+    """Yield (offset, `seq` before it, record) of each that counts, up to the START of `upto`."""
     replay = CutReplay.behind(first)
     for low in offsets[::_WINDOW]:
         for offset, record in read(low, min(low + _WINDOW, offsets.stop)):
             seq = replay.seq
             if (cut := replay.follow(offset, record)) is not None:
-                yield seq, cut
+                yield offset, seq, cut
     if replay.suspect is None and replay.n >= upto - 1:
         return
     if start() > offsets.start:

@@ -162,8 +162,8 @@ class Assembler:
                     pass  # names come from the catalog; logical messages are opt-in
                 case Lost():
                     self._lose(message)
-                case SentAgain(tables):
-                    self._transactions.redelivery.rows_of(tables)
+                case SentAgain(tables, oids):
+                    self._transactions.redelivery.rows_of(tables, oids)
                 case Stretch():
                     self._walk(message)
                 case Undecoded():

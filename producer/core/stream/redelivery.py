@@ -15,12 +15,17 @@ is exact at a record if its load had ended, and `loads` name it as at the end of
 END came since.  One that `loads` do not name is exact from its first row to the next START.  What
 an older timeline has behind a switch point is sent by nobody.  What retention removed from cuts
 cannot be compared, which is said.  Rows are not counted.
+
+A table is the one with its name at that place, and also the one with its oid: the other history may
+have renamed it.  So may ours, between that place and now, and then its loads have the former name.
+So oids count only behind the last schema change of what was delivered.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from producer.core.changes import Begin
@@ -46,6 +51,7 @@ class DeliveredPart(NamedTuple):
     resume: Lsn
     commits: Sequence[Delivered]
     exact: Collection[str]  # topics of tables of which no row is missing there
+    names_hold: bool = False  # no schema change follows: tables have the names that they have now
 
 
 _NOTHING: Final = DeliveredPart(Lsn(1 << 64), (), ())
@@ -61,16 +67,18 @@ class Redelivery:
         confirmed: Lsn = NOWHERE,
         parts: Iterable[DeliveredPart] = (),
         topics: Mapping[TableId, str] | None = None,
+        oids: Mapping[int, TableId] | None = None,
         note: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`parts` cover the commits from `confirmed` to `resume`; 0: nothing is compared.
 
-        `topics` are those of the tables that are delivered now.
+        `topics` are those of the tables that are delivered now, `oids` name them by their oids.
         """
         self.resume, self._confirmed = resume, confirmed
         self.is_over = not 0 < confirmed < resume  # nothing is left to compare
         self._unknown: Begin | None = None  # of the open transaction, if it is not in cuts
         self._parts, self._topics, self._note = iter(parts), topics or {}, note
+        self._oids = oids or {}
         self._part = DeliveredPart(confirmed, (), ())
         self._left: deque[Delivered] = deque()  # of it, and not sent yet
         self._compared = 0
@@ -88,11 +96,12 @@ class Redelivery:
         elif not self.is_over and not self._is_known(begin):
             self._unknown = begin
 
-    def rows_of(self, tables: Iterable[TableId]) -> None:
-        """Take tables of which the open transaction has rows."""
+    def rows_of(self, tables: Iterable[TableId], oids: Iterable[int] = ()) -> None:
+        """Take tables of which the open transaction has rows, by their names there and oids."""
         if (begin := self._unknown) is None:
             return
-        for table in tables:
+        also = (self._oids[oid] for oid in oids if self._part.names_hold and oid in self._oids)
+        for table in chain(tables, also):
             if self._topics.get(table) in self._part.exact:
                 raise differs(
                     "the source sends a transaction that was not delivered, where all were",

@@ -158,9 +158,12 @@ class PgoutputStream:
         yield lsn, message
 
     def _again(self, message: Insert | Update | Delete | Truncate) -> SentAgain:
-        """Name the tables as they were called there: known names are later ones."""
+        """Name the tables as they were called there: known names are later ones.
+
+        By their oids a table is found that never had this name in what was delivered.
+        """
         oids = message.relations if isinstance(message, Truncate) else (message.relation,)
-        return SentAgain([self._said[oid] for oid in oids if oid in self._said])
+        return SentAgain([self._said[oid] for oid in oids if oid in self._said], oids)
 
     # ------------------------------------------------------------ relations
     def _described(self, relation: Relation) -> Relation:

@@ -1,6 +1,7 @@
 """What people read: `check` at 80 columns."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,13 @@ from rich.console import Console
 
 from gauss_cdc.inspect.look import cut_line, findings_table, standing_table
 from gauss_cdc.inspect.places import CutsStanding, ReplicationStatus
+from producer.errors import CdcError
 from schemas.accept import Foreign
 from schemas.findings import Finding, Level
+from schemas.positions import Lsn
 from spark_consumers.model import Ledger
 
+CUTS = CutsStanding(1, 1, 1, Lsn(0), 1, "w", {}, 0)
 FINDINGS = [
     Finding(
         Level.ERROR,
@@ -51,7 +55,7 @@ def test_check_at_80_columns_is_grouped_with_hints_below_and_nothing_cut(encodin
 
 def test_names_and_marks_of_a_target_steer_no_terminal() -> None:
     ledger = Ledger("bank", epoch=1, inexact={"public.a\x1b[2J": "seen: \x1b]0;x\x07"})
-    cuts = CutsStanding(1, 1, 1, 0, 1, "w", {}, 0, alarms=1, alarm="kind \x1b[2J")
+    cuts = replace(CUTS, alarms=1, alarm="kind \x1b[2J")
     standing = ReplicationStatus(None, cuts, ledger, notes=("public.b\x1b[2J is not captured",))
     out = io.StringIO()
 
@@ -62,6 +66,27 @@ def test_names_and_marks_of_a_target_steer_no_terminal() -> None:
     assert out.getvalue().count("\\x1b[2J") == 3
     foreign = cut_line(7, Foreign("kind \x1b[2J"), as_json=False)
     assert foreign.endswith("FOREIGN    kind \\x1b[2J")
+
+
+@pytest.mark.parametrize(
+    ("cuts", "down", "says"),
+    [
+        (None, {}, "no slot: `gauss-cdc run` makes it"),
+        (None, {"kafka": CdcError("no answer")}, "no slot"),
+        (CUTS, {}, "no slot, but cuts exist: `gauss-cdc run` stops, and names the way out"),
+    ],
+    ids=["a first start", "kafka is down", "a slot that was lost"],
+)
+def test_status_says_that_run_makes_the_slot_of_a_first_start_only(
+    cuts: CutsStanding | None, down: dict[str, CdcError], says: str
+) -> None:
+    out = io.StringIO()
+    standing = ReplicationStatus(None, cuts, None, down=down)
+
+    Console(file=out, width=120, color_system=None).print(standing_table(standing))
+
+    cells = [[cell.strip() for cell in line.split("│")] for line in out.getvalue().splitlines()]
+    assert [cell[2] for cell in cells if cell[1:2] == ["source"]] == [says]
 
 
 def test_what_others_name_steers_no_terminal(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from producer.core.catalog.look import Before
+from producer.core.changes import SentAgain
 from producer.core.key_ranges import Upto
 from producer.core.loop import Progress
 from producer.core.ports import RunObserver, ShutdownRequested
@@ -14,6 +15,7 @@ from producer.core.takeover.takeover import Slot
 from producer.core.turn import Turn, _noted
 from producer.errors import HistoryDiffers, SchemaRefused
 from schemas.control import Commits, SchemaChange
+from schemas.tables import TableId
 from tests.producer.core.log.test_ddl_log import A, Topic, change, shape
 from tests.producer.core.streaming import (
     RESUME,
@@ -117,6 +119,18 @@ def test_what_the_source_sends_again_is_compared_with_what_was_delivered() -> No
 
     with pytest.raises(HistoryDiffers, match="does not send a transaction again"):
         run.reads(*whole(600)).go()
+
+
+@pytest.mark.parametrize("ids_are_oids", [True, False])
+def test_a_table_that_is_sent_again_is_also_the_one_with_its_oid(*, ids_are_oids: bool) -> None:
+    """What was delivered calls it `a`; where ids are no oids, another name is another table."""
+    run = Run()
+    run.source.the_slot, run.source.ids_are_oids = Slot("pgoutput", "bank", 400), ids_are_oids
+    again = SentAgain((TableId("public", "renamed"),), [1])
+
+    said = r"not delivered, .*table=public.a" if ids_are_oids else "does not send"
+    with pytest.raises(HistoryDiffers, match=said):
+        run.reads(*whole(RESUME - 50, again), *whole(600)).go()
 
 
 @pytest.mark.parametrize("incompatible", ["stop", "quarantine"])

@@ -341,6 +341,23 @@ def test_a_table_that_left_or_is_to_be_read_again_is_not_exact() -> None:
     assert expected(parts) == [110, 120, 130, 140, 160]
 
 
+def test_names_hold_behind_the_last_schema_change() -> None:
+    ddl = [DdlPlace(0, 7)]
+    log = Log().opens(100).commits(110).commits(120, ddl=ddl).commits(130).reaches(200)
+    log.commits(210, tables="", ddl=ddl, xid=0).reaches(300).commits(310)
+
+    parts = log.behind(100)
+
+    assert [(part.resume, part.names_hold) for part in parts[-4:]] == [
+        (200, False),
+        (218, False),
+        (300, True),
+        (318, True),
+    ]
+    assert not any(part.names_hold for part in parts[:-2])
+    assert all(part.names_hold for part in log.behind(218)[1:])
+
+
 def test_of_a_table_with_a_gap_nothing_is_expected() -> None:
     log = Log().opens(100).commits(110, tables="b").commits(120, tables="ab").states(b=GAP)
     log.commits(130).loaded("b", 150).commits(160, tables="b").states(b=GAP).commits(170)

@@ -269,6 +269,15 @@ def test_rows_that_are_sent_again_and_were_not_delivered_stop_the_stream() -> No
         play.feed(begin(200), SentAgain((ID,)))
 
 
+def test_rows_of_a_table_under_another_name_stop_the_stream_too() -> None:
+    parts = [DeliveredPart(RESUME, (), {TOPIC}, names_hold=True)]
+    again = Redelivery(RESUME, confirmed=100, parts=parts, topics={ID: TOPIC}, oids={7: ID})
+    play = Play(redelivery=again)
+
+    with pytest.raises(HistoryDiffers):
+        play.feed(begin(200), SentAgain((TableId("public", "renamed"),), [7]))
+
+
 def test_what_is_sent_again_is_over_with_the_end_of_the_last_that_was_delivered() -> None:
     last = Delivered(RESUME - 8, 700, EPOCH_2000_US + 1_000_000, is_compared=True)
     parts = [DeliveredPart(RESUME, (last,), {TOPIC})]

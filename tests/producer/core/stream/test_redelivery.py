@@ -17,6 +17,7 @@ CONFIRMED, RESUME = 100, 500
 A, B = TableId("public", "a"), TableId("public", "b")
 TOPICS = {A: "bank.public.a", B: "bank.public.b"}
 EXACT = frozenset(TOPICS.values())
+OID = 16384  # of A
 NOON = 1_000_000
 
 
@@ -39,6 +40,7 @@ class Play:
             confirmed=self.confirmed,
             parts=self._parts(),
             topics=TOPICS,
+            oids={OID: A},
             note=self.notes.append,
         )
 
@@ -119,6 +121,35 @@ def test_one_that_was_not_delivered_stops_at_a_row_of_a_table_that_was_exact() -
     assert play.redelivery.is_unknown
     with pytest.raises(HistoryDiffers, match=r"not delivered, .*xid=4, table=public.b"):
         play.sends(150, 4, A, B)
+
+
+def test_a_table_that_the_other_history_renamed_is_found_by_its_oid() -> None:
+    play = Play([DeliveredPart(RESUME, (), EXACT, names_hold=True)])
+    other = TableId("public", "renamed")
+
+    play.redelivery.begin(Begin(Lsn(120), NOON, 1))
+    play.redelivery.rows_of([other], [OID + 1])
+    with pytest.raises(HistoryDiffers, match=r"not delivered, .*table=public.a"):
+        play.redelivery.rows_of([other], [OID])
+
+
+def test_an_oid_says_nothing_where_what_was_delivered_may_have_renamed_its_table() -> None:
+    parts = [DeliveredPart(200, (), EXACT), DeliveredPart(RESUME, (), EXACT, names_hold=True)]
+    other = TableId("public", "former")
+
+    play = Play(parts).sends(199, 1)
+    play.redelivery.rows_of([other], [OID])
+    play.sends(200, 2)
+    with pytest.raises(HistoryDiffers):
+        play.redelivery.rows_of([other], [OID])
+
+
+def test_a_table_that_was_not_exact_is_not_found_by_its_oid_either() -> None:
+    play = Play([DeliveredPart(RESUME, (), {TOPICS[B]}, names_hold=True)]).sends(120, 1)
+
+    play.redelivery.rows_of([TableId("public", "renamed")], [OID])
+
+    assert play.redelivery.is_unknown
 
 
 def test_what_was_asked_for_one_transaction_is_not_asked_for_the_next() -> None:

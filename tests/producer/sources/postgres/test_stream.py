@@ -558,8 +558,10 @@ def test_rows_that_are_sent_again_are_tables_as_they_were_called_there() -> None
 
     said = [message for _, message in play.stream.messages(received)]
 
-    again = [list(message.tables) for message in said if isinstance(message, SentAgain)]
+    sent = [message for message in said if isinstance(message, SentAgain)]
+    again = [list(message.tables) for message in sent]
     assert again == [[former], [TableId("gauss_cdc", records.CHANNEL)], [former, ID]]
+    assert [list(sent[0].oids), list(sent[2].oids)] == [[OTHERS], [OTHERS, ACCOUNTS]]
     assert [type(message) for message in said[-2:]] == [Begin, Insert]
     described_as = [m.table for m in said if isinstance(m, Relation) and m.relation == OTHERS]
     assert described_as == [ID.name]
