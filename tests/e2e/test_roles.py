@@ -191,7 +191,7 @@ def typed(server: PrivateServer, database: str, unit: str) -> None:
     """Type one of our own statements, as a superuser, in a database."""
     if unit.startswith("ddl install"):
         with closing(catalog.connect(server.arguments(dbname=database))) as admin:
-            ddl_triggers.install(admin, "gauss_cdc", ["public.*"], [])
+            ddl_triggers.install(admin, "gauss_cdc", ["public.*"], [], role="cdc_source")
         return
     blocks = printed(SECURITY)
     text = {
