@@ -874,6 +874,42 @@ def test_a_schema_that_somebody_else_made_is_not_taken(source, postgres_url, her
         assert cursor.fetchone() == (False,)
 
 
+def test_whatever_is_named_like_ours_goes_with_an_installation(source, postgres_url, her) -> None:
+    execute(
+        postgres_url,
+        f"CREATE SCHEMA gauss_cdc AUTHORIZATION {her}; SET ROLE {her}; SET search_path = gauss_cdc;"
+        "CREATE PROCEDURE ddl_p() LANGUAGE sql AS 'SELECT 1';"
+        "CREATE AGGREGATE ddl_a(int) (sfunc = int4pl, stype = int);"
+        "CREATE AGGREGATE ddl_b(*) (sfunc = int8inc, stype = bigint, initcond = 0);"
+        "CREATE TABLE ddl_x (a int); CREATE TABLE ddl_y () INHERITS (ddl_x)",
+    )
+
+    ddl_triggers.install(source, "ours", ["public.*"], [], role=her)
+
+    assert ddl_triggers.state(source).reports_ddl
+    with source.cursor() as cursor:
+        cursor.execute(
+            "SELECT proname::text FROM pg_proc WHERE proname IN ('ddl_p', 'ddl_a', 'ddl_b')"
+            " UNION ALL SELECT relname::text FROM pg_class WHERE relname IN ('ddl_x', 'ddl_y')"
+        )
+        assert cursor.fetchall() == []
+
+
+def test_check_names_no_table_that_is_not_logged_and_not_meant(source, postgres_url) -> None:
+    """Ours are not meant either: `ddl install` makes two of them."""
+    with source.cursor() as cursor:
+        cursor.execute(
+            "CREATE UNLOGGED TABLE loose (id int); CREATE UNLOGGED TABLE scratch (a int)"
+        )
+    ddl_triggers.install(source, "ours", ["*.*"], ["public.scratch"])
+    at = parse_dsn(postgres_url)
+    options = Options(at, "s", "ours", "p", {}, "", include=("*.*",), exclude=("public.scratch",))
+
+    found = check_source(options, source, fix=False)
+
+    assert [f.subject for f in found if "is unlogged" in f.what] == ["table public.loose"]
+
+
 def test_the_schema_of_the_databases_owner_is_taken(source, postgres_url, her) -> None:
     database = source.info.dbname
     execute(

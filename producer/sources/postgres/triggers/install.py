@@ -459,12 +459,13 @@ def _remove(connection: Connection, *, keeps_channel: bool = False) -> None:
         cursor.execute(_DROP_EMPTY_SCHEMA)
 
 
-# Functions first: event triggers, and triggers on partitions, go with them.
+# Functions first: event triggers, and triggers on partitions, go with them.  Others may have put
+# procedures and aggregates there, and tables that go with the one that they inherit from.
 _OF_TRIGGERS: Final = """
-SELECT 'FUNCTION IF EXISTS ' || p.oid::regprocedure FROM pg_proc p
+SELECT 'ROUTINE IF EXISTS ' || p.oid::regprocedure FROM pg_proc p
 WHERE p.pronamespace = to_regnamespace(%s) AND p.proname ~ '^ddl_'
 UNION ALL
-SELECT 'TABLE ' || c.oid::regclass FROM pg_class c
+SELECT 'TABLE IF EXISTS ' || c.oid::regclass FROM pg_class c
 WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r' AND c.relname ~ '^ddl_'
 AND c.relname <> %s
 """
