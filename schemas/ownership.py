@@ -127,6 +127,10 @@ WITH home AS (
     UNION ALL
     SELECT false, c.name, (pg_catalog.aclexplode(c.relacl)).privilege_type,
            (pg_catalog.aclexplode(c.relacl)).grantee FROM own c
+    UNION
+    SELECT false, c.name, (pg_catalog.aclexplode(a.attacl)).privilege_type,
+           (pg_catalog.aclexplode(a.attacl)).grantee
+    FROM own c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid WHERE a.attnum > 0
 ), trusted AS (
     SELECT r.oid FROM pg_catalog.pg_roles r WHERE ({trusted}) AND r.oid IN (
         SELECT n.nspowner FROM home n UNION ALL SELECT c.relowner FROM own c
