@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from schemas.quoting import identifier, one_of
+from schemas.quoting import constant, identifier, one_of
 from schemas.system_schemas import OWN_SCHEMA
 
 Ask: TypeAlias = Callable[[str], Sequence[Sequence[str | None]]]
@@ -69,12 +69,13 @@ class OwnSchema:
     foreign: tuple[ForeignObject, ...]
 
 
-def look(ask: Ask, wanted: OwnTables, *, superusers: bool = False) -> OwnSchema:
+def look(ask: Ask, wanted: OwnTables, *, superusers: bool = False, role: str = "") -> OwnSchema:
     """Look at our schema, and at those of the tables that are there.
 
     `superusers`: only these may own them, since what runs there has the rights of one.
+    `role`: whom we work for, if that is not who asks; it may own them, too.
     """
-    rows = ask(_question(wanted, superusers=superusers))
+    rows = ask(_question(wanted, _SUPERUSERS if superusers else _owners(role)))
     facts = [_Fact(*(cell or "" for cell in row)) for row in rows]
     return OwnSchema(
         {fact.table: int(fact.what) for fact in facts if fact.kind == "there"},
@@ -126,6 +127,10 @@ WITH home AS (
     UNION ALL
     SELECT false, c.name, (pg_catalog.aclexplode(c.relacl)).privilege_type,
            (pg_catalog.aclexplode(c.relacl)).grantee FROM own c
+    UNION
+    SELECT false, c.name, (pg_catalog.aclexplode(a.attacl)).privilege_type,
+           (pg_catalog.aclexplode(a.attacl)).grantee
+    FROM own c JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid WHERE a.attnum > 0
 ), trusted AS (
     SELECT r.oid FROM pg_catalog.pg_roles r WHERE ({trusted}) AND r.oid IN (
         SELECT n.nspowner FROM home n UNION ALL SELECT c.relowner FROM own c
@@ -178,14 +183,18 @@ UNION ALL SELECT o.name, 'right', CASE WHEN o.grantee <> 0
 """
 
 
-def _question(wanted: OwnTables, *, superusers: bool) -> str:
+def _owners(role: str) -> str:
+    return f"{_OWNERS} OR r.rolname = {constant(role)}" if role else _OWNERS
+
+
+def _question(wanted: OwnTables, trusted: str) -> str:
     names = [f"c.relname IN {one_of(wanted.names)}"]
     names += [  # not their indexes
         f"c.relkind NOT IN ('i', 'I') AND pg_catalog.strpos(c.relname::text, '{begin}') = 1"
         for begin in wanted.prefixes
     ]
     return _QUESTION.format(
-        trusted=_SUPERUSERS if superusers else _OWNERS,
+        trusted=trusted,
         schema=OWN_SCHEMA,
         wanted=f"({' OR '.join(names)})",
     )

@@ -3,6 +3,7 @@
 SQL is run by tests/integration/test_documented_sql.py.
 """
 
+import ast
 import re
 import shlex
 import shutil
@@ -52,6 +53,27 @@ def test_every_link_leads_somewhere(path: Path) -> None:
             dead.append(link)
 
     assert dead == []
+
+
+_MESSAGE = re.compile(r'(docs/[\w/-]+\.md)[^"]*\("([^"]+)"\)')
+
+
+def test_what_messages_name_in_a_document_is_there() -> None:
+    """A heading, or what a paragraph begins with."""
+    named = {
+        (document, title)
+        for folder in ("gauss_cdc", "producer", "schemas", "spark_consumers", "reader")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for document, title in _MESSAGE.findall(node.value)
+    }
+
+    assert len(named) > 1
+    for document, title in named:
+        text = prose(ROOT / document)
+        titles = {*_HEADING.findall(text), *re.findall(r"^\*\*(.+?)\*\*", text, re.MULTILINE)}
+        assert title in titles, document
 
 
 def test_every_document_is_linked() -> None:

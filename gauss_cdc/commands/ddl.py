@@ -48,7 +48,11 @@ def ddl_install(config_path: Path, dsn: str | None) -> None:
     options = wiring.producer_options(load(config_path))
     with closing(_source(options, dsn)) as connection:
         made = ddl_triggers.install(
-            connection, options.publication, options.include, options.exclude
+            connection,
+            options.publication,
+            options.include,
+            options.exclude,
+            role=options.source.user,
         )
     console.print("event triggers capture every schema change from here on")
     if made.schemas:
@@ -97,7 +101,7 @@ def ddl_plan(config_path: Path, dsn: str | None, into: str | None, statement: st
     rehearse = SOURCES[options.kind].rehearse
     if rehearse is None:
         raise click.UsageError(f"a source of kind {options.kind} tells nothing of a statement")
-    rehearsed = rehearse(_at(options, dsn), statement)
+    rehearsed = rehearse(_at(options, dsn), statement, options.source.user)
     with closing(Registry(options.registry_url, options.registry_options)) as registry:
         plans = {
             target: planning.plan(options, registry, rehearsed, target=target)

@@ -392,5 +392,6 @@ class SourceKind(NamedTuple):
     advice: Callable[[Options, TableId], str] = _not_captured  # how a new table gets captured
     opens_stream: bool = False  # `open` shows that the role may replicate
     # None: the kind cannot.
-    rehearse: Callable[[Options, str], Rehearsed] | None = None  # a statement, undone at once
+    # Of a statement, undone at once; behind it the role of `run`, whoever logs in here.
+    rehearse: Callable[[Options, str, str], Rehearsed] | None = None
     triggers: Callable[[Options], Any] | None = None  # logs in to install them

@@ -49,7 +49,7 @@ _SUBJECT: Final = "re-reads"
 _CANNOT_ASK: Final = "`snapshot` and `verify --repair` cannot ask for tables"
 _STATEMENTS: Final = (
     "the role may not make or write the table of requests: docs/security.md has the statements"
-    ' for an administrator ("Tables read again on request")'
+    ' for an administrator ("Requests for re-reads")'
 )
 _EXTENDED_BY: Final = (
     "the table of requests is of an older release, and has no column for a target; its owner"

@@ -65,6 +65,26 @@ def test_a_text_cannot_make_the_rehearsal_real(
     assert query(postgres_url, "SELECT count(*) FROM pg_event_trigger") == [(0,)]
 
 
+def test_a_rehearsal_takes_the_schema_from_the_role_of_run_alone(
+    postgres_url: str, registry_url: str, topic_prefix: str
+) -> None:
+    """Whoever else made it may have put functions there, which a superuser would call."""
+    owner = f"owner_{topic_prefix}"
+    execute(postgres_url, f'{PUBLISHED}; CREATE ROLE "{owner}"')
+    arguments = parse_dsn(postgres_url)
+    options = Options(arguments, topic_prefix, "pub", topic_prefix, {}, registry_url)
+    try:
+        execute(postgres_url, f'CREATE SCHEMA gauss_cdc AUTHORIZATION "{owner}"')
+        with closing(catalog.connect(arguments)) as connection:
+            statement = "ALTER TABLE t ADD COLUMN c int"
+            with pytest.raises(SourceError, match="schema gauss_cdc is not ours"):
+                at_postgres(options, connection, statement)
+
+            assert at_postgres(options, connection, statement, owner).changes
+    finally:
+        execute(postgres_url, f'DROP OWNED BY "{owner}" CASCADE; DROP ROLE "{owner}"')
+
+
 # ---- openGauss and GaussDB
 
 

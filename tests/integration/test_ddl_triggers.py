@@ -17,6 +17,7 @@ from producer.sources.postgres.snapshot import stream_shapes
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.follow import Follower
 from producer.sources.postgres.triggers.records import read
+from schemas.findings import Level
 from schemas.tables import TableId
 from tests.services_fixtures import execute
 from tests.versions import need
@@ -813,7 +814,7 @@ def test_an_installation_takes_the_schema_and_leaves_what_else_is_in_it(
     )
 
     for _ in range(2):
-        ddl_triggers.install(source, "ours", ["public.*"], [])
+        ddl_triggers.install(source, "ours", ["public.*"], [], role=her)
 
         with source.cursor() as cursor:
             cursor.execute(
@@ -844,9 +845,82 @@ def test_what_is_not_ours_in_it_is_refused(source, postgres_url, her, statement,
     execute(postgres_url, f"SET ROLE {her}; CREATE SCHEMA gauss_cdc; {statement}")
 
     with pytest.raises(SourceError, match=words):
-        ddl_triggers.install(source, "ours", ["public.*"], [])
+        ddl_triggers.install(source, "ours", ["public.*"], [], role=her)
 
     assert ddl_triggers.state(source).version == 0
+
+
+def test_a_schema_that_somebody_else_made_is_not_taken(source, postgres_url, her) -> None:
+    """She was first; what is typed for the role of `run` then changes nothing."""
+    execute(postgres_url, f"SET ROLE {her}; CREATE SCHEMA gauss_cdc")
+    execute(postgres_url, f"CREATE ROLE run_of_{her}")
+    try:
+        execute(postgres_url, f"CREATE SCHEMA IF NOT EXISTS gauss_cdc AUTHORIZATION run_of_{her}")
+
+        with pytest.raises(SourceError, match=f"gauss_cdc is not ours: .* {her}") as caught:
+            ddl_triggers.install(source, "ours", ["public.*"], [], role=f"run_of_{her}")
+    finally:
+        execute(postgres_url, f"DROP ROLE run_of_{her}")
+
+    assert caught.value.hint.startswith('ALTER SCHEMA gauss_cdc OWNER TO "postgres" if')
+    assert ddl_triggers.state(source).version == 0
+    options = Options(parse_dsn(postgres_url), "s", "ours", "p", {}, "", include=("public.*",))
+    (found,) = (f for f in check_source(options, source, fix=False) if "not ours" in f.what)
+    assert (found.level, found.hint) == (Level.WARNING, caught.value.hint)
+    execute(postgres_url, 'ALTER SCHEMA gauss_cdc OWNER TO "postgres"')
+    ddl_triggers.install(source, "ours", ["public.*"], [])
+    with source.cursor() as cursor:
+        cursor.execute("SELECT has_schema_privilege(%s, 'gauss_cdc', 'USAGE')", [her])
+        assert cursor.fetchone() == (False,)
+
+
+def test_whatever_is_named_like_ours_goes_with_an_installation(source, postgres_url, her) -> None:
+    execute(
+        postgres_url,
+        f"CREATE SCHEMA gauss_cdc AUTHORIZATION {her}; SET ROLE {her}; SET search_path = gauss_cdc;"
+        "CREATE PROCEDURE ddl_p() LANGUAGE sql AS 'SELECT 1';"
+        "CREATE AGGREGATE ddl_a(int) (sfunc = int4pl, stype = int);"
+        "CREATE AGGREGATE ddl_b(*) (sfunc = int8inc, stype = bigint, initcond = 0);"
+        "CREATE TABLE ddl_x (a int); CREATE TABLE ddl_y () INHERITS (ddl_x)",
+    )
+
+    ddl_triggers.install(source, "ours", ["public.*"], [], role=her)
+
+    assert ddl_triggers.state(source).reports_ddl
+    with source.cursor() as cursor:
+        cursor.execute(
+            "SELECT proname::text FROM pg_proc WHERE proname IN ('ddl_p', 'ddl_a', 'ddl_b')"
+            " UNION ALL SELECT relname::text FROM pg_class WHERE relname IN ('ddl_x', 'ddl_y')"
+        )
+        assert cursor.fetchall() == []
+
+
+def test_check_names_no_table_that_is_not_logged_and_not_meant(source, postgres_url) -> None:
+    """Ours are not meant either: `ddl install` makes two of them."""
+    with source.cursor() as cursor:
+        cursor.execute(
+            "CREATE UNLOGGED TABLE loose (id int); CREATE UNLOGGED TABLE scratch (a int)"
+        )
+    ddl_triggers.install(source, "ours", ["*.*"], ["public.scratch"])
+    at = parse_dsn(postgres_url)
+    options = Options(at, "s", "ours", "p", {}, "", include=("*.*",), exclude=("public.scratch",))
+
+    found = check_source(options, source, fix=False)
+
+    assert [f.subject for f in found if "is unlogged" in f.what] == ["table public.loose"]
+
+
+def test_the_schema_of_the_databases_owner_is_taken(source, postgres_url, her) -> None:
+    database = source.info.dbname
+    execute(
+        postgres_url,
+        f"CREATE SCHEMA gauss_cdc AUTHORIZATION {her}; ALTER DATABASE {database} OWNER TO {her}",
+    )
+
+    ddl_triggers.install(source, "ours", ["public.*"], [])
+
+    assert ddl_triggers.state(source).reports_ddl
+    execute(postgres_url, f"ALTER DATABASE {database} OWNER TO CURRENT_USER")
 
 
 def test_a_database_that_is_a_target_too_keeps_its_schema(source, postgres_url, her) -> None:

@@ -171,6 +171,13 @@ PLANTED = {
         "GRANT USAGE ON SCHEMA gauss_cdc TO {her}; GRANT REFERENCES ON gauss_cdc.{table} TO {her}",
         '"{her}" may put code into it, by the right REFERENCES',
     ),
+    "right to reference a column": (
+        (
+            "GRANT USAGE ON SCHEMA gauss_cdc TO {her};"
+            "GRANT REFERENCES (slot) ON gauss_cdc.{table} TO {her}"
+        ),
+        '"{her}" may put code into it, by the right REFERENCES',
+    ),
     "statistics": (
         "CREATE STATISTICS hers.s ON (slot || hers.call('')::text) FROM gauss_cdc.{table}",
         "it has statistics that are not ours",

@@ -29,7 +29,7 @@ def _ordered_by(options: Options) -> OrderedBy:
     return effective(options.plugin_options, options.terms).ordered_by
 
 
-def _rehearsed(options: Options, statement: str) -> Rehearsed:
+def _rehearsed(options: Options, statement: str, _role: str) -> Rehearsed:
     with open_session(options) as session:
         return rehearsal.at_gauss(options, session, statement)
 

@@ -71,7 +71,7 @@ def prepare(asking: Asks, slot: str) -> str:
         raise NotPermitted(
             "the role may not make or write the table of marks, by which tables are loaded",
             hint="docs/security.md has the statements for an administrator "
-            '("Tables loaded in the order of CSNs")',
+            '("Loads in the order of CSNs")',
         ) from error
     return guard
 

@@ -352,8 +352,8 @@ def check_key(table: TableSchema, key: Literal["table", "primary-key"]) -> Itera
 
 
 def _not_logged(options: Options, connection: Connection) -> Iterator[Finding]:
-    """Tables that match the patterns' schemas and are never in the WAL."""
-    wanted = [patterns.parse(text) for text in options.include]
+    """Tables that the patterns choose, and that are never in the WAL."""
+    wanted = patterns.chooser(options.include, options.exclude)
     with catalog.asking(connection) as cursor:
         cursor.execute(
             "SELECT n.nspname, c.relname FROM pg_class c"  # noqa: S608  constants
@@ -363,7 +363,7 @@ def _not_logged(options: Options, connection: Connection) -> Iterator[Finding]:
         )
         for schema, name in cursor.fetchall():
             table = TableId(schema, name)
-            if any(pattern.matches(table) for pattern in wanted):
+            if wanted(table):
                 yield Finding(
                     Level.WARNING,
                     f"table {table}",

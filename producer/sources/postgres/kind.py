@@ -28,9 +28,9 @@ def _at_primary(options: Options) -> Any:
     return catalog.connect(at_primary(options.source))
 
 
-def _rehearsed(options: Options, statement: str) -> Rehearsed:
+def _rehearsed(options: Options, statement: str, role: str) -> Rehearsed:
     with closing(_at_primary(options)) as connection:
-        return rehearsal.at_postgres(options, connection, statement)
+        return rehearsal.at_postgres(options, connection, statement, role)
 
 
 KIND: Final = SourceKind(

@@ -30,12 +30,14 @@ from schemas.tables import TableSchema
 _LOCK_TIMEOUT: Final = "2s"
 
 
-def at_postgres(options: Options, connection: Connection, statement: str) -> Rehearsed:
+def at_postgres(
+    options: Options, connection: Connection, statement: str, role: str = ""
+) -> Rehearsed:
     """Let the event triggers watch; they are made for the rehearsal where there are none.
 
-    Raises SourceError where the source refuses the statement.
+    `role`: that of `run`.  Raises SourceError where the source refuses the statement.
     """
-    known, reported = _watched(options, connection, statement)
+    known, reported = _watched(options, connection, statement, role)
     follower = Follower(
         {table.id: table for table in known},
         patterns.chooser(options.include, options.exclude),
@@ -47,7 +49,7 @@ def at_postgres(options: Options, connection: Connection, statement: str) -> Reh
 
 
 def _watched(
-    options: Options, connection: Connection, statement: str
+    options: Options, connection: Connection, statement: str, role: str
 ) -> tuple[list[TableSchema], list[TriggerMessage]]:
     """Return the captured tables before, and what the triggers recorded."""
     connection.autocommit = False
@@ -56,7 +58,12 @@ def _watched(
             if not ddl_triggers.state(connection).version:
                 ddl_triggers.check_rights(connection)
                 ddl_triggers.make(
-                    connection, cursor, options.publication, options.include, options.exclude
+                    connection,
+                    cursor,
+                    options.publication,
+                    options.include,
+                    options.exclude,
+                    role=role,
                 )
             tables = catalog.table_schemas(connection, captured_tables(connection, options))
             cursor.execute("SET LOCAL gauss_cdc.plan = 'on'")

@@ -194,24 +194,36 @@ def _version(comment: str | None) -> int:
 
 
 def install(
-    connection: Connection, name: str, include: Sequence[str], exclude: Sequence[str]
+    connection: Connection,
+    name: str,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    *,
+    role: str = "",
 ) -> Triggers:
     """Create or recreate the triggers; tables of `include` join publication `name`.
 
-    Raises NotPermitted, Unsupported (before 13), SourceError (no such publication).
+    `role`: that of `run`, which may have made our schema.  Raises NotPermitted, Unsupported
+    (before 13), SourceError (no such publication, a schema of others).
     """
     check_rights(connection)
     with _transaction(connection), asking(connection) as cursor:
-        _take_schema(connection, cursor)
+        _take_schema(connection, cursor, role)
         _remove(connection, keeps_channel=True)
-        make(connection, cursor, name, include, exclude)
+        make(connection, cursor, name, include, exclude, role=role)
         # Every change is recorded from here on; this records the present shapes.
         cursor.execute(_BASELINE, [SYSTEM])
     return state(connection)
 
 
 def make(
-    connection: Connection, cursor: Any, name: str, include: Sequence[str], exclude: Sequence[str]
+    connection: Connection,
+    cursor: Any,
+    name: str,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    *,
+    role: str = "",
 ) -> None:
     """Create all objects, in the caller's transaction; raise SourceError without a publication."""
     if publication(connection, name) is None:
@@ -220,7 +232,7 @@ def make(
             publication=name,
             hint="`gauss-cdc check --fix` makes it, or the first `run`",
         )
-    _take_schema(connection, cursor)
+    _take_schema(connection, cursor, role)
     cursor.execute(script(connection.server_version))
     _publish_channel(connection, cursor, name)
     rows = [(False, patterns.parse(text)) for text in include]
@@ -252,20 +264,24 @@ def make(
         raise SourceError(problem, hint=f"drop what is not ours in {OWN_SCHEMA}, and install again")
 
 
-def _take_schema(connection: Connection, cursor: Any) -> None:
+def _take_schema(connection: Connection, cursor: Any, role: str) -> None:
     """Let our schema, if it is there, be a superuser's: its functions will have such rights.
 
-    Who owned it keeps its tables, and may ask for re-reads.  Raises SourceError where a table of
-    the triggers is not ours, or the database is a target, too.
+    The role of `run`, or the database's owner, keeps its tables, and may ask for re-reads; from
+    others it is not taken, since they would have these rights, too.  Raises SourceError there, and
+    where a table of the triggers is not ours, or the database is a target, too.
     """
     cursor.execute(_APPLIER, [OWN_SCHEMA, *LEDGER.names[:1]])
-    for (role,) in cursor.fetchall():
+    for (applier,) in cursor.fetchall():
         raise SourceError(
             f"this database is a target, too: `apply` makes tables in schema {OWN_SCHEMA}, where"
             " only a superuser may make any, once the triggers are there",
-            role=role,
+            role=applier,
             hint="let schema changes be inferred here, or capture from another database",
         )
+    query = QueryingConnection(connection).query
+    for foreign in ownership.look(query, ownership.TRIGGERS, role=role).foreign:
+        raise SourceError(str(foreign), hint=foreign.way_out)
     cursor.execute(
         "SELECT rolname FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner"
         " WHERE n.nspname = %s AND NOT r.rolsuper",
@@ -443,12 +459,13 @@ def _remove(connection: Connection, *, keeps_channel: bool = False) -> None:
         cursor.execute(_DROP_EMPTY_SCHEMA)
 
 
-# Functions first: event triggers, and triggers on partitions, go with them.
+# Functions first: event triggers, and triggers on partitions, go with them.  Others may have put
+# procedures and aggregates there, and tables that go with the one that they inherit from.
 _OF_TRIGGERS: Final = """
-SELECT 'FUNCTION IF EXISTS ' || p.oid::regprocedure FROM pg_proc p
+SELECT 'ROUTINE IF EXISTS ' || p.oid::regprocedure FROM pg_proc p
 WHERE p.pronamespace = to_regnamespace(%s) AND p.proname ~ '^ddl_'
 UNION ALL
-SELECT 'TABLE ' || c.oid::regclass FROM pg_class c
+SELECT 'TABLE IF EXISTS ' || c.oid::regclass FROM pg_class c
 WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind = 'r' AND c.relname ~ '^ddl_'
 AND c.relname <> %s
 """
