@@ -48,6 +48,12 @@ _ROW_MISSING: Final = "a change needs a row that the copy does not have"
 _LOG: Final = logging.getLogger("gauss_cdc.upsert")
 
 
+_DIGITS: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+_WHOLE: Final = {"float": ("tinyint", "smallint"), "double": ("tinyint", "smallint", "int")}
+_NO_TEXT: Final = ("array<", "map<", "struct<", "binary")
+_BY_DELTA: Final = ("date", "timestamp_ntz")  # as midnight
+
+
 class _Note(NamedTuple):
     version: int
     ordinal: int
@@ -168,7 +174,12 @@ class Upsert:
     def _widen(self, spark: SparkSession, column: _ColumnType, now: str) -> None:
         """Have a column hold the stream's values: a write would round them without a word."""
         try:
-            self._alter(spark, f"ALTER COLUMN {quote(column.name)} TYPE {now}")
+            # A type that does not hold the older values is refused whatever the table allows.
+            self._alter(
+                spark,
+                f"ALTER COLUMN {quote(column.name)} TYPE {now}",
+                widens=_holds(now, column.type) or (column.type, now) == _BY_DELTA,
+            )
         except SPARK_ERRORS as error:
             raise NotExpressible(
                 "a column of the copy does not hold the stream's type, and is not widened to it",
@@ -181,10 +192,10 @@ class Upsert:
                 " change, or alter the column yourself and start the query again",
             ) from error
 
-    def _alter(self, spark: SparkSession, columns: str) -> None:
-        """Alter columns; Delta's table must allow it first."""
+    def _alter(self, spark: SparkSession, columns: str, *, widens: bool = False) -> None:
+        """Alter columns; Delta's table must allow it first, which not every reader can read."""
         if self._using == "delta":
-            needed = {WIDENING: "true"} if " TYPE " in columns else {}
+            needed = {WIDENING: "true"} if widens else {}
             if "timestamp_ntz" in columns:
                 needed[NTZ] = "supported"
             if needed:
@@ -226,11 +237,19 @@ def _holds(there: str, came: str) -> bool:
     (True, False)
     >>> _holds("array<int>", "array<smallint>")  # Iceberg has no SMALLINT
     True
+    >>> _holds("string", "decimal(12,2)"), _holds("decimal(12,2)", "string")
+    (True, False)
+    >>> _holds("decimal(12,2)", "int"), _holds("double", "bigint")
+    (True, False)
     """
     array = "array<"
     while there.startswith(array) and came.startswith(array):
         there, came = (one.removeprefix(array).removesuffix(">") for one in (there, came))
-    return is_wider(came.upper(), there.upper())
+    if there == "string":
+        return not came.startswith(_NO_TEXT)
+    if came in _DIGITS and there.startswith("decimal"):
+        came = f"decimal({_DIGITS[came]},0)"
+    return is_wider(came.upper(), there.upper()) or came in _WHOLE.get(there, ())
 
 
 def _gap_after(known: str, notes: Iterable[_Note]) -> str:

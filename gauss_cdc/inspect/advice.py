@@ -79,7 +79,10 @@ def _of_captured(config: Config, tables: list[str], loads: Mapping[str, str]) ->
             f" does not name; {_asking(gaps)} asks for it"
         )
     if others := [name for name in tables if name not in gaps]:
-        yield f"{_asking(others)} makes it equal while the stream goes on"
+        yield (
+            f"{_asking(others)} makes it equal while the stream goes on; leave out of [tables] one"
+            " that the source has no more"
+        )
 
 
 def _asking(tables: Sequence[str]) -> str:

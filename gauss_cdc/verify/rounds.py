@@ -33,7 +33,7 @@ from producer.errors import SourceError, TableChanging
 from producer.sources.base import SnapshotPoint, SourceInspector
 from schemas.errors import Verdict
 from schemas.positions import NOWHERE, Lsn
-from schemas.tables import TableSchema
+from schemas.tables import TableSchema, argument
 from spark_consumers.cuts.ledger import is_unloaded
 from spark_consumers.errors import LedgerError, TargetError
 from spark_consumers.model import Ledger
@@ -62,6 +62,9 @@ def verify(config: Config, request: Request, observer: VerifyObserver) -> list[T
                 found = _round(config, request, observer, left, stack)
             if found is None:
                 return list(done.values()) or None
+            for name in set(left or ()) - {report.table for report in found}:
+                observer.note(f"{name} is gone: it is not compared")
+                del done[name]
             done |= {report.table: report for report in found}
             left = [name for name, report in done.items() if report.is_passing]
             if not left:
@@ -113,7 +116,8 @@ def _round(
         unknown = [
             one for one in _not_brought(places.source(), known, ledger) if one.table in unheard
         ]
-        if strange := unheard - {report.table for report in unknown}:
+        strange = unheard - {report.table for report in unknown}
+        if strange and wanted is request.tables:  # in a later round it went meanwhile
             raise ConfigError(f"not a table of this source: {', '.join(sorted(strange))}")
     else:
         unknown = []
@@ -133,7 +137,12 @@ def _not_brought(
         selected = dict.fromkeys(str(error.where["tables"]).split(", "), error.what)
     for name, why in sorted(selected.items()):
         if name not in known:
-            said = f"not captured: {why}" if why else "the stream has not brought it yet"
+            said = (
+                f"not captured: {why}; have it captured, or leave it out of [tables]"
+                if why
+                else "the stream has not brought it yet: its first row will, or"
+                f" `gauss-cdc snapshot --table {argument(name)}`"
+            )
             yield TableReport(
                 name, epoch=ledger.epoch, seq=ledger.seq, undecided=said, is_passing=not why
             )

@@ -34,6 +34,7 @@ LEFT_OUT = "seen: [ddl] apply = none leaves out what a schema change did to its 
 NOT_LOADED = "not loaded"  # why a table is not exact that an epoch begins without
 # Rows that are written from then on are there.
 UNREAD = "not loaded: the epoch began without a load"
+NOT_CAPTURED = "not loaded: a new epoch does not capture it"
 LATE = "not loaded: the target came later"  # and one that was loaded before the target began
 Known: TypeAlias = Callable[[int, int], Iterable[str] | None]  # (epoch, seq) -> schema.table
 _UNDER_WAY = "loading"
@@ -232,7 +233,7 @@ def loading(cut: TableLoad) -> str:
 
 def is_unloaded(why: str) -> bool:
     """Say whether a mark is of a table that is still to be loaded, or of one under way."""
-    return _is_to_come(unshown(why)) or _SHOWS in why
+    return _is_to_come(unshown(why)) or (_SHOWS in why and unshown(why) != NOT_CAPTURED)
 
 
 def _is_to_come(why: str) -> bool:
@@ -265,8 +266,11 @@ def _unloaded(at: Ledger, cut: Start) -> Iterator[tuple[str, str]]:
     had = {str(names.table_of(topic)) for topic in at.topics}
     # One that the epoch does not load, as it left the publication, is what it was.
     for table, why in at.inexact.items():
-        if table not in {ANY, *cut.loads} and not is_unloaded(why):
-            yield table, why
+        if table in {ANY, *cut.loads} or is_absent(why):
+            continue
+        said, _, commit = why.partition(_SHOWS)
+        of_load = said == SWITCHED or _is_to_come(said)
+        yield table, showing(NOT_CAPTURED, commit) if of_load else why
     for table in cut.loads:
         yield table, showing(NOT_LOADED, shown(at, table) if table in had else "")
 

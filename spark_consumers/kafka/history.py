@@ -7,8 +7,10 @@ before costs nothing, however long it is.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -642,21 +644,33 @@ class ShapeHistory:
     """The shapes of tables, each from its place in the order of changes on."""
 
     def __init__(self) -> None:
-        self._of: dict[TableId, dict[CommitKey, TableSchema | None]] = {}
+        self._of: dict[TableId, list[tuple[CommitKey, TableSchema | None]]] = {}  # in order
 
     def note(self, change: SchemaChange) -> None:
         """Note a table's shape before and behind a schema change; it may come again."""
         place = CommitKey(change.epoch, change.seq, change.ordinal)
-        if change.before is not None:
-            known = self._of.setdefault(change.before.id, {_FIRST: change.before})
-            known[place] = None
-        if change.after is not None:
-            self._of.setdefault(change.after.id, {})[place] = change.after
+        before, after = change.before, change.after
+        if before is not None:
+            if before.id not in self._of:
+                self._put(before.id, _FIRST, before)
+            if after is None or after.id != before.id:
+                self._put(before.id, place, None)
+        if after is not None:
+            self._put(after.id, place, after)
+
+    def _put(self, table: TableId, place: CommitKey, shape: TableSchema | None) -> None:
+        known = self._of.setdefault(table, [])
+        at = bisect_right(known, place, key=itemgetter(0))
+        if at and known[at - 1][0] == place:
+            known[at - 1] = place, shape
+        elif not at or known[at - 1][1] != shape:  # each load tells it again
+            known.insert(at, (place, shape))
 
     def update(self, others: ShapeHistory) -> None:
         """Note all that others know."""
         for table, known in others._of.items():
-            self._of.setdefault(table, {}).update(known)
+            for place, shape in known:
+                self._put(table, place, shape)
 
     def at(self, table: TableId, place: CommitKey) -> TableSchema | None:
         """Return the shape of a table's rows at a place; None: it is not known, or gone.
@@ -666,12 +680,12 @@ class ShapeHistory:
         known = self._of.get(table)
         if not known:
             return None
-        since = max((one for one in known if one <= place), default=min(known))
-        return known[since]
+        at = bisect_right(known, place, key=itemgetter(0))
+        return known[max(at - 1, 0)][1]
 
     def last(self) -> set[TableId]:
         """Return the tables that are there behind all that was noted."""
-        return {table for table, known in self._of.items() if known[max(known)] is not None}
+        return {table for table, known in self._of.items() if known[-1][1] is not None}
 
 
 def missed(cut: Start, tables: Sequence[TableId], *, loads: bool = True) -> Iterator[TableNote]:

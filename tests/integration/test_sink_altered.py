@@ -294,3 +294,13 @@ def test_an_end_says_that_it_was_altered_during_its_load(
     load(target, after, *([*row, *more] for row in ROWS))
     assert target.apply(insert(after, "4", "4", "4.5", "d", *more)).inexact == {}
     assert is_true(target, {}, after.id.name)
+
+
+def test_a_column_that_the_source_makes_again_is_made_again_by_us(
+    target: Target, altered: Callable[[str], None]
+) -> None:
+    altered("SELECT 1")
+    target.apply(replace(alter(A, A), values={"v": "new"}))
+
+    assert target.apply(insert(A, "3", "3", "3.5", "c")).inexact == {}
+    assert target.query("SELECT v FROM a ORDER BY id") == [(None,), (None,), ("c",)]

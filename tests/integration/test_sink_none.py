@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.control import Moved, Origin
+from schemas.control import LoadPhase, Moved, Origin
 from schemas.tables import Column, TableId, TableSchema, UserType
 from spark_consumers.cuts.ledger import LEFT_OUT
 from spark_consumers.errors import NotExpressible
@@ -120,3 +120,45 @@ def test_a_change_of_a_table_that_is_marked_is_no_other_mark(none: Target) -> No
     lossy = replace(alter(WAS, _with(n="numeric(9,1)", v="text")), lossy="computed")
 
     assert none.apply(lossy).inexact == {"public.a": "computed"}
+
+
+# ---- beside a load, whose rows stand in a table of ours
+NARROW, WIDE = table("a", "id integer, n numeric(10)"), table("a", "id integer, n numeric")
+
+
+def begun(none: Target, shape: TableSchema, *rows: list[str | None]) -> None:
+    none.feed.load(shape, LoadPhase.BEGIN, mode="BESIDE")
+    none.feed.load(shape, LoadPhase.CHUNK, *rows, mode="BESIDE")
+    none.drain()
+
+
+def test_an_owner_follows_amid_a_load(none: Target) -> None:
+    load(none, NARROW, ["1", "1"])
+    begun(none, NARROW, ["1", "1"])
+    more = table("a", "id integer, n numeric, w text")
+
+    with pytest.raises(NotExpressible, match="does not hold"):
+        none.apply(alter(NARROW, WIDE), insert(WIDE, "2", "1.2345"))
+    none.run("ALTER TABLE a ALTER n TYPE numeric")  # as the message says
+    none.drain()
+    none.run("ALTER TABLE a ADD w text")  # before it is asked for
+    none.apply(alter(WIDE, more), insert(more, "3", "2.5", "w"))
+    none.feed.load(more, LoadPhase.END, mode="BESIDE")
+
+    assert none.drain().inexact == {}
+    found = none.query("SELECT id, n::text, w FROM a ORDER BY id")
+    assert found == [(1, "1", None), (2, "1.2345", None), (3, "2.5", "w")]
+
+
+def test_what_a_statement_does_to_rows_amid_a_load_it_does_to_its_rows_too(none: Target) -> None:
+    shape = table("a", "id integer, v text")
+    load(none, shape, ["1", "old"])
+    begun(none, shape, ["1", "old"])
+
+    none.apply(replace(alter(shape, shape), values={"v": "new"}))
+    none.feed.load(shape, LoadPhase.CHUNK, ["2", None], mode="BESIDE", first=1)
+    none.feed.load(shape, LoadPhase.END, mode="BESIDE")
+    ledger = none.drain()
+
+    found = none.query("SELECT id, v FROM a ORDER BY 1")
+    assert (found, ledger.inexact) == ([(1, None), (2, None)], {})

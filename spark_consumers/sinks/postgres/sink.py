@@ -517,8 +517,8 @@ class _Step:
             self._is_altered(change.moved.table)
         if not self.made.follows:
             self._leave_out(change, is_exact=is_exact)
-        # Under `none` its owner follows the source.
-        if before != after and not (
+        # A column that is made again has values alone.  Under `none` its owner follows the source.
+        if (before != after or change.values) and not (
             before and after and self.made.follows and self._is_altered(before.id)
         ):
             self.catalog.renewed |= {table.id for table in (before, after) if table is not None}

@@ -240,6 +240,8 @@ class Tables:
         Say whether readers lose rows in this way that a load left them.
         """
         if not self.follows:
+            for change_inside in self._in_shadows(cursor, change):  # they are ours
+                self._follow_inside(cursor, change_inside)
             self._check_followed(cursor, catalog, change)
             return False
         before, after = change.before, change.after
@@ -271,7 +273,8 @@ class Tables:
         if change.after is None or change.before == change.after:
             return
         catalog.forget(cursor, change.after.id)
-        for problem in shape_problems(cursor, catalog, change):
+        owners = Catalog(product=catalog.product)  # where readers look, not a load's rows
+        for problem in shape_problems(cursor, owners, change):
             if not isinstance(problem, MissingColumn):
                 raise problem
 

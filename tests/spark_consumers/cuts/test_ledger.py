@@ -19,6 +19,7 @@ from schemas.topics import Topics
 from spark_consumers.cuts.complete import check_complete, promised
 from spark_consumers.cuts.ledger import (
     LATE,
+    NOT_CAPTURED,
     NOT_LOADED,
     SWITCHED,
     UNREAD,
@@ -484,6 +485,33 @@ def test_a_gap_in_a_record_of_an_earlier_build_marks_the_table_that_has_it() -> 
     for phase in (LoadPhase.BEGIN, LoadPhase.END):
         feed.load(odd, phase)
     assert feed.segments(NEW)[-1].upto.state == "EXACT"
+
+
+@pytest.mark.parametrize(
+    ("why", "then"),
+    [
+        ("seen: lost; readers see commit 1/1", "seen: lost; readers see commit 1/1"),
+        ("loading", NOT_CAPTURED),
+        ("loading; readers see commit 1/1", f"{NOT_CAPTURED}; readers see commit 1/1"),
+        ("not loaded; readers see commit 1/1", f"{NOT_CAPTURED}; readers see commit 1/1"),
+        (SWITCHED, NOT_CAPTURED),
+        (NOT_LOADED, None),  # the target has nothing of it
+        (LATE, None),
+    ],
+)
+def test_what_a_new_epoch_does_not_load_is_marked_as_it_was_or_as_not_loaded(
+    why: str, then: str | None
+) -> None:
+    feed = Feed(topics={"bank.public.a": Topic("1", 1)})
+    feed.start()
+    before = replace(feed.segments(NEW)[-1].upto, inexact={"public.b": why})
+    feed.load_again(A)
+    feed.state({"public.a": "PENDING"})
+
+    found = feed.segments(before)[-1].upto.inexact
+
+    assert found == {"public.a": found["public.a"], **({"public.b": then} if then else {})}
+    assert not is_unloaded(f"{NOT_CAPTURED}; readers see commit 1/1")  # nothing brings it by itself
 
 
 def test_a_mark_of_a_table_that_an_epoch_does_not_load_stays() -> None:
