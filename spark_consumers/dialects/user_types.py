@@ -30,8 +30,11 @@ def needed_names(change: SchemaChange) -> list[str]:
     return sorted({name for column in columns for name in _names(column) if name})
 
 
-def needed_bases(change: SchemaChange) -> set[tuple[str, str]]:
-    """Return what domains of the source are made of in the end, each with its name."""
+def needed_bases(change: SchemaChange) -> set[tuple[str, str, str]]:
+    """Return what domains of the source are made of in the end, each behind its name.
+
+    As PostgreSQL has it, and as the source spells it: a target of its kind has that.
+    """
     tables = (change.before, change.after)
     columns = [column for table in tables if table is not None for column in table.columns]
     return {found for column in columns for found in _bases(column)}
@@ -147,13 +150,16 @@ def _built_in(column: Column) -> str:
         return column.type_name
 
 
-def _bases(column: Column) -> Iterator[tuple[str, str]]:
+def _bases(column: Column) -> Iterator[tuple[str, str, str]]:
     said = column.user_type
     if said is None:
         return
     inner = Column(column.name, said.type_oid, said.type_mod, said.made_of, user_type=said.of)
     if said.kind == "d":
-        yield _bare(column.type_name), _type(inner, ())
+        own = said
+        while own.of is not None and own.of.kind == "d":
+            own = own.of
+        yield _bare(column.type_name), _type(inner, ()), own.made_of
     yield from _bases(inner)
 
 

@@ -65,12 +65,14 @@ def _with_types_of_the_target(cursor: Any, change: SchemaChange) -> SchemaChange
     there = set()
     for qualified, name in cursor.fetchall():
         there |= {qualified, f"*.{name}={qualified}"}
-    if bases := [
-        (name, needed) for name, needed in user_types.needed_bases(change) if name in there
-    ]:
-        cursor.execute(_BASES, ([name for name, _ in bases],))
+    if bases := [(name, *base) for name, *base in user_types.needed_bases(change) if name in there]:
+        cursor.execute(_BASES, ([name for name, *_ in bases],))
         made_of = dict(cursor.fetchall())
-        there -= {name for name, needed in bases if not fits(made_of.get(name, needed), needed)}
+        there -= {
+            name
+            for name, needed, own in bases
+            if (found := made_of.get(name, needed)) != own and not fits(found, needed)
+        }
     return user_types.settled(change, there)
 
 

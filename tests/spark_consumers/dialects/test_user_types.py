@@ -75,16 +75,22 @@ def test_a_users_type_at_the_target(
 def test_what_domains_are_made_of_in_the_end() -> None:
     arrays = UserType("a", "_cheap", "s.cheap", 20002, of=CHEAP)
     moody = UserType("d", "moody", "s.mood", 20000, of=MOOD)
+    title = UserType("d", "title", "nvarchar2(20)", 3969, 24)
     table = TableSchema(
         TableId("s", "t"),
         (
             Column("v", 20010, -1, "s.cheap[]", user_type=arrays),
             Column("w", 20011, -1, "s.moody", user_type=moody),
+            Column("x", 20012, -1, "s.title", user_type=title),
         ),
     )
     assert needed_bases(create(table)) == {
-        ('"s"."cheap"', "numeric(10,2)"), ('"s"."price"', "numeric(10,2)"), ('"s"."moody"', "text"),
-    }  # fmt: skip
+        ('"s"."cheap"', "numeric(10,2)", "numeric(10,2)"),
+        ('"s"."price"', "numeric(10,2)", "numeric(10,2)"),
+        ('"s"."moody"', "text", "s.mood"),
+        # Another server of its kind has the source's own.
+        ('"s"."title"', "character varying(20)", "nvarchar2(20)"),
+    }
 
 
 def test_a_type_that_is_gone_at_the_source_is_text() -> None:
