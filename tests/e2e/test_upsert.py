@@ -318,6 +318,23 @@ def test_a_column_is_widened_with_the_stream_or_the_stream_ends(
 
 
 @pytest.mark.parametrize("copy", ["delta"], indirect=True)
+def test_a_column_that_holds_the_stream_stays_as_it_is(spark: "SparkSession", copy: Upsert) -> None:
+    """Nor does the table ask more of its readers, also where the stream ends."""
+    own = "id int, s string, n decimal(12,2), f double, b boolean"
+    copy(changes(spark, own, (1, "1.5", Decimal(1), 1.0, True, "insert", EPOCH, 0)))
+    before = spark.sql(f"SHOW TBLPROPERTIES {copy._table}").collect()
+
+    now = "id int, s decimal(12,2), n int, f int, b boolean"
+    copy(changes(spark, now, (2, Decimal("2.25"), 2, 2, True, "insert", EPOCH + 1, 0)))
+    with pytest.raises(NotExpressible, match="column=b"):
+        copy(changes(spark, "id int, b int", (3, 3, "insert", EPOCH + 2, 0)))
+
+    found = copied(spark, copy, "id", "s", "n", "f")
+    assert found == [(1, "1.5", Decimal(1), 1.0), (2, "2.25", Decimal(2), 2.0)]
+    assert spark.sql(f"SHOW TBLPROPERTIES {copy._table}").collect() == before
+
+
+@pytest.mark.parametrize("copy", ["delta"], indirect=True)
 def test_a_batch_that_comes_again_with_later_commits_loses_none(
     spark: "SparkSession", copy: Upsert
 ) -> None:

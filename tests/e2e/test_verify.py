@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path as File
+from typing import Any
 
 import psycopg2
 import pytest
 
 from gauss_cdc.config import Config, ConfigError, load
+from gauss_cdc.verify import rounds
 from gauss_cdc.verify.report import Outcome, RowKind, TableReport
 from gauss_cdc.verify.request import Request, VerifyObserver
 from gauss_cdc.verify.rounds import verify
@@ -202,6 +204,37 @@ def test_the_command_says_what_differs_and_keeps_values_for_itself(
     assert "is asked to read again: public.account" in asked.stderr
 
 
+def test_a_table_that_comes_and_goes_while_others_are_compared_ends_nothing(
+    place: tuple[Path, File], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, file = place
+    ask(path.source, TABLES)
+    path.start()
+    path.catch_up()
+    ask(path.target, "DELETE FROM account WHERE id = 2600")
+    between, notes = rounds.changes_between, list[str]()
+
+    def behind_the_commit_that_is_compared(*args: Any) -> Any:
+        if not notes:
+            ask(path.source, "CREATE TABLE staging (id int PRIMARY KEY)")
+        return between(*args)
+
+    def note(line: str) -> None:
+        notes.append(line)
+        if "staging is not decided" in line:
+            ask(path.source, "DROP TABLE staging")
+
+    monkeypatch.setattr(rounds, "changes_between", behind_the_commit_that_is_compared)
+    with applying(path):
+        found = verify(load(file), Request(), VerifyObserver(note, lambda *_: None, pause))
+
+    assert found is not None
+    outcomes = {one.table: one.outcome for one in found}
+    assert outcomes["public.account"] is Outcome.DIFFERENT
+    assert "public.staging" not in outcomes
+    assert "public.staging is gone: it is not compared" in notes
+
+
 def test_tables_that_are_not_compared_are_named(place: tuple[Path, File]) -> None:
     path, file = place
     for name in "ab":
@@ -219,7 +252,10 @@ def test_tables_that_are_not_compared_are_named(place: tuple[Path, File]) -> Non
         left = command(less, "verify", "--repair", "--json")
         asked = command(less, "verify", "--table", "public.a", "--repair")
 
-    why = f"not captured: publication {path.prefix} does not have it, or not whole"
+    why = (
+        f"not captured: publication {path.prefix} does not have it, or not whole;"
+        " have it captured, or leave it out of [tables]"
+    )
     assert {one["table"]: one["why"] for one in json.loads(both.stdout)} == {
         "public.a": None, "public.b": why
     }  # fmt: skip

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from schemas.control import Hole, LoadPhase, Moved
-from schemas.positions import of_reread
+from schemas.positions import CommitKey, of_reread
 from schemas.tables import Column, TableId
 from spark_consumers.cuts.versions import Version
 from spark_consumers.errors import ApplyError, RangeExpired, StreamError, TopicReplaced
-from spark_consumers.kafka.history import Found, History, Standing
+from spark_consumers.kafka.history import Found, History, ShapeHistory, Standing
 from tests.sim.ports import TOPICS
 from tests.sim.registry import schema_of
 from tests.spark_consumers.feed import Tx, alter, insert
@@ -489,3 +489,18 @@ def test_a_gap_that_may_be_of_any_table_is_one_of_each(source: Published, histor
     assert [(n.table, n.kind, n.why) for n in found.notes] == [
         (A.id, "gap", "seen: a message that is not understood")
     ]
+
+
+def test_a_shape_that_each_load_tells_again_is_held_once() -> None:
+    shapes, keyed = ShapeHistory(), replace(A, key=("v",), identity_columns=("v",))
+    told = replace(alter(A, A), before=None, epoch=1)
+    for n in range(100):
+        shapes.note(replace(told, seq=n, ordinal=of_reread(n)))
+    shapes.note(replace(alter(A, keyed), epoch=1, seq=50, ordinal=7))  # it comes late
+    shapes.note(replace(told, seq=60, ordinal=0))
+
+    found = [shapes.at(A.id, CommitKey(1, seq, 8)) for seq in (0, 49, 50, 59, 60, 99)]
+
+    assert found == [A, A, keyed, keyed, A, A]
+    assert len(shapes._of[A.id]) == 3
+    assert shapes.last() == {A.id}
