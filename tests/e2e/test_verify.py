@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path as File
-from typing import Any
 
 import psycopg2
 import pytest
 
 from gauss_cdc.config import Config, ConfigError, load
-from gauss_cdc.verify import rounds
 from gauss_cdc.verify.report import Outcome, RowKind, TableReport
 from gauss_cdc.verify.request import Request, VerifyObserver
 from gauss_cdc.verify.rounds import verify
@@ -202,37 +200,6 @@ def test_the_command_says_what_differs_and_keeps_values_for_itself(
     assert isinstance(unknown.exception, ConfigError)
     assert (asked.exit_code, mended.exit_code) == (7, 0)
     assert "is asked to read again: public.account" in asked.stderr
-
-
-def test_a_table_that_comes_and_goes_while_others_are_compared_ends_nothing(
-    place: tuple[Path, File], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, file = place
-    ask(path.source, TABLES)
-    path.start()
-    path.catch_up()
-    ask(path.target, "DELETE FROM account WHERE id = 2600")
-    between, notes = rounds.changes_between, list[str]()
-
-    def behind_the_commit_that_is_compared(*args: Any) -> Any:
-        if not notes:
-            ask(path.source, "CREATE TABLE staging (id int PRIMARY KEY)")
-        return between(*args)
-
-    def note(line: str) -> None:
-        notes.append(line)
-        if "staging is not decided" in line:
-            ask(path.source, "DROP TABLE staging")
-
-    monkeypatch.setattr(rounds, "changes_between", behind_the_commit_that_is_compared)
-    with applying(path):
-        found = verify(load(file), Request(), VerifyObserver(note, lambda *_: None, pause))
-
-    assert found is not None
-    outcomes = {one.table: one.outcome for one in found}
-    assert outcomes["public.account"] is Outcome.DIFFERENT
-    assert "public.staging" not in outcomes
-    assert "public.staging is gone: it is not compared" in notes
 
 
 def test_tables_that_are_not_compared_are_named(place: tuple[Path, File]) -> None:
