@@ -138,8 +138,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "domain-by-its-name",
         "a domain of the target that rounds is not used",
         "spark_consumers/sinks/postgres/tables.py",
-        "if not fits(made_of.get(name, needed), needed)}",
-        "if False}",
+        "!= own and not fits(found, needed)",
+        "and False",
         _pg("test_a_domain_of_the_target_that_rounds_is_not_used", "types"),
     ),
     Mutation(
