@@ -47,7 +47,6 @@ _OURS: Final = frozenset(name for name, _ in OURS)
 _ROW_MISSING: Final = "a change needs a row that the copy does not have"
 _LOG: Final = logging.getLogger("gauss_cdc.upsert")
 
-
 _DIGITS: Final = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _WHOLE: Final = {"float": ("tinyint", "smallint"), "double": ("tinyint", "smallint", "int")}
 _NO_TEXT: Final = ("array<", "map<", "struct<", "binary")

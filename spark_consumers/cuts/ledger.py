@@ -233,7 +233,8 @@ def loading(cut: TableLoad) -> str:
 
 def is_unloaded(why: str) -> bool:
     """Say whether a mark is of a table that is still to be loaded, or of one under way."""
-    return _is_to_come(unshown(why)) or (_SHOWS in why and unshown(why) != NOT_CAPTURED)
+    said = unshown(why)
+    return _is_to_come(said) or said not in {why, NOT_CAPTURED}
 
 
 def _is_to_come(why: str) -> bool:
@@ -266,7 +267,7 @@ def _unloaded(at: Ledger, cut: Start) -> Iterator[tuple[str, str]]:
     had = {str(names.table_of(topic)) for topic in at.topics}
     # One that the epoch does not load, as it left the publication, is what it was.
     for table, why in at.inexact.items():
-        if table in {ANY, *cut.loads} or is_absent(why):
+        if table == ANY or table in cut.loads or is_absent(why):
             continue
         said, _, commit = why.partition(_SHOWS)
         of_load = said == SWITCHED or _is_to_come(said)
