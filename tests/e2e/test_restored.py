@@ -95,6 +95,16 @@ def write_past(source: Source, position: int) -> None:
             number += 100
 
 
+def deliver_and_copy(path: Path, source: Source) -> None:
+    """Deliver what is there, copy the source as it stands, and go on."""
+    path.start()
+    path.catch_up()
+    path.stop()
+    source.copy()
+    path.start()
+    path.catch_up()
+
+
 @pytest.mark.parametrize("delivers", [True, False], ids=["behind commits", "behind nothing"])
 def test_a_source_from_an_older_copy_that_writes_past_its_old_position_stops(
     addresses: Addresses,
@@ -109,12 +119,7 @@ def test_a_source_from_an_older_copy_that_writes_past_its_old_position_stops(
     target = new_database()
     file = configured(tmp_path, addresses, topic_prefix, source.url, target)
     with Path(addresses, topic_prefix, source.url, target) as path:
-        path.start()
-        path.catch_up()
-        path.stop()
-        source.copy()
-        path.start()
-        path.catch_up()
+        deliver_and_copy(path, source)
         if delivers:
             for number in range(100):
                 ask(source.url, f"INSERT INTO account VALUES ({100 + number}, repeat('x', 9000))")
@@ -206,12 +211,7 @@ def test_a_row_of_a_table_that_only_the_copy_renames_stops(
 
     chosen = {"include": ("public.*",), "exclude": ("public.junk",)}
     with Path(addresses, topic_prefix, source.url, new_database(), **chosen) as path:
-        path.start()
-        path.catch_up()
-        path.stop()
-        source.copy()
-        path.start()
-        path.catch_up()
+        deliver_and_copy(path, source)
         junk_past(source.end + 2_000_000)
         path.catch_up()
         path.stop()
