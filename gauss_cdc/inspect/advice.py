@@ -80,8 +80,8 @@ def _of_captured(config: Config, tables: list[str], loads: Mapping[str, str]) ->
         )
     if others := [name for name in tables if name not in gaps]:
         yield (
-            f"{_asking(others)} makes it equal while the stream goes on; leave out of [tables] one"
-            " that the source has no more"
+            f"{_asking(others)} makes it equal while the stream goes on; one that the source has no"
+            " more is to be dropped at the target, and `run` restarted, or left out of [tables]"
         )
 
 

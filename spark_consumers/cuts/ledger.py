@@ -118,6 +118,9 @@ def started(at: Ledger, offset: int, cut: Start) -> Ledger:
             inexact, known = dict(_unloaded(at, cut)), {}
     elif head.last_seq != at.seq:
         raise CutsGap("a takeover knows other commits", last_seq=head.last_seq, known=at.seq)
+    elif not cut.loads:  # nothing is loaded by itself: of a table that joins, rows are missing
+        joined = _named(Topics(at.source), cut.topics.keys() - at.topics.keys())
+        inexact = {**dict.fromkeys(joined, UNREAD), **inexact}
     return _standing(at, offset, cut, inexact, known)
 
 
@@ -146,17 +149,39 @@ def stated(at: Ledger, cut: State) -> Ledger:
     """Topics made since START become known; the next step carries them into the ledger.
 
     A table that is not to be loaded any more was dropped, or renamed, before its load began, or
-    before a takeover marked all that was ever delivered: its mark goes, in a step of its own.
-    Where readers see rows of it, it stays marked.
+    before a takeover marked all that was ever delivered, in a step of its own.  Where the target
+    may have rows of it, `doubtful` says so.
     """
     _same_place(at, cut)
-    inexact = {
-        table: why
-        for table, why in at.inexact.items()
-        if why not in {NOT_LOADED, SWITCHED} or table in cut.loads or not cut.loads
-    }
+    inexact = {}
+    for table, why in at.inexact.items():
+        is_gone = cut.loads and table not in cut.loads and unshown(why) in {NOT_LOADED, SWITCHED}
+        if not is_gone:
+            inexact[table] = why
+        elif why != NOT_LOADED:
+            inexact[table] = remarked(why, NOT_CAPTURED)
     topics = _topic_ids(at.topics, cut)
     return replace(at, topics=topics, inexact=inexact, state=state_of(inexact))
+
+
+def doubtful(at: Ledger, upto: Ledger, cut: State) -> dict[str, str]:
+    """Marks behind START or STATE that hold where the target has the table, by schema.table.
+
+    The source does not capture them.  It may have dropped them while no slot kept its log, and
+    the stream says nothing of it; or the stream did, long ago.
+    """
+    names = Topics(at.source)
+    marks = {
+        table: why
+        for table, why in upto.inexact.items()
+        if unshown(why) == NOT_CAPTURED and table not in cut.loads
+    }
+    if isinstance(cut, Start) and cut.head.epoch != at.epoch:
+        captured = {*cut.loads, *_named(names, cut.topics), ANY}
+        had = {str(table) for topic in at.topics if (table := names.table_of(topic))}
+        marks |= {t: showing(NOT_CAPTURED, shown(at, t)) for t in had - captured}
+        marks |= {t: why for t, why in upto.inexact.items() if t not in captured}
+    return marks
 
 
 def is_for(at: Ledger, cut: TableLoad, target: str) -> bool:

@@ -10,14 +10,15 @@ when a commit's outcome is unknown: the ledger is locked again, and decides.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
 
-from schemas.control import LoadPhase, Origin, SchemaChange, TableLoad
+from schemas.control import LoadPhase, Origin, SchemaChange, State, TableLoad
 from schemas.tables import TableId
 from spark_consumers.cuts.ledger import (
     ALTERED,
+    doubtful,
     is_absent,
     loading,
     remarked,
@@ -85,6 +86,9 @@ class TargetTransaction(Protocol):
         whether the table was altered since BEGIN, so that it may have other rows than were loaded.
         """
 
+    def there(self, tables: Collection[TableId]) -> Collection[TableId]:
+        """Return those of some tables that the target has."""
+
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
         """Write the ledger; change nothing at all where it is not `before` in what is COMPARED."""
 
@@ -118,6 +122,8 @@ def step(
                 beside.pop(table, None)
         inexact = {**upto.inexact, **beside}
         upto = replace(upto, inexact=inexact, state=state_of(inexact))
+    elif isinstance(segment.cut, State):
+        upto = _settled(transaction, segment.cut, segment.after, upto)
     else:
         upto = _apply(transaction, segment, upto)
     on_step("rows applied")
@@ -186,6 +192,17 @@ def present(
 def shapes_of(ddl: Iterable[SchemaChange], table: TableId) -> Iterator[SchemaChange]:
     """What the load of a table begins with, of several loads."""
     return (change for change in ddl if change.after is not None and change.after.id == table)
+
+
+def _settled(transaction: TargetTransaction, cut: State, after: Ledger, upto: Ledger) -> Ledger:
+    """A table that the source does not capture is marked for as long as it is here."""
+    marks = doubtful(after, upto, cut)
+    if not marks:
+        return upto
+    there = {str(table) for table in transaction.there([TableId.of(name) for name in marks])}
+    inexact = {table: why for table, why in upto.inexact.items() if table not in marks}
+    inexact |= {table: why for table, why in marks.items() if table in there}
+    return replace(upto, inexact=inexact, state=state_of(inexact))
 
 
 def _apply(transaction: TargetTransaction, segment: Segment, upto: Ledger) -> Ledger:

@@ -13,6 +13,8 @@ import pytest
 
 from gauss_cdc.gauss_dbapi import connect
 from producer.sources.dial import parse_dsn
+from schemas.control import Topic
+from spark_consumers.cuts.ledger import NOT_CAPTURED
 from spark_consumers.errors import (
     Fenced,
     Superseded,
@@ -32,6 +34,8 @@ from tests.spark_consumers.feed import (
     table,
     update,
 )
+
+GONE = table("gone", "id integer, note text")
 
 
 def backend(target: Target) -> None:
@@ -309,3 +313,29 @@ class Proxy:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
+
+
+def test_a_table_whose_drop_nobody_told_is_marked_until_its_owner_drops_it(
+    new_database: Callable[[], str], kind: str
+) -> None:
+    """A new epoch does not capture it: the source dropped it while no slot kept its log."""
+    target = Target(new_database(), kind)
+    target.feed.topics = {f"bank.public.{name}": Topic(name, 1) for name in ("account", "gone")}
+    target.feed.load_again(ACCOUNT, GONE)
+    load(target, ACCOUNT, ["1", "a", "x"])
+    load(target, GONE, ["1", "x"])
+    assert target.drain().inexact == {}
+
+    del target.feed.topics["bank.public.gone"]
+    target.feed.load_again(ACCOUNT)
+    load(target, ACCOUNT, ["2", "b", "y"])
+
+    marked = {"public.gone": f"{NOT_CAPTURED}; readers see commit 2/0"}
+    assert target.drain().inexact == marked
+    target.feed.start()
+    assert target.drain().inexact == marked
+
+    target.run("DROP TABLE gone")
+    target.feed.start()
+    assert (target.drain().inexact, target.sink.ledger().state) == ({}, "EXACT")
+    target.sink.close()

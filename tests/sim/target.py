@@ -11,7 +11,7 @@ that cannot be read, and then nothing of the step is visible.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -304,6 +304,9 @@ class SimTransaction:
         self.database = self._target.now.copy()
         return ledger
 
+    def there(self, tables: Collection[TableId]) -> Collection[TableId]:
+        return self.database.tables.keys() & set(tables)
+
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
         del before
         self.database = replace(self.database, ledger=upto)
@@ -371,6 +374,11 @@ class SimMessage(SimTransaction):
         super().__init__(sink, target, staged, what)
         self._known, self._upto = known, known
         self._writes: list[tuple[rules.Place, rules.Place, Mapping[str, str]]] = []
+        self._is_whole = True
+
+    def there(self, tables: Collection[TableId]) -> Collection[TableId]:
+        self._is_whole = False  # it goes the usual way
+        return super().there(tables)
 
     def lock_ledger(self) -> Ledger:
         return self._known
@@ -384,8 +392,10 @@ class SimMessage(SimTransaction):
     def is_taken(self) -> bool:
         """Do it on what the server holds now; say whether the server takes it."""
         now = self._target.now
-        names = rules.COMPARED
-        if any(getattr(now.ledger, name) != getattr(self._known, name) for name in names):
+        is_known = all(
+            getattr(now.ledger, name) == getattr(self._known, name) for name in rules.COMPARED
+        )
+        if not (self._is_whole and is_known):
             return False
         self.database = now.copy()
         try:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, count
@@ -395,6 +395,10 @@ class LakeTransaction:
             case LoadPhase.END:
                 pass
         return False
+
+    def there(self, tables: Collection[TableId]) -> Collection[TableId]:
+        named = {table: self._named.get(str(table)) for table in tables}
+        return {t for t, mark in named.items() if mark and self._tables.head(mark.place)}
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
         del before

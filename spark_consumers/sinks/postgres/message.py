@@ -11,7 +11,7 @@ express, and whatever the server refuses, goes the usual way, which finds out wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +83,9 @@ class StepMessage:
 
     def load(self, cut: TableLoad, *, keeps: bool) -> bool:
         raise NotOneMessage(cut, keeps)
+
+    def there(self, tables: Collection[TableId]) -> Collection[TableId]:
+        raise NotOneMessage(tables)
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
         """First of all: who is late waits here, and writes nothing."""

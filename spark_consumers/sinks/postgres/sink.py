@@ -10,7 +10,7 @@ The lease keeps a second applier waiting; what makes a step safe is the comparis
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -489,6 +489,9 @@ class _Step:
 
     def lock_ledger(self) -> Ledger | None:
         return lock_ledger(self.cursor, self.source, self.guard)
+
+    def there(self, tables: Collection[TableId]) -> Collection[TableId]:
+        return read_tables(self.cursor, tables, self.catalog.product).keys()  # by now
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
         self.catalog.keep(self.cursor)

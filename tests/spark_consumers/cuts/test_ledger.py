@@ -9,6 +9,7 @@ from schemas.control import (
     LoadPhase,
     Moved,
     Start,
+    State,
     TableLoad,
     Topic,
     cut_from_avro,
@@ -23,6 +24,7 @@ from spark_consumers.cuts.ledger import (
     NOT_LOADED,
     SWITCHED,
     UNREAD,
+    doubtful,
     is_for,
     is_unloaded,
     showing,
@@ -110,16 +112,57 @@ def test_a_table_that_went_stays_marked_where_readers_see_older_rows() -> None:
     feed.commits([insert(A, "2", "x")])
 
     upto = feed.segments(replace(ledger, topics={"bank.public.b": "id-b"}))[-1].upto
-    assert upto.inexact == {"public.b": "not loaded; readers see commit 1/1"}
+    assert upto.inexact == {"public.b": f"{NOT_CAPTURED}; readers see commit 1/1"}
 
 
-def test_a_table_that_was_dropped_before_a_takeover_marked_it_has_no_mark() -> None:
+def test_a_table_that_a_takeover_marked_and_nobody_loads_is_not_captured() -> None:
     feed, ledger = started()
     feed.commits([insert(A, "1", "x")])
     marked = replace(ledger, inexact={"public.a": SWITCHED, "public.b": SWITCHED})
     feed.state({"public.a": "GAP"})
 
-    assert feed.segments(marked)[-1].upto.inexact == {"public.a": SWITCHED}
+    segment = feed.segments(marked)[-1]
+    assert segment.upto.inexact == {"public.a": SWITCHED, "public.b": NOT_CAPTURED}
+    assert isinstance(segment.cut, State)
+    # It was dropped, now or long ago: only a target that has it is not what the source is.
+    assert doubtful(segment.after, segment.upto, segment.cut) == {"public.b": NOT_CAPTURED}
+
+
+def test_what_a_target_has_and_a_new_epoch_does_not_capture_is_in_doubt() -> None:
+    """A DROP that no slot kept is told by nobody."""
+    feed = Feed(topics={f"bank.public.{name}": Topic(name, 1) for name in "abc"})
+    feed.load_again(A, B, C)
+    for schema in (A, B, C):
+        feed.load(schema, LoadPhase.BEGIN)
+        feed.load(schema, LoadPhase.END)
+    feed.commits(Tx([insert(A, "1", "x")], (Hole("public.c", "seen", "lost"),)))
+    before = feed.segments(NEW)[-1].upto
+    del feed.topics["bank.public.b"], feed.topics["bank.public.c"]
+    start = feed.load_again(A)
+    feed.start()
+
+    new, again = feed.segments(before)
+    assert isinstance(start, Start)
+    assert doubtful(new.after, new.upto, start) == {
+        "public.b": f"{NOT_CAPTURED}; readers see commit 1/1",
+        "public.c": "seen: lost",
+    }
+    marked = replace(again.after, inexact={**again.after.inexact, "public.b": NOT_CAPTURED})
+    assert isinstance(again.cut, Start)
+    assert doubtful(marked, marked, again.cut) == {"public.b": NOT_CAPTURED}
+
+
+def test_a_table_that_joins_an_epoch_without_loads_is_not_read() -> None:
+    feed = Feed(topics={"bank.public.a": Topic("a", 1)})
+    feed.start()
+    feed.topics["bank.public.b"] = Topic("b", 1)
+    feed.start()
+    feed.start()
+
+    assert [dict(s.upto.inexact) for s in feed.segments(NEW)] == [
+        {"public.a": UNREAD},
+        *[{"public.a": UNREAD, "public.b": UNREAD}] * 2,
+    ]
 
 
 def test_of_several_gaps_of_a_table_one_that_was_seen_is_told() -> None:

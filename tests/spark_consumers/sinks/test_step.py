@@ -1,13 +1,14 @@
 """The rules of a step, on a transaction that only notes what it is asked."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from schemas.control import Hole, LoadPhase, Moved, SchemaChange, TableLoad
-from spark_consumers.cuts.ledger import LATE
+from schemas.tables import TableId
+from spark_consumers.cuts.ledger import LATE, NOT_CAPTURED
 from spark_consumers.cuts.segments import segments
 from spark_consumers.errors import Fenced, Incomplete, Superseded
 from spark_consumers.model import Change, Ledger, Segment
@@ -37,6 +38,7 @@ class Noting:
         self.did: list[Any] = []
         self.is_whole, self.can_keep, self.loses = True, False, False
         self.lacks_parts = False
+        self.has: set[TableId] = set()
 
     def lock_ledger(self) -> Ledger | None:
         self.did.append("lock")
@@ -66,6 +68,10 @@ class Noting:
     def load(self, cut: TableLoad, *, keeps: bool) -> bool:
         self.did.append(("load", cut.phase))
         return keeps and self.can_keep
+
+    def there(self, tables: Collection[TableId]) -> Collection[TableId]:
+        self.did.append(("there", [*tables]))
+        return self.has & set(tables)
 
     def move_ledger(self, before: Ledger, upto: Ledger) -> None:
         self.did.append("move")
@@ -100,6 +106,32 @@ def test_the_fence_stays_the_target_s_whatever_the_plan_was_made_with() -> None:
     _, (begun, commit) = fed([insert(A, "1", "x")])
 
     assert step(Noting(replace(begun.upto, fence=5)), commit, fence=5).fence == 5
+
+
+@pytest.mark.parametrize("has", [set(), {A.id}, {B.id}, {A.id, B.id}])
+def test_a_table_that_the_source_does_not_capture_is_marked_while_it_is_here(
+    has: set[TableId],
+) -> None:
+    feed = Feed()
+    feed.start()
+    feed.load_again(B)
+    feed.start()
+    begun, new, again = feed.segments(Ledger("bank", fence=3))
+    had = replace(begun.upto, topics={"bank.public.a": "1"}, fence=3)
+    transaction = Noting(had)
+    transaction.has = has
+
+    upto = step(transaction, replace(new, after=had), fence=3)
+
+    here = {"public.a": f"{NOT_CAPTURED}; readers see commit 1/0"} if A.id in has else {}
+    assert upto.inexact == {"public.b": "not loaded", **here}
+    assert transaction.did == ["lock", "check", ("there", [A.id]), "move"]
+
+    transaction.has = set()  # its owner drops it
+    again = replace(again, after=upto, upto=replace(upto, n=again.upto.n))
+    upto = step(transaction, again, fence=3)
+
+    assert upto.inexact == {"public.b": "not loaded"}
 
 
 @pytest.mark.parametrize("fence", [2, 4, None])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from schemas.control import LoadPhase
+from schemas.control import LoadPhase, Topic
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
 from spark_consumers.cuts.ledger import LACKS_ROW
@@ -212,3 +212,21 @@ def test_a_load_of_a_table_without_a_key_is_refused_at_its_beginning() -> None:
 
     with pytest.raises(NotExpressible, match="without a key"):
         lake.drained()
+
+
+def test_a_table_that_the_source_captures_no_more_is_marked_while_the_lake_has_it() -> None:
+    lake = Lake()
+    lake.feed.topics = {f"bank.public.{one.id.name}": Topic("1", 1) for one in (A, B)}
+    for tables in ((A, B), (A,)):
+        lake.feed.load_again(*tables)
+        for one in tables:
+            lake.feed.load(one, LoadPhase.BEGIN)
+            lake.feed.load(one, LoadPhase.END)
+        lake.drained()
+        lake.feed.topics = {"bank.public.a": Topic("1", 1)}
+
+    assert [*lake.drained().inexact] == ["public.b"]
+
+    del lake.tables.versions[B.id]  # its owner drops it
+    lake.feed.start()
+    assert (lake.drained().inexact, lake.ledger().state) == ({}, "EXACT")
