@@ -71,7 +71,7 @@ def slot_list(config_path: Path) -> None:
 @click.option(
     "--lsn",
     type=PositionType(),
-    help="Position; default: that of the newest cut, which loses nothing.",
+    help="Up to the newest cut at or before it; default: the newest of all, which loses nothing.",
 )
 @click.option("--yes", is_flag=True, help="Yes, beyond the newest cut: changes will be lost to us.")
 def slot_advance(config_path: Path, *, lsn: Lsn | None, yes: bool) -> None:
@@ -92,6 +92,8 @@ def slot_advance(config_path: Path, *, lsn: Lsn | None, yes: bool) -> None:
         cuts = places.cuts()
         safe = cuts.resume if cuts is not None else NOWHERE
         goal = safe if lsn is None else lsn
+        if cuts is not None and goal < safe:  # `run` goes on only from a record's place
+            goal = places.ended_at(cuts, goal)
         if goal > safe and not yes:
             raise click.UsageError(
                 f"the newest cut is at {lsn_text(safe)}: later changes would be lost; "

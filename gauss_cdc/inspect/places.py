@@ -26,10 +26,10 @@ from producer.sources import requests
 from producer.sources.base import SourceInspector, SourceStanding
 from producer.sources.kinds import SOURCES
 from producer.sources.requests import AskedAgain
-from schemas.accept import CutReplay, Foreign, Record, Records, judge, replay_tail
+from schemas.accept import CutReplay, Foreign, Record, Records, backwards, judge, replay_tail
 from schemas.control import Head, Identity, Looked, TableLoad, are_loading
 from schemas.errors import Verdict
-from schemas.positions import Lsn, lsn_text
+from schemas.positions import NOWHERE, Lsn, lsn_text
 from schemas.tables import TableId, TableSchema
 from schemas.topics import Topics
 from spark_consumers.errors import ApplyError
@@ -333,6 +333,12 @@ class Endpoints:
                 if cut.head.epoch == replay.epoch
             ),
         )
+
+    def ended_at(self, cuts: CutsStanding, position: Lsn) -> Lsn:
+        """The `resume` of the newest record at or before a position; 0: there is none any more."""
+        start, end = self.first_cut() or 0, self.reader().lso()
+        back = backwards(self.read_cuts, start, end, cuts.n, writer=cuts.writer)
+        return next((c.head.resume for _, c in back if c.head.resume <= position), NOWHERE)
 
     def follow(
         self, start: int, stop_asked: Callable[[float], bool]

@@ -226,6 +226,10 @@ class Source(takeover.Source, Protocol):
         """Say whether every statement that changes a table is described."""
 
     @property
+    def keeps_confirmed(self) -> bool:
+        """Say whether the slot stands exactly where a reader confirmed it."""
+
+    @property
     def rereads(self) -> bool:
         """Say whether a table can be read again while the stream goes on."""
 

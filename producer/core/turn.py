@@ -279,7 +279,13 @@ class Turn:
             return Redelivery(state.head.resume)
         names = self.options.topics
         topics = {t: names.of(t, state.topics) for t in known if self.wants(t)}
-        parts = self.log.delivered(state, confirmed, topics, has_triggers=self.source.reports_ddl)
+        parts = self.log.delivered(
+            state,
+            confirmed,
+            topics,
+            has_triggers=self.source.reports_ddl,
+            keeps_confirmed=self.source.keeps_confirmed,
+        )
         return Redelivery(
             resume,
             confirmed=confirmed,

@@ -69,6 +69,7 @@ class PlainSource:
     positions_are_csns = True  # there are no others
     ids_are_oids = False
     reports_ddl = False
+    keeps_confirmed = False
     rereads = False
     tells_switches = True  # there are none
 

@@ -22,7 +22,7 @@ from gauss_cdc_lab.emulator.upstream import Address
 from producer.core.ports import RunObserver
 from producer.pipeline import create_slot
 from producer.sources.dial import parse_dsn
-from schemas.positions import parse_lsn
+from schemas.positions import Lsn, lsn_text, parse_lsn
 from tests.e2e.commands import command, configured
 from tests.e2e.path import Path, ask, until
 from tests.gauss_cdc_lab.emulator.running import Running
@@ -118,6 +118,8 @@ def test_a_slot_is_listed_moved_and_dropped(place: Place) -> None:
     reached = parse_lsn(place.command("slot", "advance").stdout.strip())
     assert reached >= safe
     assert parse_lsn(place.command("slot", "advance").stdout.strip()) == reached  # repeatable
+    before = place.command("slot", "advance", "--lsn", lsn_text(Lsn(safe - 1)))
+    assert parse_lsn(before.stdout.strip()) == reached
     beyond = place.command("slot", "advance", "--lsn", "FF/0")
     assert "would be lost; confirm with --yes" in str(beyond.exception)
     nowhere = place.command("slot", "advance", "--lsn", "zz")

@@ -178,6 +178,27 @@ def test_a_lost_truncate_of_a_partition_stops(
         stops(path, HistoryDiffers, "does not send a transaction again")
 
 
+def test_a_slot_that_somebody_else_makes_in_a_copy_stops(
+    addresses: Addresses, topic_prefix: str, new_database: Callable[[], str], source: Source
+) -> None:
+    """The copy writes before it is made, and it sends nothing of that."""
+    ask(source.url, "CREATE TABLE account (id int PRIMARY KEY, v text)")
+    with Path(addresses, topic_prefix, source.url, new_database()) as path:
+        deliver_and_copy(path, source)
+        ask(source.url, "INSERT INTO account VALUES (1, repeat('x', 9000))")
+        path.catch_up()
+        path.stop()
+        slot = path.options.slot
+        source.restore()
+        ask(source.url, "SELECT pg_drop_replication_slot(%s)", slot)
+        ask(source.url, "INSERT INTO account VALUES (2, 'of the copy')")
+        ask(source.url, "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", slot)
+        assert source.end < path.progress.resume
+        write_past(source, path.progress.resume)
+
+        stops(path, HistoryDiffers, "the slot stands where no `run` left it.*--accept-gap")
+
+
 @pytest.mark.parametrize(
     "statements",
     [

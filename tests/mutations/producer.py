@@ -499,6 +499,14 @@ MUTATIONS: Final = (
         _AGAIN,
     ),
     Mutation(
+        "again-from-anywhere",
+        "a slot that stands where no record ends was made or moved by somebody else [H48]",
+        "producer/core/log/delivered.py",
+        "if keeps_confirmed and found.is_whole and first.resume != confirmed:",
+        "if False:",
+        _AGAIN,
+    ),
+    Mutation(
         "again-up-to-the-switch",
         "and a record of it covers nothing behind",
         "producer/core/log/delivered.py",

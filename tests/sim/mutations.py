@@ -594,6 +594,9 @@ MUTATIONS: list[Mutation] = [
     # ------------------------------------------------------------ producer: what is sent again
     Mutation("again-unseen", "one that is sent again and was not delivered stops [H48]",
              edit(Redelivery, "rows_of", (".exact:", ".exact and False:")), COPIES, first_seed=252),
+    Mutation("again-from-anywhere", "a slot that somebody else made in a copy stops [H48]",
+             edit(cuts_log, "delivered", ("if keeps_confirmed and", "if False and")), COPIES,
+             first_seed=60),
     Mutation("again-missing", "one that was delivered and is not sent again stops [H48]",
              edit(Redelivery, "_pass", ("if lost.is_compared:", "if False:")), COPIES,
              first_seed=21),

@@ -138,6 +138,7 @@ class SimSource:
     keepalives_move = True
     new_tables_are_complete = True
     ids_are_oids = False
+    keeps_confirmed = True
     positions_are_csns = True
     told_end = 0
     reports_ddl = False
@@ -552,6 +553,7 @@ class SimGaussSource(SimSource):
     """A source of GaussDB; some have slots without a snapshot."""
 
     tells_switches = False
+    keeps_confirmed = False
 
     def switch_point(self, timeline: int) -> int | None:
         return None

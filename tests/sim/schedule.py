@@ -681,6 +681,8 @@ class Simulation:
         behind, since = self.oracle.behind_loads()
         lost = min(self.oracle.waiting() + rng.randrange(4), source.may_lose(), behind)
         source.come_back(rng.randrange(4), lost=lost, since=since)
+        if source.decoding is None and rng.random() < 0.3:
+            source.put_slot()  # the copy had none, and an administrator makes it
         self.world.note(f"it lacks {lost} transactions behind {source.wal_end}; {source.slot}")
         while source.end <= self.oracle.resume and self.world.chance(0.95):
             source.commit_one()
@@ -694,9 +696,9 @@ class Simulation:
         self.faults.slot_faults -= 1
         kind = self.world.rng.choice(["advanced", "made again", "dropped"])
         self.world.note(f"the slot is {kind}")
-        end = self.source.end
-        self._touched = self.source.slot
-        self.source.slot = None if kind == "dropped" else {"confirmed": end, "made": end}
+        self._touched, self.source.slot = self.source.slot, None
+        if kind != "dropped":
+            self.source.put_slot()
 
     def _expire(self) -> None:
         """Retention as configured: it never passes what the target, or a backup, still needs."""
@@ -768,7 +770,7 @@ class Simulation:
                     or any(t.client is None and CUTS in t.places for t in self.broker.transactions)
                 )
             case HistoryDiffers():
-                right = self.oracle.differs()
+                right = self.oracle.differs() or self.source.is_foreign
                 self._gap_in = self.oracle.epoch if right else self._gap_in
             case SourceSwitched():
                 right = process.plan.is_alien or self.oracle.has_lost_tail()

@@ -214,6 +214,8 @@ class Source:
         self.lags = False  # commits are visible later than in the log
         self.hides = False  # transactions without changes are not always sent
         self.slot: dict[str, int] | None = None
+        self.told: list[int] = []  # where readers confirmed it
+        self.is_foreign = False  # somebody else made it
         self.owner: Connection | None = None
         self.lock: Connection | None = None
         self.snapshots: dict[str, tuple[int, Database]] = {}
@@ -477,8 +479,7 @@ class Source:
             self.slot = None
             return
         known = [t.commit_start for t in self.wal[-1 - lag :]]
-        synchronized = min(self.slot["confirmed"], self.end, *known)
-        self.slot = {**self.slot, "confirmed": max(self.slot["made"], synchronized)}
+        self._set_slot_back(min(self.end, *known))
 
     def come_back(self, lag: int, *, lost: int | None = None, since: int = 0) -> None:
         """Crash, and start with the slot as it was written `lag` transactions ago.
@@ -501,8 +502,19 @@ class Source:
         if self.slot is not None:
             by_csn = self.decoding is not None and self.decoding.by_csn
             ends = [t.csn if by_csn else t.record_end for t in self.wal[: len(self.wal) - lag]]
-            written = min(self.slot["confirmed"], ends[-1] if ends else 0)
-            self.slot = {**self.slot, "confirmed": max(self.slot["made"], written)}
+            self._set_slot_back(ends[-1] if ends else 0)
+
+    def _set_slot_back(self, upto: int) -> None:
+        """It stands where a reader confirmed it before, or where it was made."""
+        assert self.slot is not None
+        self.told = [self.slot["made"], *(lsn for lsn in self.told if lsn <= upto)]
+        self.slot = {**self.slot, "confirmed": max(self.told)}
+
+    def put_slot(self, *, is_ours: bool = False) -> None:
+        """Make it at the end of the log, where the making leaves a record that is no commit."""
+        self.wal_end += 0 if is_ours else 1
+        self.slot, self.told = {"confirmed": self.end, "made": self.end}, []
+        self.is_foreign = not is_ours
 
     def _xid(self, index: int) -> int:
         return 700 * self.timeline + 10_000 * self.copies + index
@@ -633,7 +645,7 @@ class Source:
     def make_slot(self) -> str:
         """Make the slot at the end of WAL with an exported snapshot; return the snapshot's name."""
         assert self.slot is None
-        self.slot = {"confirmed": self.end, "made": self.end}
+        self.put_slot(is_ours=True)
         name = f"snap-{len(self.snapshots)}"
         self.snapshots[name] = (self.end, copy.deepcopy(self.tables))
         return name
@@ -782,6 +794,7 @@ class Connection:
         source = self.source
         if source.owner is self and source.slot is not None and lsn:
             source.slot["confirmed"] = max(source.slot["confirmed"], lsn)
+            source.told.append(source.slot["confirmed"])
             source.on_confirmed(lsn)
 
 

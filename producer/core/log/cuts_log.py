@@ -116,6 +116,7 @@ class CutsLog:
         topics: Mapping[TableId, str],
         *,
         has_triggers: bool,
+        keeps_confirmed: bool,
     ) -> Iterator[DeliveredPart]:
         """Read what was delivered of the commits from `confirmed` on, up to our START."""
         return delivered(
@@ -128,6 +129,7 @@ class CutsLog:
             topics=topics,
             note=self._note,
             has_triggers=has_triggers,
+            keeps_confirmed=keeps_confirmed,
         )
 
     def recent(self, start: WriterState, since: Lsn) -> Iterator[Cut]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from producer.core.stream.redelivery import Delivered, DeliveredPart, differs
-from producer.errors import CutsBroken, GroupUnusable
+from producer.errors import CutsBroken, GroupUnusable, HistoryDiffers
 from schemas.accept import CutReplay, Records, backwards
 from schemas.control import (
     ANY,
@@ -60,17 +60,28 @@ def delivered(
     topics: Mapping[TableId, str],
     note: Callable[[str], None],
     has_triggers: bool = False,
+    keeps_confirmed: bool = False,
 ) -> Iterator[DeliveredPart]:
     """Read what was delivered of the commits from `confirmed` on, lazily.
 
     `read(low, high)` returns the committed records of cuts in [low, high).  `start` returns the
     log's start, `end` is the offset of a START with `head` and `loads`, up to which is read.
     `has_triggers`: a commit of nothing but schema changes has a row in the stream, too.
+    `keeps_confirmed`: a slot stands at the `resume` of a record, or somebody else made or moved
+    it, and what was delivered before is not sent again: HistoryDiffers.
     Raises GroupUnusable where retention takes records before they are compared: the next start
     begins behind them, and says so.
     """
     found = _look_back(read, start(), end, head=head, loads=loads, confirmed=confirmed)
     first = found.head or head
+    if keeps_confirmed and found.is_whole and first.resume != confirmed:
+        raise HistoryDiffers(
+            "the slot stands where no `run` left it: somebody else made or advanced it, and commits"
+            " before it are not compared with those that were delivered",
+            lsn=lsn_text(confirmed),
+            before=lsn_text(first.resume),
+            hint=LOAD_AGAIN,
+        )
     if not found.is_whole:
         note(
             "retention removed records of cuts: of what the source sends again, only what begins at"

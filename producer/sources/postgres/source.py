@@ -91,6 +91,7 @@ class PostgresSource(PlainSource):
 
     keepalives_move = True
     ids_are_oids = True
+    keeps_confirmed = True
     rereads = True
 
     def __init__(

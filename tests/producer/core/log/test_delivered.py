@@ -148,6 +148,7 @@ class Log:
         first: int = 0,
         meanwhile: int | None = None,
         has_triggers: bool = False,
+        keeps_confirmed: bool = False,
     ) -> list[DeliveredPart]:
         """Take over, and read; what is before `first` was removed by retention.
 
@@ -168,6 +169,7 @@ class Log:
             topics=TOPICS,
             note=self.notes.append,
             has_triggers=has_triggers,
+            keeps_confirmed=keeps_confirmed,
         )
         self.first = first if meanwhile is None else meanwhile
         # What is exact holds until the next part is asked for.
@@ -193,6 +195,19 @@ def test_it_is_read_from_the_newest_record_that_is_not_behind() -> None:
     (known, *_) = parts[1].commits
     assert (known.xid, known.committed_at) == (131, 0)
     assert log.notes == []
+
+
+def test_a_slot_where_no_record_ends_is_of_somebody_else() -> None:
+    def log() -> Log:
+        return Log().opens(100).commits(110, 120).commits(130, 140).reaches(200)
+
+    assert expected(log().behind(128, keeps_confirmed=True)) == [130, 140]
+    for position in (127, 138, 199):
+        with pytest.raises(HistoryDiffers, match=r"no `run` left it.*--accept-gap"):
+            log().behind(position, keeps_confirmed=True)
+    cut_off = log()
+    cut_off.behind(138, first=4, keeps_confirmed=True)
+    assert len(cut_off.notes) == 1, "retention took the record, if there was one"
 
 
 def test_what_is_behind_a_position_is_read_backwards_and_no_further() -> None:
