@@ -181,7 +181,8 @@ def doubtful(at: Ledger, upto: Ledger, cut: State) -> dict[str, str]:
         had = {str(table) for topic in at.topics if (table := names.table_of(topic))}
         marks |= {t: showing(NOT_CAPTURED, shown(at, t)) for t in had - captured}
         marks |= {t: why for t, why in upto.inexact.items() if t not in captured}
-    return marks
+    # A topic that stands for its table, since its name has no way back, is no name of one.
+    return {table: why for table, why in marks.items() if table == str(TableId.of(table))}
 
 
 def is_for(at: Ledger, cut: TableLoad, target: str) -> bool:
