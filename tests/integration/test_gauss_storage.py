@@ -197,6 +197,10 @@ def test_another_key_and_a_column_made_again_are_seen_where_no_statement_is_sent
         ("ALTER TABLE other ALTER at TYPE timestamp", True),
         ("ALTER TABLE other ALTER n TYPE numeric", True),
         ("ALTER TABLE other ALTER v TYPE varchar(10)", True),
+        # A row shows the half of these.
+        ("ALTER TABLE other ADD w int, ALTER v TYPE varchar(10)", True),
+        ("ALTER TABLE other DROP n, ALTER at TYPE timestamp", True),
+        ("ALTER TABLE other RENAME n TO m; ALTER TABLE other ALTER m TYPE numeric(12,2)", True),
         # A row shows these.
         ("ALTER TABLE other RENAME n TO m", False),
         ("ALTER TABLE other DROP n", False),
@@ -231,14 +235,15 @@ def test_a_finer_column_is_seen_where_no_statement_is_sent(
     assert watched.look() == (set(), {}), "it is suspected once"
 
 
+@pytest.mark.parametrize("noted", ["", ":0a1b2c3d"], ids=["nothing", "a digest"])
 def test_sizes_that_an_earlier_release_did_not_note_are_no_others(
-    postgres_url: str, session: ReplicationConnection
+    postgres_url: str, session: ReplicationConnection, noted: str
 ) -> None:
     watched = Watched(session)
     watched.look()
     assert watched.before is not None
     versions = {
-        oid: version._replace(last=version.last.rpartition(":")[0])
+        oid: version._replace(last=version.last.rpartition(":")[0] + noted)
         for oid, version in watched.before.versions.items()
     }
     watched.before = replace(watched.before, versions=versions)
@@ -250,6 +255,18 @@ def test_sizes_that_an_earlier_release_did_not_note_are_no_others(
     watched.look()
     do(postgres_url, f"ALTER TABLE {NAME} ALTER v TYPE varchar(10)")
     assert watched.look() == (set(), {T: RESIZED})
+
+
+def test_a_finer_column_of_very_many_is_seen(
+    postgres_url: str, session: ReplicationConnection
+) -> None:
+    do(postgres_url, "ALTER TABLE other " + ", ".join(f"ADD c{n} varchar(5)" for n in range(200)))
+    watched = Watched(session)
+    watched.look()
+
+    do(postgres_url, "ALTER TABLE other ALTER c150 TYPE varchar(6)")
+
+    assert watched.look() == (set(), {OTHER: RESIZED})
 
 
 def test_a_table_that_was_never_seen_is_suspected_if_it_had_rows(

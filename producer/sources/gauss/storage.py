@@ -18,6 +18,7 @@ on: a restart compares, too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -63,7 +64,8 @@ _IS_GAUSS: Final = """
 _COLUMNS: Final = f"""
     SELECT a.attrelid::bigint AS owner, a.attnum::bigint AS number, NOT a.attisdropped AS is_there,
            concat(a.attnum, ' ', a.attname, ' ', a.atttypid, ' ', a.atttypmod) AS said,
-           concat(a.attnum, ' ', a.atttypmod) AS size, a.xmin::text::bigint AS writer
+           CASE WHEN a.attisdropped THEN '-' WHEN a.atttypmod = -1 THEN '.'
+           ELSE substr(md5(a.atttypmod::text), 1, 4) END AS size, a.xmin::text::bigint AS writer
     FROM pg_catalog.pg_attribute a WHERE a.attnum > 0 AND a.attrelid >= {_OF_USERS}"""
 _KEYS: Final = f"""
     SELECT i.indrelid::bigint AS owner, i.indexrelid::bigint AS number,
@@ -87,9 +89,7 @@ _STORED: Final = f"""
         SELECT owner, min(writer) AS made,
                concat(max(number), ':', sum(CASE WHEN is_there THEN 1 ELSE 0 END), ':',
                substr(md5(string_agg(CASE WHEN is_there THEN said END, ',' ORDER BY number)), 1, 8),
-               ':',
-               substr(md5(string_agg(CASE WHEN is_there THEN size END, ',' ORDER BY number)), 1, 8)
-               ) AS last
+               ':', string_agg(size, ',' ORDER BY number)) AS last
         FROM ({_COLUMNS}) c GROUP BY owner
     ) c ON c.owner = t.part
     LEFT JOIN (
@@ -102,6 +102,12 @@ _STILL_THERE: Final = """
     SELECT c.oid::bigint, n.nspname, c.relname
     FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE c.oid IN ({oids}) OR (n.nspname, c.relname) IN ({names})"""
+
+
+# A column's modifier, as `_COLUMNS` writes it: `-` is a dropped column, and nothing to compare.
+_SIZE: Final = re.compile(r"(\.|[0-9a-f]{4})\Z")
+_MANY_SIZES: Final = 600  # characters
+_DIGEST: Final = "~"
 
 
 class StreamTells(NamedTuple):
@@ -126,7 +132,7 @@ class StoredTable:
     oid: int
     file: int
     writer: int  # the transactions that wrote its row, and that of its schema; their sum
-    last: str = ""  # of its columns: the greatest number, how many there are, and two digests
+    last: str = ""  # of its columns: the greatest number, how many there are, a digest, and sizes
     key: str = ""  # oid of the primary key's index; "": none
     is_moved: bool = False  # a RENAME or SET SCHEMA came behind its creation
     parts: tuple[tuple[int, int], ...] = ()  # of its partitions: oid, file
@@ -361,7 +367,7 @@ def stored(session: Asks, selects: Callable[[TableId], bool]) -> dict[int, Store
                 oid,
                 int(file or 0),
                 int(writer or 0),
-                last or "",
+                _shortened(last or ""),
                 key or "",
                 moved == "1",
                 tuple(sorted(parts.get(oid, {}).items())),
@@ -380,11 +386,20 @@ def _is_altered(was: CatalogVersion, now: CatalogVersion) -> bool:
 
 
 def _is_resized(was: CatalogVersion, now: CatalogVersion) -> bool:
-    """Say whether the same columns have other modifiers; an earlier release noted none."""
-    (*columns, _, size), (*columns_now, _, size_now) = (
+    """Say whether a column has another modifier; an earlier release noted none, or a digest."""
+    (*columns, _, sizes), (*columns_now, _, sizes_now) = (
         [*text.split(":"), "", "", "", ""][:4] for text in (was.last, now.last)
     )
-    return columns == columns_now and bool(size) and size != size_now
+    if sizes.startswith(_DIGEST) and sizes_now.startswith(_DIGEST):
+        return columns == columns_now and sizes != sizes_now
+    pairs = zip(sizes.split(","), sizes_now.split(","), strict=False)
+    return any(one != other and _SIZE.match(one) and _SIZE.match(other) for one, other in pairs)
+
+
+def _shortened(last: str) -> str:
+    """Have a digest instead of the sizes of very many columns: START and STATE hold all tables."""
+    columns, _, sizes = last.rpartition(":")
+    return last if len(sizes) < _MANY_SIZES else f"{columns}:{_DIGEST}{_digest([sizes])}"
 
 
 def _said(last: str) -> list[str]:
