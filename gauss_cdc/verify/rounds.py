@@ -33,7 +33,8 @@ from producer.errors import SourceError, TableChanging
 from producer.sources.base import SnapshotPoint, SourceInspector
 from schemas.errors import Verdict
 from schemas.positions import NOWHERE, Lsn
-from schemas.tables import TableSchema, argument
+from schemas.quoting import qualified
+from schemas.tables import TableId, TableSchema, argument
 from spark_consumers.cuts.ledger import is_unloaded
 from spark_consumers.errors import LedgerError, TargetError
 from spark_consumers.model import Ledger
@@ -111,7 +112,12 @@ def _round(
         wanted = captured(config, known)
         for name in sorted(known.keys() - set(wanted)):
             observer.note(f"{name} is not in [tables] any more: it is not compared")
-        unknown = [*_not_brought(places.source(), known, ledger)]
+        unknown = []
+        for one in _not_brought(places.source(), known, ledger):
+            if one.is_passing and _is_empty(places.source(), TableId.of(one.table)):
+                observer.note(f"{one.table} has no rows, and the stream brings it with its first")
+            else:
+                unknown.append(one)
     elif unheard := set(wanted) - known.keys():
         unknown = [
             one for one in _not_brought(places.source(), known, ledger) if one.table in unheard
@@ -146,6 +152,14 @@ def _not_brought(
             yield TableReport(
                 name, epoch=ledger.epoch, seq=ledger.seq, undecided=said, is_passing=not why
             )
+
+
+def _is_empty(source: SourceInspector, table: TableId) -> bool:
+    try:
+        found = source.session().query(f"SELECT 1 FROM {qualified(table)} LIMIT 1")  # noqa: S608
+    except SourceError:
+        return False
+    return not found
 
 
 def _opened(
