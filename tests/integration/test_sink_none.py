@@ -48,6 +48,21 @@ def test_rows_of_a_partition_that_was_dropped_are_not_called_exact(none: Target)
     assert none.drain().inexact == {}
 
 
+@pytest.mark.parametrize(
+    ("where", "is_exact"),
+    [("(id < 2)", True), ("(id < 3)", False), ("(gone < 3)", False), (None, False)],
+)
+def test_a_partition_that_the_owner_dropped_too_leaves_the_table_exact(
+    none: Target, where: str | None, is_exact: bool
+) -> None:
+    load(none, M, ["1", "old"], ["2", "new"])
+    none.drain()
+    none.run("DELETE FROM m WHERE id = 1")  # his DROP of the partition
+    dropped = replace(alter(M, M, tag="DROP TABLE"), moved=Moved("delete", M.id, where))
+
+    assert none.apply(dropped).inexact == ({} if is_exact else {"public.m": LEFT_OUT})
+
+
 def test_rows_of_a_table_that_was_attached_are_not_called_exact(none: Target) -> None:
     root, part = table("root", "id integer, v text"), table("part", "id integer, v text")
     load(none, root, ["1", "a"])

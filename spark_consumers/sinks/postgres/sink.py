@@ -535,7 +535,7 @@ class _Step:
     def _leave_out(self, change: SchemaChange, *, is_exact: bool) -> None:
         """Raise ChangeLeftOut where rows that are exact until here are not what they were."""
         touched: list[TableId] = []
-        if change.moved is not None:
+        if change.moved is not None and self.made.has_moved(self.cursor, change.moved):
             touched.append(change.moved.table)
             if change.moved.op == "move" and change.after is not None:
                 touched.append(change.after.id)

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from schemas import type_names
-from schemas.control import Origin, SchemaChange
+from schemas import conditions, type_names
+from schemas.control import Moved, Origin, SchemaChange
 from schemas.errors import LOAD_AGAIN
 from schemas.ownership import is_trusted
 from schemas.positions import NOWHERE
+from schemas.sql_text import NotRead
 from schemas.system_schemas import SEARCH_PATH
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.dialects import COLUMN_TYPES, user_types
@@ -440,6 +441,20 @@ class Tables:
         if is_new and table is not None:
             self._owned.note_made(cursor, table.id)
         return is_lost
+
+    def has_moved(self, cursor: Any, moved: Moved) -> bool:
+        """Say whether the target may have rows that the source moved, or dropped.
+
+        Under `none` its owner may have dropped the partition, too.
+        """
+        if moved.op != "delete" or moved.where is None:
+            return True
+        try:
+            where = conditions.written(moved.where)
+        except NotRead:
+            return True
+        some = f"SELECT FROM {quote(moved.table.schema)}.{quote(moved.table.name)} WHERE {where}"
+        return _try(cursor, f"SELECT 1 / (1 - count(*)) FROM ({some} LIMIT 1) r") is not None
 
     def _touched(self, change: SchemaChange) -> Iterator[TableId]:
         """Tables that a schema change leaves otherwise than they were; none: nobody knows.
