@@ -37,10 +37,13 @@ def late(at: Ledger) -> list[str]:
     return [TableId.rewritten(name) for name, why in at.inexact.items() if why == LATE]
 
 
-def way_out(config: Config, at: Ledger, loads: Mapping[str, str]) -> str:
+def way_out(
+    config: Config, at: Ledger, loads: Mapping[str, str], *, newest: tuple[int, int] = (0, 0)
+) -> str:
     """Say what makes tables of a target exact that nothing loads now.
 
     `loads`: phases of tables, as cuts have them.  What only the target knows, `run` does not see.
+    `newest`: epoch and n of the newest record of cuts; a load may wait for `apply` there.
     """
     wanted = captured(config, at.inexact)
     left = [name for name in at.inexact if name not in wanted]
@@ -58,7 +61,7 @@ def way_out(config: Config, at: Ledger, loads: Mapping[str, str]) -> str:
         tables.remove(name)
         said.append(f"others altered {name}: {altered_hint(name)}")
     if tables:
-        said += _of_captured(config, tables, loads)
+        said += _of_captured(config, tables, loads, is_behind=(at.epoch, at.n) < newest)
     if set(late(at)) - set(left):
         said.append(
             f"the target began late: `apply` asks for what it does not have, or"
@@ -67,7 +70,9 @@ def way_out(config: Config, at: Ledger, loads: Mapping[str, str]) -> str:
     return ". ".join(said)
 
 
-def _of_captured(config: Config, tables: list[str], loads: Mapping[str, str]) -> Iterator[str]:
+def _of_captured(
+    config: Config, tables: list[str], loads: Mapping[str, str], *, is_behind: bool
+) -> Iterator[str]:
     if not SOURCES[config.source.kind].rereads(wiring.producer_options(config)):
         yield f"a load makes every table equal: {LOAD_AGAIN}"
         return
@@ -79,9 +84,11 @@ def _of_captured(config: Config, tables: list[str], loads: Mapping[str, str]) ->
             f" does not name; {_asking(gaps)} asks for it"
         )
     if others := [name for name in tables if name not in gaps]:
+        first = "`apply` is behind, and a load may be on its way; if it stays so, " * is_behind
         yield (
-            f"{_asking(others)} makes it equal while the stream goes on; one that the source has no"
-            " more is to be dropped at the target, and `run` restarted, or left out of [tables]"
+            f"{first}{_asking(others)} makes it equal while the stream goes on; one that the source"
+            " has no more is to be dropped at the target, and `run` restarted, or left out of"
+            " [tables]"
         )
 
 

@@ -373,8 +373,9 @@ class Endpoints:
         """Say what makes the target's tables exact, by the cuts that were read."""
         if found.target is None:
             return found
-        loads = {} if found.cuts is None else found.cuts.loads
-        advice = way_out(self._config, found.target, loads)
+        cuts = found.cuts
+        loads, newest = ({}, (0, 0)) if cuts is None else (cuts.loads, (cuts.epoch, cuts.n))
+        advice = way_out(self._config, found.target, loads, newest=newest)
         return replace(found, notes=(advice,)) if advice else found
 
     def _target(self) -> Inspector:

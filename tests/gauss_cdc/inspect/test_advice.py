@@ -68,6 +68,8 @@ def test_only_a_gap_that_run_knows_is_said_to_be_read_by_itself(
 
     assert way in said
     assert ("by itself" in said) == (way == "by itself")
+    behind = way_out(config, Ledger("bank", 1, 5, inexact={"public.b": why}), loads, newest=(1, 6))
+    assert ("a load may be on its way; if it stays so" in behind) == (way == "makes it equal")
     assert "`gauss-cdc snapshot --table public.b`" in said
 
 
