@@ -147,7 +147,7 @@ def test_an_epoch_loads_beside_the_rows_of_the_one_before(target: Target) -> Non
     target.run("CREATE VIEW names AS SELECT id, name FROM account")
     other = table("account", "id integer, name text, email text")
     target.feed.topics = {"bank.public.account": Topic("1", 1)}
-    target.feed.start()
+    target.feed.state()
     target.feed.load_again(other)
     assert target.drain().inexact == {"public.account": "not loaded; readers see commit 1/1"}
 
