@@ -11,9 +11,10 @@ from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
+ROOT = HERE if (HERE / "schemas").is_dir() else HERE.parent  # of an archive, or of the repository
 OWN, SHARED = "gauss_cdc_reader", ("schemas", "spark_consumers")
 BELOW = f"{OWN}._shared"
 _IMPORT = re.compile(rf"^( *(?:from|import) )(?=(?:{'|'.join(SHARED)})[. ])", re.MULTILINE)
@@ -59,6 +60,14 @@ def shared() -> list[str]:
     return sorted(module for module in seen if module.startswith(SHARED))
 
 
+def files() -> list[Path]:
+    """Return the files of gauss-cdc that the reader needs."""
+    return [
+        *map(file_of, shared()),
+        *sorted((ROOT / "schemas" / "avro").glob("*.avsc")),
+    ]
+
+
 def renamed(text: str) -> str:
     """Return a module's text, with the names that modules have in the wheel."""
     return _IMPORT.sub(rf"\1{BELOW}.", text.replace(*_NATIVE))
@@ -76,19 +85,25 @@ class TakeAlong(build_py):
             if path.name != "beside.py":
                 path.write_text(renamed(path.read_text("utf-8")), "utf-8")
         below = there / "_shared"
-        for module in shared():
-            self._write(
-                below / file_of(module).relative_to(ROOT),
-                renamed(file_of(module).read_text("utf-8")),
-            )
-        self._write(below / "__init__.py", '"""What the reader shares with gauss-cdc."""\n')
-        for path in sorted((ROOT / "schemas" / "avro").glob("*.avsc")):
-            self._write(below / path.relative_to(ROOT), path.read_text("utf-8"))
+        for path in files():
+            text = path.read_text("utf-8")
+            _write(below / path.relative_to(ROOT), renamed(text) if path.suffix == ".py" else text)
+        _write(below / "__init__.py", '"""What the reader shares with gauss-cdc."""\n')
 
-    def _write(self, path: Path, text: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
+
+class Archive(sdist):
+    """An archive of the sources has what is shared beside the package, as the repository does."""
+
+    def make_release_tree(self, base_dir: str, names: list[str]) -> None:
+        super().make_release_tree(base_dir, names)
+        for path in files():
+            _write(Path(base_dir) / path.relative_to(ROOT), path.read_text("utf-8"))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
 
 
 if __name__ == "__main__":
-    setup(cmdclass={"build_py": TakeAlong})
+    setup(cmdclass={"build_py": TakeAlong, "sdist": Archive})

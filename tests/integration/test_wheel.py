@@ -101,3 +101,12 @@ def test_the_wheel_of_the_laboratory_holds_it_alone(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (said,) = (name for name in archive.namelist() if name.endswith("entry_points.txt"))
         assert "services = gauss_cdc_lab.commands" in archive.read(said).decode()
+
+
+def test_the_archive_of_the_reader_builds_what_the_repository_does(tmp_path: Path) -> None:
+    reader = copied(tmp_path) / "reader"
+
+    wheel = build(reader, "--no-isolation")  # from the archive
+
+    of_the_archive = held(wheel)
+    assert of_the_archive == held(build(reader, "--wheel", "--no-isolation"))
