@@ -18,6 +18,7 @@
 #              that pyproject.toml takes
 # make test-versions  the tests that concern a server on PostgreSQL 14, 16, 17 and 18, ten
 #              minutes each on two cores, and the table in docs/reference/versions.md; VERSIONS='14 18'
+# make release wheels, archives, hashes, licences and SBOM of the commit, in dist/ (docs/releases.md)
 # make venv    only the environment, .venv; the others make it by themselves
 # make clean   remove what was made here, .venv too
 
@@ -55,7 +56,7 @@ BUILD := $(BIN)/python -W ignore -c 'from setuptools import setup; setup()' -q b
 # Python keeps what it compiled, whatever the environment says: the tests start hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test scenes check mutate native fuzz librdkafka moments lint chaos coverage venv clean test-oldest test-newest test-versions
+.PHONY: demo test scenes check mutate native fuzz librdkafka moments lint chaos coverage release venv clean test-oldest test-newest test-versions
 
 demo: $(STAMP)
 	@$(BIN)/gauss-cdc demo --source $(SOURCE) $(ARGS)
@@ -145,6 +146,9 @@ chaos: $(STAMP)
 
 coverage: $(STAMP)
 	$(BIN)/pytest -q --cov --cov-report=term-missing:skip-covered $(UNIT)
+
+release: $(STAMP)
+	@PYTHONPATH=.:lab $(BIN)/python -m gauss_cdc_lab.release
 
 venv: $(STAMP)
 

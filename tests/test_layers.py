@@ -145,7 +145,7 @@ LAYERS = {
         ("gauss_cdc_reader.values", "gauss_cdc_reader.beside"),
     ),
     "gauss_cdc_lab": (
-        ("gauss_cdc_lab.commands", "gauss_cdc_lab.reference"),
+        ("gauss_cdc_lab.commands", "gauss_cdc_lab.reference", "gauss_cdc_lab.release"),
         ("gauss_cdc_lab.recordings",),
         ("gauss_cdc_lab.demo",),
         ("gauss_cdc_lab.emulator",),

@@ -1,4 +1,4 @@
-"""What is built is complete: packages, locks and schemas, and nothing of the tests."""
+"""What is built is complete, and the same each time: packages, locks, schemas, no tests."""
 
 import os
 import shutil
@@ -8,11 +8,15 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from gauss_cdc.pack import MODULES
+from gauss_cdc_lab import release
 from tests.tree import LABORATORY, PRODUCT, ROOT
 
 SOURCES = {".pyx", ".pxi"}  # of the native modules
 BUILT = {f"{half}/native/_native.abi3.so" for half in ("producer", "spark_consumers")}
+EPOCH = 1_700_000_000
 _LITTER = shutil.ignore_patterns("__pycache__", "*.so", "_native.c", "*.egg-info", "build")
 
 
@@ -110,3 +114,25 @@ def test_the_archive_of_the_reader_builds_what_the_repository_does(tmp_path: Pat
 
     of_the_archive = held(wheel)
     assert of_the_archive == held(build(reader, "--wheel", "--no-isolation"))
+
+
+def test_what_a_release_has_is_the_same_when_its_archives_are_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CFLAGS", "-O0")
+    once, again = tmp_path / "once", tmp_path / "and once more"
+    (once / "tree").mkdir(parents=True)
+    release.build(copied(once / "tree"), once / "dist", EPOCH)
+    for name, folder in release.DISTRIBUTIONS.items():
+        (archive,) = (once / "dist").glob(f"{name.replace('-', '_')}-[0-9]*.tar.gz")
+        with tarfile.open(archive) as packed:
+            packed.extractall(again, filter="data")
+        unpacked = again / archive.name.removesuffix(".tar.gz")
+        (unpacked / "setup.cfg").unlink()  # setuptools writes it, and would name it as a source
+        unpacked.rename(again / "tree" / folder)
+
+    release.build(again / "tree", again / "dist", EPOCH)
+
+    assert len(list((once / "dist").iterdir())) == 2 * len(release.DISTRIBUTIONS)
+    assert release.differing(once / "dist", again / "dist") == []
+    release.check(once / "dist")
