@@ -65,14 +65,16 @@ def run(options: Options, observer: RunObserver, progress: Progress | None = Non
         if observer.stop_asked(seconds):
             raise ShutdownRequested
 
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(passes),
+        wait=wait,
+        sleep=pause,
+        before_sleep=note,
+        reraise=True,
+    )
     try:
-        tenacity.Retrying(
-            retry=tenacity.retry_if_exception(passes),
-            wait=wait,
-            sleep=pause,
-            before_sleep=note,
-            reraise=True,
-        )(_run_once, options, observer, progress)
+        while retrying(_run_once, options, observer, progress):
+            pass
     except ShutdownRequested:
         if not progress.has_streamed:
             observer.on_note("stopped before the stream began: the next run loads what is missing")
@@ -93,7 +95,7 @@ def create_slot(options: Options, observer: RunObserver) -> bool:
 
 def _run_once(
     options: Options, observer: RunObserver, progress: Progress, *, stream: bool = True
-) -> None:
+) -> bool:
     with ExitStack() as stack:
         observer.on_step("start: connect")
         topics = options.topics
@@ -145,7 +147,7 @@ def _run_once(
             newest_epoch=clock.wall_us() // 1_000_000,
             is_ours=publisher.is_ours,
         )
-        Turn(
+        return Turn(
             options=options,
             source=source,
             log=log,

@@ -70,6 +70,7 @@ SCENES: Final = (
     "tests/integration/test_lake_others.py",
     "tests/e2e/test_undone.py",
     "tests/e2e/test_unrepeatable.py",
+    "tests/e2e/test_sent_as.py",
     "tests/e2e/test_ten_faults.py",
     "tests/e2e/test_upsert.py",
     "tests/e2e/test_verify_lakes.py",

@@ -147,8 +147,11 @@ class Loop:
         self._in_flight: Sequence[Cut] = ()
         self._made: deque[tuple[int, int]] = deque()  # (end_lsn, committed_at), not durable yet
 
-    def run(self) -> None:
-        """Run until asked to stop; leave no open transaction at the source or in Kafka."""
+    def run(self) -> bool:
+        """Run until asked to stop; leave no open transaction at the source or in Kafka.
+
+        Returns whether a session of the source is to be begun anew: what it knows has passed.
+        """
         self._observer.on_note(f"streaming from {lsn_text(self._engine.resume)}")
         self._progress.has_streamed = True
         self._give_up_left()
@@ -156,7 +159,7 @@ class Loop:
         try:
             self._watch_catalog()  # before a re-read holds the next one up: looks are compared
             while self._stopped is None:
-                if not self._read_again():
+                if not (self._ends_session() or self._read_again()):
                     self._read()
                 self._watch_catalog()
                 self._poll_delivery()
@@ -167,6 +170,7 @@ class Loop:
         if self._stopped.abort:
             self._delivery.abort(3.0)
         self._tell_source(force=True)
+        return self._catalog.has_outlived and self._leaving_since is None
 
     # ------------------------------------------------------------ source
     def _read(self) -> None:
@@ -416,6 +420,18 @@ class Loop:
                 self._source.forget(finding.table)
         self._note_looked()
         self._take_in(catalog.newcomers(relations.known))
+
+    def _ends_session(self) -> bool:
+        """Stop where the catalog has outlived the session, once what that marks is durable."""
+        if not self._catalog.has_outlived:
+            return False
+        if self._engine.is_settled:
+            self._observer.on_note("begins a session anew: a root of partitions was moved")
+            self._step(StopAsked())
+        else:
+            self._step(InputDrained())
+            self._delivery.wait(_BUSY_WAIT)
+        return True
 
     def _note_looked(self) -> None:
         if (looked := self._catalog.looked) is not None:

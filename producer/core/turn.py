@@ -77,10 +77,11 @@ class Turn:
     captured: Callable[[], Sequence[TableId]] = tuple  # the tables that are to be captured now
     native: Native | None = None  # None: everything is done in Python
 
-    def run(self, request: TakeoverRequest, progress: Progress, *, stream: bool = True) -> None:
+    def run(self, request: TakeoverRequest, progress: Progress, *, stream: bool = True) -> bool:
         """Go through one turn; `stream=False` leaves when START and load are durable.
 
-        Raises ShutdownRequested where it is left before the stream began, and CdcError.
+        Returns whether another turn is to follow: the source's session was outlived.  Raises
+        ShutdownRequested where it is left before the stream began, and CdcError.
         """
         restated: dict[TableId, TableSchema] = {}
         result = self.drive(
@@ -101,8 +102,7 @@ class Turn:
             writer_state, known = result.writer_state, restated
         else:
             writer_state, known = self._shapes(result)
-        if stream:
-            self._loop(result, writer_state, known, progress).run()
+        return stream and self._loop(result, writer_state, known, progress).run()
 
     def drive(self, steps: Generator[Step, None, T]) -> T:
         """Run a takeover: report each step, keep the session alive, leave if asked.

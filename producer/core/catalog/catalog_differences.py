@@ -104,10 +104,6 @@ def differences(
             # Targets have its rows under these names; what they have under its own would grow old.
             names = ", ".join(map(str, seen.sent_as)) or "no table"
             yield Dropped(table.id, table, f"is sent as {names} now: targets drop its own table")
-            # pgoutput may have gone on under the former name: it keeps it for a session.
-            if not (seen.is_partitioned or reports_ddl):
-                why = f"rows of its partition {table.id} may have come under that name"
-                yield from (Unseen(t, why, "suspected") for t in seen.sent_as if t in known)
         elif seen.partly:
             yield Unseen(table.id, partly_published(seen, publication))
         elif not seen.is_published:

@@ -8,13 +8,19 @@ more since the look is left to the next look, which judges it even if the catalo
 table that is published under other names (a partition as its root, a root as its partitions) counts
 as by a described ATTACH.
 
+A session of pgoutput keeps the name under which it sends a partition's rows, until something of
+that partition is altered.  A root that is moved out of a published schema, or into one, does not
+alter its partitions: rows may come under the former name, or under none.  So root and partitions
+are suspected, and another session is needed (`has_outlived`), of which no transaction knows the
+root as it was.
+
 What a look shows by itself is compared in `catalog_differences`; what happened since the look
 before, and may be undone by now, in `look`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,13 +31,17 @@ from producer.core.catalog.catalog_differences import (
     Unseen,
     differences,
 )
-from producer.core.catalog.look import Before, Look, Seen, Told, Unchanged
+from producer.core.catalog.look import Before, Cause, Look, Seen, Told, Unchanged
 from schemas.control import Looked
 from schemas.positions import Lsn
 from schemas.tables import TableId, TableSchema
 
 _EMPTIED: Final = "has other storage files: TRUNCATE, or what is done to partitions, is not sent"
 _BEHIND: Final = "has rows behind a statement that is not sent (GRANT, CREATE TYPE, …), perhaps"
+_MOVED: Final = (
+    "has a root that was moved from or to a published schema: rows may have come under the former"
+    " name"
+)
 _ALTERED: Final = "publication {publication} was altered: changes may not have been sent meanwhile"
 
 
@@ -66,6 +76,10 @@ class CatalogWatch:
         self._earlier: Before | None = None  # than that look
         self._passed: Collection[int] = ()  # oids of a look behind which the stream is
         self._judged: Known = {}  # the tables then
+        # Roots that were moved, by oid: no transaction from this id on knows the former name.  Each
+        # look finds them again, until all transactions below it have ended.
+        self._moved: Mapping[int, int] = {}
+        self.has_outlived = False  # the session of the stream what it knows: another one is needed
         self.signature = ""  # of a look whose findings are all reported; "": look again
 
     @property
@@ -220,12 +234,14 @@ class CatalogWatch:
                 gone = {finding.table for finding in found if isinstance(finding, Dropped)}
                 there = {name: table for name, table in known.items() if name not in gone}
                 happened += self._since(self.before, look, there, explained)
+                happened += self._below_moved(self.before, look, there)
             self._earlier = self.before
             self.before, self._is_first = self._next(look, settled, reports_ddl=reports_ddl), False
         # Perhaps behind this look, so before the next one; what is vacant is so until a row comes.
         self._told = replace(told, vacant=explained.vacant)
-        # A state is reported once for as long as it holds, and again if it comes back.
-        new = [finding for finding in found if not self._was_said(finding, known)] + happened
+        # What happened is said of the names before this look, so before a rename that it shows.  A
+        # state is reported once for as long as it holds, and again if it comes back.
+        new = happened + [finding for finding in found if not self._was_said(finding, known)]
         self._said = {finding: known.get(finding.table) for finding in found}
         self._fresh = look
         is_complete = len(settled) == len(self._known) == len(known)
@@ -280,6 +296,20 @@ class CatalogWatch:
                         why = doubt.cause.value.format(publication=self._publication)
                         yield Unseen(table, why, "seen" if doubt.is_certain else "suspected")
 
+    def _below_moved(self, before: Before, look: Look, known: Known) -> Iterator[Unseen]:
+        """Suspect what a session may send under a former name; see the module."""
+        self._moved = {
+            root: self._moved.get(root, look.first_unseen)
+            for root in look.below
+            if _was_moved(look.tables[root], before)
+        }
+        behind = max(self._moved.values(), default=0)
+        self.has_outlived = 0 < behind <= look.horizon
+        found = self._moved.keys() | {oid for root in self._moved for oid in look.below[root]}
+        for table, seen in self._captured(look, known):
+            if seen.is_published and seen.oid in found:
+                yield Unseen(table, _MOVED, "suspected")
+
     def _next(self, look: Look, settled: Known, *, reports_ddl: bool) -> Before:
         """Return what the next look is compared with; a table that is not published keeps its own.
 
@@ -289,7 +319,28 @@ class CatalogWatch:
         now = Before.at(look.horizon, look.publication, look.tables.values(), look.triggers)
         if self.before is None:
             return now
-        kept = {oid: v for oid, v in self.before.versions.items() if oid in look.tables}
+        moved = self._moved.keys()
+        left = moved - now.versions.keys() if self.has_outlived else ()
+        kept = {
+            oid: v
+            for oid, v in self.before.versions.items()
+            if oid in look.tables and oid not in left
+        }
         firm = {table.oid for table in settled.values()} | kept.keys()
-        came = {oid: v for oid, v in now.versions.items() if reports_ddl or oid in firm}
+        came = {
+            oid: v
+            for oid, v in now.versions.items()
+            if (self.has_outlived if oid in moved else reports_ddl or oid in firm)
+        }
         return replace(now, versions={**kept, **came})
+
+
+def _was_moved(root: Seen, before: Before) -> bool:
+    """Say whether a partitioned table, published with its schema, was moved since the look before.
+
+    A new one was, too, unless it stands where it was made.
+    """
+    if root.is_published:
+        return any(doubt.cause is Cause.NAME for doubt in root.doubts)
+    was = before.versions.get(root.oid)
+    return was is not None and bool(was.name) and not root.partly

@@ -139,6 +139,9 @@ class Look:
     dropped: tuple[TableId, ...] = ()  # with `is_of_files`: no table has these names
     behind: tuple[TableId, ...] = ()  # rows of these may stand behind a statement, and are not sent
     horizon: int = 0  # each transaction with a lower id had ended
+    first_unseen: int = 0  # and none had this id yet
+    # Partitioned tables, by oid, and all partitions below them, where the publication sends roots.
+    below: Mapping[int, frozenset[int]] = field(default_factory=dict)
     of_files: Before | None = None  # with `is_of_files`: what the next look is compared with
     publication: str = ""  # its version: `oid:xid`
     triggers: str = ""  # the version of what describes statements; "": nothing does

@@ -223,7 +223,7 @@ def _look(
                 now=horizon,
                 before=before,
             )
-        unseen = catalog_versions.first_unseen(connection) if files else 0
+        unseen = catalog_versions.first_unseen(connection)
         end = catalog.log_end(connection)
     if before is not None and files:
         found = list(catalog_versions.cleared(connection, found, files, before, unseen))
@@ -236,6 +236,8 @@ def _look(
         publication is not None and publication.all_tables,
         publication is not None and publication.is_ours,
         horizon=horizon,
+        first_unseen=unseen,
+        below=_below(tables, parents) if via_root else {},
         publication="" if publication is None else publication.version,
         triggers=triggers,
     )
@@ -325,6 +327,16 @@ def _sent_as_others(tables: Mapping[int, Seen], parents: Mapping[int, int]) -> d
         if is_left and all(leaf.is_published for leaf in found):
             out[oid] = replace(tables[oid], sent_as=tuple(sorted(leaf.id for leaf in found)))
     return out
+
+
+def _below(tables: Mapping[int, Seen], parents: Mapping[int, int]) -> dict[int, frozenset[int]]:
+    """Return all partitions below each partitioned table."""
+    out: dict[int, set[int]] = {oid: set() for oid, seen in tables.items() if seen.is_partitioned}
+    for oid in tables:
+        at = oid
+        while (at := parents.get(at, 0)) in out:
+            out[at].add(oid)
+    return {root: frozenset(oids) for root, oids in out.items()}
 
 
 def _tables(connection: Connection) -> Iterator[tuple[int, TableId, str, bool, int | None]]:

@@ -494,6 +494,7 @@ class Run:
         self.steps: list[str] = []
         self.calls = Calls()
         self.durable: list[list[int]] | None = None  # when what became durable was committed
+        self.is_to_follow = False  # another turn, behind this one
         self.waits: set[float] = set()  # for how long a wish to leave was waited for
         self.source = Source(self.did, list(known), self.clock)
         topics = {NAMES.table(t.id): Topic(f"id of {t.id}", 1) for t in known}
@@ -575,7 +576,7 @@ class Run:
             advice=lambda table: f"{table} is not captured",
             captured=lambda: list(self.captured),
         )
-        turn.run(request, self.progress, stream=stream)
+        self.is_to_follow = turn.run(request, self.progress, stream=stream)
         return self
 
     def _note(self, line: str) -> None:

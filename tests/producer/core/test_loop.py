@@ -1,10 +1,11 @@
 """What source, Kafka and the operator see of a stream, read by read."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from producer.core.catalog.look import Before, CatalogVersion, Look, Seen, Unchanged
+from producer.core.catalog.look import Before, CatalogVersion, Cause, Doubt, Look, Seen, Unchanged
 from producer.core.changes import Insert, Lost, Stretch, Truncate, Undecoded
 from producer.core.delivery.tally import PlainTally
 from producer.core.events import Limits, Walked
@@ -698,6 +699,32 @@ def test_a_new_table_is_hidden_published_and_noted_or_said_where_nothing_loads()
         other.source.looks.append(look)
         other.passes(1).go()
         assert [line for line in other.notes if "new" in line] == ["new: public.c is not captured"]
+
+
+def test_a_session_that_is_outlived_ends_behind_its_marks_and_a_turn_follows() -> None:
+    """pgoutput keeps the former name of a root's rows; the script has more, which nobody reads."""
+    version = CatalogVersion("9:1", name="5")
+    root = Seen(
+        A, 1, is_partitioned=True, is_logged=True, is_published=True, shape=shape(A, 1),
+        version=version, doubts=(Doubt(Cause.NAME),),
+    )  # fmt: skip
+    way = {"horizon": 20, "first_unseen": 20, "below": {1: frozenset()}, "publication": "p"}
+    run = Run(look_seconds=1.0, known=(shape(A, 1),))
+    run.source.looks += [
+        one_look(500, tables={1: replace(root, doubts=())}, **way),
+        one_look(700, tables={1: replace(root, version=CatalogVersion("9:1", name="8"))}, **way),
+    ]
+    run.passes(2).reads(described(), *whole(700, insert(1))).passes(2).passes(2)
+    run.reads(*whole(900)).go()
+
+    assert run.is_to_follow
+    assert run.source.script, "the next session reads it"
+    assert [len(each) for each in holes(run)][-1] == 2
+    states = [cut for cut in run.written if isinstance(cut, State)]
+    assert states[-1].loads == {"public.a": "GAP"}
+    assert states[-1].looked is not None
+    assert states[-1].looked.tables == {"1": "9:1;8"}
+    assert not Run().passes(1).go().is_to_follow
 
 
 NOTED = {"public.a": "END", "public.b": "PENDING"}

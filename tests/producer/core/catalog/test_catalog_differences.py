@@ -115,23 +115,6 @@ def test_a_table_that_is_sent_under_other_names_goes(
     assert "targets drop its own table" in str(one)
 
 
-@pytest.mark.parametrize("reports_ddl", [True, False])
-def test_a_root_whose_rows_came_under_a_partition_s_name_has_a_gap(*, reports_ddl: bool) -> None:
-    """Its schema was not published for a while; pgoutput keeps the name that it had then."""
-    root = replace(TABLE, id=B, oid=TABLE.oid + 1)
-    now = look(seen(TABLE, is_published=False, sent_as=(B,)), seen(root, is_partitioned=True))
-
-    dropped, *gaps = differences(
-        {A: TABLE, B: root}, now, wanted={A, B}.__contains__, publication="p",
-        reports_ddl=reports_ddl,
-    )  # fmt: skip
-
-    assert isinstance(dropped, Dropped)
-    assert gaps == ([] if reports_ddl else [
-        Unseen(B, f"rows of its partition {A} may have come under that name", "suspected")
-    ])  # fmt: skip
-
-
 def test_a_table_that_is_sent_as_one_that_is_not_captured_has_a_gap() -> None:
     now = look(seen(TABLE, is_published=False, sent_as=(TableId("other", "root"),)))
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from producer.core.catalog.catalog_differences import Described, Dropped, Unseen
-from producer.core.catalog.catalog_watch import CatalogWatch
+from producer.core.catalog.catalog_differences import Described, Dropped, Finding, Unseen
+from producer.core.catalog.catalog_watch import _MOVED, CatalogWatch
 from producer.core.catalog.look import (
     Before,
     CatalogVersion,
@@ -43,6 +43,94 @@ def test_a_reader_names_what_nobody_has_judged_yet() -> None:
     assert list(since(before, doubted, {})) == [], "the stream has not brought it"
     altered = replace(before, publication="1:3")
     assert list(since(altered, doubted)) == ["the publication was altered"]
+
+
+ROOT = replace(TABLE, id=B, oid=200)
+MOVED = Unseen(B, _MOVED, "suspected")
+IN, OUT = CatalogVersion("9:1", name="5"), CatalogVersion("9:1", name="8")
+
+
+def moved(was: CatalogVersion | None, now: CatalogVersion | None, **how) -> CatalogWatch:
+    """Judge a look at a root, 200, with the partition 100 below it; None: it is not published."""
+    versions = {} if was is None else {"200": str(was)}
+    watching = CatalogWatch(
+        wanted={A, B}.__contains__, publication="p", looked=Looked(5, "1:2", versions)
+    )
+    judge(watching, now, **how)
+    return watching
+
+
+def judge(
+    watching: CatalogWatch, now: CatalogVersion | None, horizon: int = 20, unseen: int = 20
+) -> list[Finding]:
+    was = watching.before.versions.get(200) if watching.before else None
+    is_named_anew = now is not None and (was is None or was.name != now.name)
+    root = seen(
+        ROOT,
+        is_partitioned=True,
+        is_published=now is not None,
+        version=now,
+        doubts=(Doubt(Cause.NAME),) if is_named_anew else (),
+    )
+    shown = look(
+        root, seen(TABLE, is_published=False, sent_as=(B,)), publication="1:2", horizon=horizon,
+        first_unseen=unseen, below={200: frozenset({100})},
+    )  # fmt: skip
+    watching.take(shown, {B: ROOT})
+    return watching.judge(Lsn(10), {B: ROOT}, reports_ddl=True, told=told(Cause.NAME))
+
+
+def told(*causes: Cause) -> Told:
+    return Told(stated={cause: {A, B} for cause in causes}, described={A, B})
+
+
+@pytest.mark.parametrize(("was", "now"), [(IN, OUT), (IN, None), (None, OUT)])
+def test_a_root_that_was_moved_outlives_the_session_once(
+    was: CatalogVersion | None, now: CatalogVersion | None
+) -> None:
+    """Whatever statements explain: pgoutput goes on under the former name."""
+    watching = moved(was, now)
+
+    assert watching.has_outlived
+    assert watching.looked is not None
+    assert watching.looked.tables == ({} if now is None else {"200": str(now)})
+    judge(watching, now)
+    assert not watching.has_outlived, "the next session knows it"
+
+
+def test_a_root_that_stays_does_not_outlive_the_session() -> None:
+    assert not moved(IN, IN).has_outlived
+    assert not moved(None, None).has_outlived
+    assert not moved(IN._replace(name=""), None).has_outlived, "it is published by its own name"
+
+
+def test_a_root_is_suspected_until_no_transaction_knows_its_former_name() -> None:
+    watching = moved(IN, IN)
+
+    assert MOVED in judge(watching, OUT, horizon=15, unseen=20)
+    assert not watching.has_outlived
+    assert watching.looked is not None
+    assert watching.looked.tables == {"200": str(IN)}, "a crash does not make it forget"
+    assert MOVED in judge(watching, OUT, horizon=19, unseen=30)
+    assert not watching.has_outlived
+    assert MOVED in judge(watching, OUT, horizon=20, unseen=40)
+    assert watching.has_outlived
+    assert judge(watching, OUT, horizon=20, unseen=50) == []
+
+
+def test_what_happened_is_said_before_the_rename_that_a_look_shows() -> None:
+    """The name of the gap is the one before it; a gap of the old name behind it is nobody's."""
+    watching = CatalogWatch(
+        wanted={A, B}.__contains__, publication="p", looked=Looked(5, "1:2", {"100": str(IN)})
+    )
+    renamed = seen(replace(TABLE, id=B), version=OUT, doubts=(Doubt(Cause.NAME),))
+    watching.take(look(renamed, publication="1:2"), {A: TABLE})
+
+    gap, shape = watching.judge(Lsn(10), {A: TABLE}, reports_ddl=False)
+
+    assert isinstance(gap, Unseen)
+    assert gap.table == A
+    assert isinstance(shape, Described)
 
 
 def test_a_look_is_judged_when_the_stream_has_passed_it() -> None:
