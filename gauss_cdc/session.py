@@ -31,7 +31,7 @@ from gauss_cdc.watch import console
 from spark_consumers.errors import SparkFailed
 from spark_consumers.security import OWN as JAVA_CLIENT
 from spark_consumers.security import java_properties
-from spark_consumers.spark import jvm
+from spark_consumers.spark import daemon, jvm
 
 _log = logging.getLogger(SPARK)
 
@@ -137,6 +137,8 @@ def _at_start(config: Config) -> SparkConf:
             names = ["spark", *filter(None, [own])]
             found = jars.fetch(names, console=console)
             settings["spark.jars"] = ",".join(str(path) for name in names for path in found[name])
+        if os.environ["PYSPARK_PYTHON"] == sys.executable:  # else it may not have this package
+            settings.setdefault("spark.python.daemon.module", daemon.MODULE)
         os.environ["JAVA_HOME"] = str(java.find(shims=jars.cache()).home)
         if "SPARK_LOCAL_DIRS" not in os.environ and "spark.local.dir" not in settings:
             settings["spark.local.dir"] = _private_folder()

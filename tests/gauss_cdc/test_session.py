@@ -1,8 +1,10 @@
 """How `apply` starts Spark: what it says of the JVM's lines."""
 
+import importlib.util
 import logging
 import os
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from gauss_cdc.config import Config, load, revealed
 from gauss_cdc.runtime.errors import Unavailable
 from gauss_cdc.secrets import hidden
 from gauss_cdc.session import _at_start, classified, public, spark_session
+from spark_consumers.spark import daemon
 from spark_consumers.spark.stream import Starting
 
 CONFIG = Config.model_validate(
@@ -120,3 +123,20 @@ def test_secrets_stand_neither_in_the_jvm_s_command_line_nor_in_its_environment(
     assert public(settings, config).getAll() == [("spark.executor.memory", "1g")]
     assert not [value for value in inherited.values() if "pencil" in value]
     assert os.environ["S3_SECRET"] == "pencil-9"
+
+
+def test_workers_of_this_python_are_forked_from_a_parent_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another Python may not have this package; a setting of the user's wins."""
+    name = "spark.python.daemon.module"
+    monkeypatch.setitem(CONFIG.spark.options, "spark.jars", "none.jar")
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert dict(_at_start(CONFIG).getAll())[name] == daemon.MODULE
+    assert importlib.util.find_spec(daemon.MODULE) is not None
+
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/other/bin/python3")
+    assert name not in dict(_at_start(CONFIG).getAll())
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setitem(CONFIG.spark.options, name, "mine")
+    assert dict(_at_start(CONFIG).getAll())[name] == "mine"
