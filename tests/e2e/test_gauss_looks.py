@@ -672,3 +672,39 @@ def test_a_table_that_had_another_name_for_a_while_when_no_run_read(gauss, mode,
         ask(p.source, "ALTER TABLE x RENAME TO t")
         p.start()
         p.assert_honest(p.wait(), "t")
+
+
+UNDONE = {
+    "a": ["ALTER TABLE a SET SCHEMA hidden", "UPDATE hidden.a SET v = 2",
+          "ALTER TABLE hidden.a SET SCHEMA public"],
+    "p": ["SELECT gauss_compat.exchange('p', 'p_0', 'x')", "INSERT INTO x VALUES (2)",
+          "SELECT gauss_compat.exchange('p', 'p_0', 'x')"],
+    "t": ["ALTER TYPE pair DROP ATTRIBUTE b", "ALTER TYPE pair ADD ATTRIBUTE b int"],
+    "m": ["ALTER TYPE mood RENAME VALUE 'sad' TO 'low'"],
+}  # fmt: skip
+
+
+@in_modes("og serial", "gaussdb", "gaussdb ddl")
+def test_what_is_undone_between_two_looks_is_noticed_and_read_again(gauss, mode, play) -> None:
+    """Ids of transactions in the catalog show it; a re-read gives targets the values of now."""
+    sql = f"""{PROBE} CREATE SCHEMA hidden; CREATE TYPE pair AS (a int, b int);
+    CREATE TYPE mood AS ENUM ('sad', 'ok');
+    CREATE TABLE a (id int PRIMARY KEY, v int); INSERT INTO a VALUES (1, 1);
+    CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id);
+    CREATE TABLE p_0 PARTITION OF p FOR VALUES FROM (0) TO (10); INSERT INTO p VALUES (1);
+    CREATE TABLE x (id int PRIMARY KEY);
+    CREATE TABLE t (id int PRIMARY KEY, v pair); INSERT INTO t VALUES (1, (1, 2));
+    CREATE TABLE m (id int PRIMARY KEY, v mood); INSERT INTO m VALUES (1, 'sad');"""
+    with play(mode, sql) as p:
+        p.start()
+        ask(p.source, "INSERT INTO exact VALUES (1)")
+        assert p.wait() == set()
+        for statements in UNDONE.values():
+            for statement in statements:
+                ask(p.source, statement)
+        p.assert_honest(p.wait(), *UNDONE)
+        p.path.stop()
+        p.path.options = replace(p.path.options, repair="auto", tuning=Tuning(rest_seconds=0.1))
+        p.start()
+        until(lambda: p.wait() == set(), "EXACT again", p.path._stop.wait, 60)
+        p.assert_honest(set(), "exact", *UNDONE)

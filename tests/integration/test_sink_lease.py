@@ -3,6 +3,8 @@
 import contextlib
 import re
 import threading
+import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -205,6 +207,42 @@ def test_one_that_is_frozen_in_a_step_is_replaced_and_leaves_when_it_wakes(
     assert any("is silent or gone; this applier takes over" in text for text in said)
     first.close()
     assert second.start() is not None  # nobody took its lease away
+
+
+def test_one_that_is_frozen_as_it_takes_the_fence_is_replaced(target: Target) -> None:
+    """Its transaction holds no lock on the lease: who waits would wait for its session's end."""
+    load(target, ACCOUNT)
+    target.sink.close()
+    first, second, failed = target.new_sink(), target.new_sink(), list[ApplyError]()
+    left_over = f"gauss_cdc.stage_{zlib.crc32(b'bank'):08x}_1"
+    target.run(f"CREATE TABLE {left_over} ()")
+
+    def begin() -> None:
+        try:
+            first.start()
+        except ApplyError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=begin, daemon=True)
+    with locked(target, f"LOCK TABLE {left_over}"):
+        thread.start()
+        until(
+            lambda: bool(target.query("SELECT 1 FROM pg_locks WHERE NOT granted")),
+            "a start that waits", pause,
+        )  # fmt: skip
+        began = time.monotonic()
+        freeze(first)
+        fall_silent(target)
+        until(second._take_lease, "a lease", pause, 15)
+        was_replaced_after = time.monotonic() - began
+    thread.join(60)
+
+    assert was_replaced_after < 20, "no statement waited until its lock_timeout"
+    assert isinstance(failed[0], ApplyError)
+    assert started(second).fence == 2
+    assert target.query("SELECT holder FROM gauss_cdc.lease") == [(second._lease.name,)]
+    first.close()
+    second.close()
 
 
 def test_the_sessions_of_a_frozen_one_are_ended_though_who_took_over_was_killed(

@@ -51,7 +51,7 @@ class CatalogVersion(NamedTuple):
     files: str = ""  # "": the file that the table was made with
     generated: str = ""  # numbers of columns
     key: str = ""  # `oid:oid` of the primary key and of what identifies rows instead; 0: none
-    last: str = ""  # number of the newest column; at GaussDB `number:count:digest:sizes`
+    last: str = ""  # number of the newest column; GaussDB: `number:count:digest:sizes:types`
 
     @classmethod
     def parse(cls, text: str) -> Self:

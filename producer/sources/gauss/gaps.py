@@ -231,6 +231,13 @@ CASES: Final = (
         f"{_OPTIONS}, enable-ddl-decoding; {_OPENGAUSS}",
     ),
     StreamGap(
+        "types",
+        "values of an enum or a composite type whose labels or attributes were altered",
+        _always(SUSPECTED),
+        "the catalog",
+        f"{_DDL} (CREATE TYPE); {_OPENGAUSS}",
+    ),
+    StreamGap(
         "volatile",
         "values of a column added with a volatile or stable default",
         _volatile,

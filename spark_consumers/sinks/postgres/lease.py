@@ -103,6 +103,11 @@ class PostgresLease:
         """Renew, and note the session of the steps; return the name of the holder."""
         return self._renewed(cursor, "worker")
 
+    def holder(self, cursor: Any) -> str:
+        """Return the name of the holder."""
+        cursor.execute(self._said(_READ), (self._source,))
+        return next((str(row[0]) for row in cursor.fetchall()), "")
+
     def renew(self) -> str:
         try:
             if self._conn is None:
@@ -129,8 +134,7 @@ class PostgresLease:
         cursor.execute(self._said(_RENEW, which=which), (self._source, self.name))
         if cursor.rowcount == 1:
             return self.name
-        cursor.execute(self._said(_READ), (self._source,))
-        return next((str(row[0]) for row in cursor.fetchall()), "")
+        return self.holder(cursor)
 
     def _report(self, cursor: Any, holder: str) -> None:
         if time.monotonic() - self._noted < REPORT_EVERY:

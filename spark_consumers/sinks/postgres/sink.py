@@ -165,8 +165,9 @@ class PostgresSink:
         try:
             with self._transaction() as cursor:
                 lock_ledger(cursor, self._source, self._guard)
-                # Behind the lock, in its transaction: else it may be lost while this one waits.
-                self._keeper.heard(self._lease.record(cursor))
+                # Behind the lock: it may have been lost while this one waited. Nothing is written:
+                # who takes over would wait for this transaction, of one that is frozen for ever.
+                self._keeper.heard(self._lease.holder(cursor))
                 ledger = take_fence(cursor, self._source, self._guard)
                 _drop_left_over(cursor, self._source)
         except Fenced:

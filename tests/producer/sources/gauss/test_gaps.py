@@ -151,6 +151,7 @@ DEEDS: dict[str, Callable[[DecodingMode], Deed]] = {
 # test_gauss_catalog_writers.py).
 BY_CATALOG = {
     *("truncate", "partition", "mixed", "behind-one", "behind-untold", "ctas", "made-again"),
+    "types",
 }
 # What no encoder is given: nothing of it is in the log, or it is a matter of options.
 OUTSIDE = {
