@@ -27,6 +27,7 @@ from spark_consumers.errors import MissingColumn, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.postgres.apply import Catalog, heirs_problem
 from spark_consumers.sinks.postgres.catalog import TargetTable
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, part, sqlstate
+from spark_consumers.sinks.postgres.noted import OF_TABLE
 from spark_consumers.sinks.postgres.owned import Owned
 from spark_consumers.sinks.postgres.products import TargetProduct
 from spark_consumers.sinks.postgres.rights import owner_problems
@@ -134,8 +135,7 @@ class OpenLoads:
             self._compare(cursor, table, place, self._loaded(cursor, table))
             self._counted.add(table)
         cursor.execute(
-            "UPDATE gauss_cdc.loads SET loaded = loaded + %s "
-            "WHERE source = %s AND table_schema = %s AND table_name = %s",
+            f"UPDATE gauss_cdc.loads SET loaded = loaded + %s WHERE {OF_TABLE}",
             (rows, self._source, *table),
         )
 
@@ -148,8 +148,7 @@ class OpenLoads:
     def rename(self, cursor: Any, was: TableId, now: TableId) -> None:
         """A table has another name now."""
         cursor.execute(
-            "UPDATE gauss_cdc.loads SET table_schema = %s, table_name = %s "
-            "WHERE source = %s AND table_schema = %s AND table_name = %s",
+            f"UPDATE gauss_cdc.loads SET table_schema = %s, table_name = %s WHERE {OF_TABLE}",
             (*now, self._source, *was),
         )
 
@@ -179,9 +178,7 @@ class OpenLoads:
     def _loaded(self, cursor: Any, table: TableId) -> int | None:
         """None: it began under a release that did not count."""
         cursor.execute(
-            "SELECT loaded FROM gauss_cdc.loads "
-            "WHERE source = %s AND table_schema = %s AND table_name = %s",
-            (self._source, *table),
+            f"SELECT loaded FROM gauss_cdc.loads WHERE {OF_TABLE}", (self._source, *table)
         )
         row = cursor.fetchone()
         return None if row is None else int(row[0])
@@ -189,10 +186,9 @@ class OpenLoads:
     def leave(self, cursor: Any, table: TableId) -> int | None:
         """Forget the load, and what the rows before it met; the same as `_loaded`."""
         self._counted.discard(table)
-        of_table = "WHERE source = %s AND table_schema = %s AND table_name = %s"
         cursor.execute(
-            f"DELETE FROM gauss_cdc.conflicts {of_table};"
-            f" DELETE FROM gauss_cdc.loads {of_table} RETURNING loaded",
+            f"DELETE FROM gauss_cdc.conflicts WHERE {OF_TABLE};"
+            f" DELETE FROM gauss_cdc.loads WHERE {OF_TABLE} RETURNING loaded",
             (self._source, *table) * 2,
         )
         row = cursor.fetchone()
