@@ -25,7 +25,7 @@ from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote, refus
 from spark_consumers.dialects.fitting import fits
 from spark_consumers.errors import MissingColumn, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.postgres.apply import Catalog, heirs_problem
-from spark_consumers.sinks.postgres.catalog import TargetTable
+from spark_consumers.sinks.postgres.catalog import TargetColumn, TargetTable
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, part, sqlstate
 from spark_consumers.sinks.postgres.noted import OF_TABLE
 from spark_consumers.sinks.postgres.owned import Owned
@@ -593,12 +593,7 @@ def shape_problems(
             table=change.after.id,
             hint="ALTER TABLE … SET LOGGED",
         )
-    settled = _with_types_of_the_target(cursor, change).after or change.after
-    type_of = COLUMN_TYPES[catalog.product.dialect]
-    for column in settled.columns:
-        found = there.columns.get(column.name)
-        if found is None:
-            continue
+    for column, found, needed in _in_both(cursor, catalog.product, there, change):
         if found.is_generated:
             if not column.generated:
                 yield NotExpressible(
@@ -615,7 +610,6 @@ def shape_problems(
                 column=column.name,
                 hint='ALTER TABLE … ALTER COLUMN … TYPE text COLLATE "C"',
             )
-        needed = type_of(settled, column)
         if not fits(found.type_name, needed):
             yield NotExpressible(
                 "a column of the target has a type that does not hold the source's values as they "
@@ -640,14 +634,18 @@ def narrow_columns(
     cursor: Any, product: TargetProduct, there: TargetTable, shape: TableSchema
 ) -> list[str]:
     """Columns whose types at the target do not hold the source's values as they are."""
-    settled = _with_types_of_the_target(cursor, as_load(shape)).after or shape
-    type_of = COLUMN_TYPES[product.dialect]
-    return [
-        column.name
-        for column in settled.columns
-        if (found := there.columns.get(column.name)) is not None
-        and not fits(found.type_name, type_of(settled, column))
-    ]
+    both = _in_both(cursor, product, there, as_load(shape))
+    return [column.name for column, found, needed in both if not fits(found.type_name, needed)]
+
+
+def _in_both(
+    cursor: Any, product: TargetProduct, there: TargetTable, change: SchemaChange
+) -> Iterator[tuple[Column, TargetColumn, str]]:
+    """Columns of source and target, with the type that the source's needs."""
+    if (settled := _with_types_of_the_target(cursor, change).after) is not None:
+        for column in settled.columns:
+            if (found := there.columns.get(column.name)) is not None:
+                yield column, found, COLUMN_TYPES[product.dialect](settled, column)
 
 
 def as_load(shape: TableSchema) -> SchemaChange:
