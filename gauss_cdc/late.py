@@ -14,6 +14,7 @@ from gauss_cdc.config import Config
 from gauss_cdc.inspect.advice import captured, late
 from producer.errors import CdcError
 from schemas.errors import Verdict
+from schemas.tables import TableId
 from spark_consumers.model import Ledger
 
 _log = logging.getLogger("gauss_cdc.apply")
@@ -55,7 +56,7 @@ class LateTables:
             mine = {"", self._name}
             open_ = {str(one.wish.table) for one in source.asked() if one.wish.target in mine}
             if names := set(tables) - open_:
-                source.ask(sorted(names), self._name)
+                source.ask(list(map(TableId.of, sorted(names))), self._name)
         return names
 
     def _failed(self, error: CdcError) -> None:

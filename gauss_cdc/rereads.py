@@ -52,26 +52,25 @@ def session(config: Config) -> Iterator[SnapshotRequests]:
 
 
 class SnapshotRequests:
-    """Requests for re-reads of one slot; tables are named as schema.table."""
+    """Requests for re-reads of one slot."""
 
     def __init__(self, options: Options, session: Asks) -> None:
         """`session` is at the source."""
         self._session, self._slot = session, options.slot
         self._wanted = chooser(options.include, options.exclude)
 
-    def ask(self, names: Sequence[str], target: str = "") -> None:
+    def ask(self, tables: Sequence[TableId], target: str = "") -> None:
         """Ask for tables, for one target or all; raise NotCaptured."""
-        tables = [table_of(name) for name in names]
         for table in tables:
             if not self._wanted(table):
                 raise NotCaptured(f"{table} is not in [tables]")
         requests.ask(self._session, self._slot, [Wish(table, target) for table in tables])
 
-    def cancel(self, names: Sequence[str], target: str = "") -> None:
+    def cancel(self, tables: Sequence[TableId], target: str = "") -> None:
         """Take requests back, those for one target or all; raise NotAsked."""
-        for name in names:
-            if not requests.forget(self._session, self._slot, Wish(table_of(name), target)):
-                raise NotAsked(f"nobody asks for {name}{f' for {target}' if target else ''}")
+        for table in tables:
+            if not requests.forget(self._session, self._slot, Wish(table, target)):
+                raise NotAsked(f"nobody asks for {table}{f' for {target}' if target else ''}")
 
     def pause(self) -> None:
         """Have no table read again from now on; one that is being read is read to its end."""
@@ -85,11 +84,3 @@ class SnapshotRequests:
     def asked(self) -> list[AskedAgain]:
         """Return the requests that are open, oldest first; `EVERYTHING` stands for a pause."""
         return requests.requests(self._session, self._slot)
-
-
-def table_of(name: str) -> TableId:
-    """Read schema.table; raise NotCaptured."""
-    try:
-        return TableId.parse(name)
-    except ValueError as error:
-        raise NotCaptured(str(error)) from error

@@ -32,10 +32,16 @@ class Explained(Exception):
         self.what, self.hint, self.where = what, hint, where
 
     def __str__(self) -> str:
-        text = self.what
-        if self.where:
-            text += " (" + ", ".join(f"{k}={v}" for k, v in self.where.items()) + ")"
-        return f"{text}; {self.hint}" if self.hint else text
+        return f"{self.said}; {self.hint}" if self.hint else self.said
+
+    @property
+    def said(self) -> str:
+        """What happened, and where; a list is one of names."""
+        where = ", ".join(
+            f"{name}={', '.join(value) if isinstance(value, list) else value}"
+            for name, value in self.where.items()
+        )
+        return f"{self.what} ({where})" if where else self.what
 
 
 def shortened(names: Sequence[str], most: int = 5) -> str:

@@ -32,6 +32,4 @@ class Finding:
 
 def refused(subject: str, error: Explained, level: Level = Level.ERROR) -> Finding:
     """Show what a rule that `run` or `apply` keeps to finds wrong."""
-    where = ", ".join(f"{name}={value}" for name, value in error.where.items())
-    what = f"{error.what} ({where})" if where else error.what
-    return Finding(level, subject, what, error.hint, type(error).__name__)
+    return Finding(level, subject, error.said, error.hint, type(error).__name__)

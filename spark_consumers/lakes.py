@@ -37,8 +37,7 @@ class TablesAt(Mapping[str, "DataFrame"]):
 
     def __getitem__(self, name: str) -> DataFrame:
         mark = self._mark.tables[name]
-        tables = self._tables  # of Iceberg no other table has versions of these names
-        if isinstance(tables, DeltaTables) and mark.made not in ("", tables.id_by_sql(mark.place)):
+        if not self._tables.is_still(mark.place, mark.made):
             raise LookupError(f"{mark.place} is not the table any more that this commit names")
         return self._tables.read(mark.place, mark.version)
 

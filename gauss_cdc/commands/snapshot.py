@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from gauss_cdc import rereads
-from gauss_cdc.commands.base import ExampleCommand, configured
-from gauss_cdc.config import Config, load
+from gauss_cdc.commands.base import ExampleCommand, configured, tables_of
+from gauss_cdc.config import load
 from gauss_cdc.inspect.advice import captured, late_tables
 from gauss_cdc.watch import say
 from producer.core.loads.queue import EVERYTHING
@@ -48,13 +48,15 @@ def snapshot(
         raise click.UsageError("--pause stands alone; --cancel needs --table")
     config = load(config_path)
     if whose and not names:
-        names = _late_for(config, whose)
-    elif whose and not cancel and whose not in (mine := [one.name for one in config.targets]):
+        mine = config.only(whose)
+        names = tuple(captured(mine, late_tables(mine)))
+    elif whose and not cancel and whose not in (own := [one.name for one in config.targets]):
         say(
-            f"{whose} is no target of this configuration, which has {', '.join(mine)}: only the"
+            f"{whose} is no target of this configuration, which has {', '.join(own)}: only the"
             " target of that name in another one takes the load",
             style="yellow",
         )
+    tables = tables_of(names)
     with rereads.session(config) as source:
         try:
             if pause:
@@ -62,9 +64,9 @@ def snapshot(
             if resume:
                 source.resume()
             if cancel:
-                source.cancel(names, whose or "")
-            elif names:
-                source.ask(names, whose or "")
+                source.cancel(tables, whose or "")
+            elif tables:
+                source.ask(tables, whose or "")
         except (rereads.NotAsked, rereads.NotCaptured) as error:
             raise click.UsageError(str(error)) from error
         for request in source.asked():
@@ -76,14 +78,3 @@ def snapshot(
             who = {"asked_by": request.asked_by} if request.asked_by else {}
             said = {**what, "asked_at": request.asked_at.isoformat(), **who}
             click.echo(json.dumps(said))
-
-
-def _late_for(config: Config, whose: str) -> tuple[str, ...]:
-    """Return the tables that a target came too late for; it must be this configuration's."""
-    for one in config.targets:
-        if one.name == whose:
-            return tuple(captured(one, late_tables(one)))
-    raise click.UsageError(
-        f"[target] of this configuration is not {whose}: name the tables with --table, or use"
-        " the configuration of that target"
-    )

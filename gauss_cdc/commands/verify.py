@@ -144,7 +144,7 @@ def mend(config: Config, tables: list[str], *, repair: bool) -> None:
         if not wanted:
             return
         with rereads.session(config) as source:
-            source.ask(wanted, config.label)  # of several targets, this one
+            source.ask(tables_of(wanted), config.label)  # of several targets, this one
         whose = f" for {config.label}" if config.label else ""
         say(f"`run` is asked to read again{whose}: {', '.join(wanted)}", style="yellow")
         say("`gauss-cdc snapshot` lists what is not done yet; then compare again")

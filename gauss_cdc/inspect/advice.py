@@ -34,7 +34,7 @@ def late_tables(config: Config) -> list[str]:
 
 def late(at: Ledger) -> list[str]:
     """Tables that the target of a ledger came too late for."""
-    return [TableId.rewritten(name) for name, why in at.inexact.items() if why == LATE]
+    return [name for name, why in at.inexact.items() if why == LATE]
 
 
 def way_out(

@@ -15,6 +15,7 @@ from gauss_cdc.verify.request import Request, VerifyObserver
 from gauss_cdc.verify.rounds import verify
 from producer.errors import CdcError
 from schemas.errors import shortened
+from schemas.tables import TableId
 from spark_consumers.errors import ApplyError
 
 _log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class Actions:
             return self._verify(tables)
         with rereads.session(self._config) as source:
             if action == "read-again" and tables:
-                source.ask(tables)
+                source.ask(list(map(TableId.parse, tables)))
                 return f"`run` is asked to read again: {', '.join(tables)}"
             if action == "pause":
                 source.pause()

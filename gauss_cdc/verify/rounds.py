@@ -138,9 +138,9 @@ def _not_brought(
     try:
         selected = {str(table): why for table, why in source.selected().items()}
     except SourceError as error:
-        if "tables" not in error.where:
+        if not isinstance(missing := error.where.get("tables"), list):
             raise
-        selected = dict.fromkeys(str(error.where["tables"]).split(", "), error.what)
+        selected = dict.fromkeys(missing, error.what)
     for name, why in sorted(selected.items()):
         if name not in known:
             said = (

@@ -6,7 +6,7 @@ parts that move one step at a time.  The code between the ports is the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
@@ -425,7 +425,7 @@ class TopicCatalog(Protocol):
     def list_below(self, prefix: str) -> list[str]:
         """Names of the topics of a prefix."""
 
-    def existing(self, names: list[str]) -> Mapping[str, Topic]:
+    def existing(self, names: Collection[str]) -> Mapping[str, Topic]:
         """Those that exist."""
 
     def high_watermarks(self, topics: Mapping[str, Topic]) -> Mapping[str, Mapping[int, int]]:

@@ -97,7 +97,7 @@ def choose(
         raise SourceError(
             "tables that cannot be captured are included",
             hint="they do not exist, or are views, temporary, unlogged, foreign or system tables",
-            tables=", ".join(missing),
+            tables=missing,
         )
     return sorted(
         table

@@ -1,8 +1,11 @@
-"""A backlog that takes long to read: the source hears from us meanwhile, and what is done stays."""
+"""A backlog that takes long to read: the source hears from us meanwhile, and what is done stays.
+
+That targets follow such changes is shown in test_ddl.
+"""
 
 import psycopg2
 
-from tests.e2e.path import Path, ask, content
+from tests.e2e.path import Path, ask
 
 TABLES, CHANGES = 16, 12  # each a new schema, which is registered: seconds of work in one read
 
@@ -16,7 +19,7 @@ def test_a_backlog_behind_schema_changes_is_worked_off_whatever_the_server_waits
     database = source.rpartition("/")[2]
     with Path(addresses, topic_prefix, source, target) as path:
         path.start()
-        path.catch_up()
+        seq = path.catch_up().seq
         path.stop()
         # The server hangs up on whoever is silent for so long, and would send all of it again.
         ask(source, f"ALTER DATABASE {database} SET wal_sender_timeout = '1s'")
@@ -31,8 +34,6 @@ def test_a_backlog_behind_schema_changes_is_worked_off_whatever_the_server_waits
         connection.close()
         path.start()
 
-        ledger = path.catch_up()
+        path.arrive()  # a read that begins again and again never does
 
-        for t in range(TABLES):
-            assert content(target, f"t{t}") == content(source, f"t{t}")
-        assert ledger.inexact == {}
+        assert path.progress.seq == seq + TABLES * CHANGES

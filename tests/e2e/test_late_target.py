@@ -85,7 +85,7 @@ def test_it_begins_with_nothing_and_is_loaded_when_it_is_asked_for(
 
     file = configured(tmp_path, addresses, path.prefix, path.source, late.target)
     refused = command(file, "snapshot", "--for", "pond")
-    assert "[target] of this configuration is not pond" in str(refused.exception)
+    assert "pond is no target of this file, which has postgres" in str(refused.exception)
     asked = command(file, "snapshot", "--for", "postgres")
     assert not asked.exception, asked.output
     wishes = [json.loads(line) for line in asked.stdout.splitlines()]

@@ -137,7 +137,7 @@ def test_what_a_stranger_did_is_found_under_load_and_nothing_else(place: tuple[P
 
     with applying(path), under_load(path):
         settled = 0
-        for _ in range(4):
+        for _ in range(2):
             found = compared(config)
             settled += sum(report.settled for report in found.values())
             outcomes = {name: report.outcome for name, report in found.items()}

@@ -12,6 +12,7 @@ from gauss_cdc import rereads, target
 from gauss_cdc.cli import cli
 from gauss_cdc.commands import verify as verify_command
 from gauss_cdc.config import Config, ConfigError, load
+from schemas.tables import TableId
 
 SMALL = """\
 [source]
@@ -67,8 +68,8 @@ def test_what_is_asked_for_one_of_several_targets_is_asked_for_it_alone(
     asked: list[tuple[list[str], str]] = []
 
     class Source:
-        def ask(self, names: list[str], target: str = "") -> None:
-            asked.append(([*names], target))
+        def ask(self, tables: list[TableId], target: str = "") -> None:
+            asked.append(([*map(str, tables)], target))
 
         def asked(self) -> list[object]:
             return []

@@ -81,4 +81,4 @@ def test_it_asks_once_what_somebody_asked_for_is_answered_without_it(
     for _ in range(3):
         late.look(0.0)
 
-    source.ask.assert_called_once_with(["public.a"], "second")
+    source.ask.assert_called_once_with([TableId("public", "a")], "second")

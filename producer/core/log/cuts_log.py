@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -84,9 +84,9 @@ class CutsLog:
             )
         return replay
 
-    def topics(self) -> Mapping[str, Topic]:
-        """Topics of the prefix as they are."""
-        return self._topics.existing(self._topics.list_below(self._names.prefix))
+    def topics(self, names: Collection[str] = ()) -> Mapping[str, Topic]:
+        """Topics of the prefix as they are, or those of these names that exist."""
+        return self._topics.existing(names or self._topics.list_below(self._names.prefix))
 
     def high_watermarks(self, topics: Mapping[str, Topic]) -> Mapping[str, Mapping[int, int]]:
         """High watermarks by partition, asked now."""

@@ -6,7 +6,7 @@ and after the fence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -71,8 +71,8 @@ class Log(Protocol):
     def tail(self) -> CutReplay | None:
         """What is known at the end of what is visible; None: no record."""
 
-    def topics(self) -> Mapping[str, Topic]:
-        """Topics below the prefix as they are."""
+    def topics(self, names: Collection[str] = ()) -> Mapping[str, Topic]:
+        """Topics below the prefix as they are, or those of these names that exist."""
 
     def high_watermarks(self, topics: Mapping[str, Topic]) -> Mapping[str, Mapping[int, int]]:
         """High watermarks by partition, asked now."""

@@ -463,10 +463,8 @@ def _once_held(log: Log, request: TakeoverRequest) -> bool:
     become visible at any moment, and what was there before must be in that tail.
     """
     first, _ = log.bounds()
-    ddl = {name: at for name, at in log.topics().items() if name == request.ddl_topic}
-    return first > 0 or any(
-        end > 0 for ends in log.high_watermarks(ddl).values() for end in ends.values()
-    )
+    ddl = log.high_watermarks(log.topics([request.ddl_topic]))
+    return first > 0 or any(end > 0 for ends in ddl.values() for end in ends.values())
 
 
 def _why_begin(

@@ -108,7 +108,7 @@ def table_schemas(session: Asks, tables: Sequence[TableId]) -> list[TableSchema]
     """
     found = _known(session, tables)
     if missing := [str(table) for table in tables if table not in found]:
-        raise SourceError("no such table", tables=", ".join(missing))
+        raise SourceError("no such table", tables=missing)
     return [found[table] for table in tables]
 
 

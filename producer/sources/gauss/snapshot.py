@@ -24,6 +24,7 @@ from producer.errors import DecodeError, SourceError, TableChanging, Unsupported
 from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss.copy_csv import CsvRows
 from producer.sources.gauss.storage import stored
+from producer.sources.labels import unrenamed
 from producer.sources.session import Asks
 from schemas.quoting import constant, identifier, qualified
 from schemas.tables import Column, TableId, TableSchema
@@ -34,8 +35,6 @@ _QUIET: Final = {"row_security": "off", "idle_in_transaction_session_timeout": "
 _ALTERED: Final = frozenset({"42703", "42P01"})
 LOCKED: Final = frozenset({"57014", "55P03"})  # the statement's time is over, or no lock is had
 _LOCK_SECONDS: Final = 2  # the stream waits meanwhile
-# A rename of a label does not wait for readers, and their statements print it at once.
-_LABELS: Final = "SELECT e.oid::text, e.enumlabel::text FROM pg_catalog.pg_enum e"
 _VIRTUAL: Final = "v"  # a generated column that is neither stored nor sent
 
 
@@ -138,7 +137,7 @@ class GaussReading:
         self._refuse_hidden_rows(table)
         if any(column.user_type is not None for column in columns):
             with self.open_session() as now:
-                self._copy(table, columns, _Unrenamed(table, _labels(self.session), now, hand_on))
+                self._copy(table, columns, unrenamed(table, self.session, now, hand_on))
         else:
             self._copy(table, columns, hand_on)
 
@@ -202,30 +201,6 @@ class GaussReading:
                 table=table,
                 hint="load as a system administrator, or drop the policies, or exclude the table",
             )
-
-
-@dataclass(frozen=True, slots=True)
-class _Unrenamed:
-    """Hands rows on as long as labels are printed by the names that the snapshot shows."""
-
-    table: TableId
-    labels: Mapping[str | None, str | None]
-    now: Asks
-    hand_on: Callable[[Sequence[Cells]], None]
-
-    def __call__(self, rows: Sequence[Cells]) -> None:
-        now = _labels(self.now)
-        if any(now.get(oid, label) != label for oid, label in self.labels.items()):
-            raise TableChanging(
-                "a label of a type was renamed while its table was read",
-                table=self.table,
-                hint="the load starts over",
-            )
-        self.hand_on(rows)
-
-
-def _labels(session: Asks) -> dict[str | None, str | None]:
-    return {oid: label for oid, label in session.query(_LABELS)}  # noqa: C416  rows are lists
 
 
 def estimated_rows(session: Asks, table: TableId) -> int:

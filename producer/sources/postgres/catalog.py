@@ -309,7 +309,7 @@ def table_schemas(connection: Connection, tables: Sequence[TableId]) -> list[Tab
     """
     found = found_schemas(connection, tables)
     if missing := [str(table) for table in tables if table not in found]:
-        raise SourceError("no such table", tables=", ".join(missing))
+        raise SourceError("no such table", tables=missing)
     return [found[table] for table in tables]
 
 

@@ -7,7 +7,7 @@ sends: memory is bounded by one batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -19,6 +19,7 @@ from producer.core.changes import Cells
 from producer.core.loads.copy_lines import CopyLines
 from producer.errors import DecodeError, TableChanging
 from producer.sources.dial import ConnectionArguments
+from producer.sources.labels import unrenamed
 from producer.sources.postgres import catalog
 from schemas.quoting import names, qualified
 from schemas.tables import Column, TableId, TableSchema
@@ -39,8 +40,6 @@ WITH RECURSIVE below (oid) AS (
     UNION SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
 SELECT oid FROM below
 """
-# A rename of a label does not wait for readers, and their statements print it at once.
-_LABELS = "SELECT oid, enumlabel::text FROM pg_enum"
 _BLOCK_BYTES: Final = 128 << 10  # handed on at once
 _BLOCK_ROWS: Final = 1_000
 
@@ -124,12 +123,11 @@ class SnapshotReading:
 
         Raises TableChanging where a label of an enum was renamed since.
         """
-        has_types = any(column.user_type is not None for column in columns)
-        labels = _labels(self.connection) if has_types else {}
+        if any(column.user_type is not None for column in columns):
+            was, now = map(catalog.QueryingConnection, (self.connection, self._now))
+            hand_on = unrenamed(table, was, now, hand_on)
 
         def hand_on_lines(lines: list[bytes]) -> None:
-            if labels:
-                self._check_labels(labels, table)
             hand_on(CopyLines(lines, len(columns), table))
 
         rows = _Rows(table, hand_on_lines)
@@ -138,21 +136,6 @@ class SnapshotReading:
             partitions = [oid for (oid,) in cursor.fetchall()]
             cursor.copy_expert(_copy(table, columns, partitions), rows)
         rows.finish()
-
-    def _check_labels(self, labels: Mapping[int, str], table: TableId) -> None:
-        now = _labels(self._now)
-        if any(now.get(oid, label) != label for oid, label in labels.items()):
-            raise TableChanging(
-                "a label of a type was renamed while its table was read",
-                table=table,
-                hint="the load starts over",
-            )
-
-
-def _labels(connection: Connection) -> dict[int, str]:
-    with catalog.asking(connection) as cursor:
-        cursor.execute(_LABELS)
-        return dict(cursor.fetchall())
 
 
 def _copy(table: TableId, columns: Sequence[Column], partitions: Sequence[int]) -> str:

@@ -183,15 +183,17 @@ class DeltaTables:
         with writing.settings(self._spark(), _OF_ANY_AGE):
             return self._spark().sql(f"SELECT * FROM {self.name(table)}{at}")  # noqa: S608  quoted
 
-    def id_by_sql(self, table: TableId) -> str | None:
-        """What `head` calls `made`, for a session without a JVM (Spark Connect)."""
+    def is_still(self, table: TableId, made: str) -> bool:
+        """Say whether `head` has this `made`, for a session without a JVM (Spark Connect)."""
+        if not made:
+            return True
         try:
             row = self._spark().sql(f"DESCRIBE DETAIL {self.name(table)}").first()
         except AnalysisException as error:
             if error.getCondition() in _NO_TABLE:
-                return None
+                return False
             raise
-        return None if row is None else str(row["id"])
+        return row is not None and str(row["id"]) == made
 
     def compact(self, table: TableId, head: TableVersion, keep: float) -> TableVersion:
         del keep

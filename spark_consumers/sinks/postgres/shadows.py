@@ -11,48 +11,32 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from schemas.system_schemas import OWN_SCHEMA
 from schemas.tables import TableId
 from spark_consumers.dialects.base import quote
 from spark_consumers.sinks.postgres.catalog import TargetTable
+from spark_consumers.sinks.postgres.noted import Noted
 
-_OF_TABLE: Final = "source = %s AND table_schema = %s AND table_name = %s"
 
+class Shadows(Noted[str]):
+    """The shadow tables of one source, by their names in our schema."""
 
-class Shadows:
-    """The shadow tables of one source."""
+    _ours, _value = "gauss_cdc.shadows", "shadow"
 
     def __init__(self, source: str) -> None:
-        self._source = source
-        self._known: dict[TableId, TableId] | None = None
+        super().__init__(source)
         self._prefix = f"shadow_{zlib.crc32(source.encode()):08x}"
 
     def find(self, cursor: Any, tables: Iterable[TableId]) -> dict[TableId, TableId]:
         """Name the shadows of those tables that have one."""
         known = self._read(cursor)
-        return {table: known[table] for table in tables if table in known}
+        return {table: TableId(OWN_SCHEMA, known[table]) for table in tables if table in known}
 
     def place(self, cursor: Any, table: TableId) -> TableId:
         """Where a table's rows are written."""
-        return self._read(cursor).get(table, table)
-
-    def ask_again(self) -> None:
-        """A transaction was undone, or another run begins."""
-        self._known = None
-
-    def _read(self, cursor: Any) -> dict[TableId, TableId]:
-        """All of the source: who holds its ledger is the only one that writes this."""
-        if self._known is None:
-            cursor.execute(
-                "SELECT table_schema, table_name, shadow FROM gauss_cdc.shadows WHERE source = %s",
-                (self._source,),
-            )
-            self._known = {
-                TableId(s, t): TableId(OWN_SCHEMA, name) for s, t, name in cursor.fetchall()
-            }
-        return self._known
+        return self.find(cursor, [table]).get(table, table)
 
     def make(self, cursor: Any, table: TargetTable, columns: Sequence[str]) -> None:
         """Begin a load beside a table's rows."""
@@ -70,27 +54,14 @@ class Shadows:
             "INSERT INTO gauss_cdc.shadows VALUES (%s, %s, %s, %s)",
             (self._source, *table.id, shadow.name),
         )
-        self._read(cursor)[table.id] = shadow
+        self._read(cursor)[table.id] = shadow.name
 
-    def rename(self, cursor: Any, was: TableId, now: TableId) -> None:
-        """A table has another name now."""
-        known = self._read(cursor)
-        if (shadow := known.pop(was, None)) is None:
-            return
-        known[now] = shadow
-        cursor.execute(
-            f"UPDATE gauss_cdc.shadows SET table_schema = %s, table_name = %s WHERE {_OF_TABLE}",
-            (*now, self._source, *was),
-        )
-
-    def leave(self, cursor: Any, table: TableId) -> bool:
-        """Drop a table's shadow; say whether it had one."""
-        shadow = self._read(cursor).pop(table, None)
-        if shadow is None:
-            return False
-        cursor.execute(f"DROP TABLE {written(shadow)}")
-        cursor.execute(f"DELETE FROM gauss_cdc.shadows WHERE {_OF_TABLE}", (self._source, *table))
-        return True
+    def leave(self, cursor: Any, table: TableId) -> str | None:
+        """Drop a table's shadow; return its name, if it had one."""
+        shadow = super().leave(cursor, table)
+        if shadow is not None:
+            cursor.execute(f"DROP TABLE {written(TableId(OWN_SCHEMA, shadow))}")
+        return shadow
 
 
 def written(table: TableId) -> str:

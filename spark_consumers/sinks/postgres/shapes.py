@@ -7,55 +7,41 @@ it, once for each look at the table; so does who is about to keep another one, a
 under a lock.  One that was altered is not exact until it is loaded again.  What holds the rows as
 well, such as a wider type, is no difference.
 """
-# ruff: noqa: S608  every name in a statement is our own
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Any
 
 from schemas.tables import TableId
 from spark_consumers.dialects.fitting import fits
 from spark_consumers.sinks.postgres.catalog import TargetTable
+from spark_consumers.sinks.postgres.noted import Noted
 
-_OF_TABLE: Final = "source = %s AND table_schema = %s AND table_name = %s"
 
+class Shapes(Noted[str]):
+    """The shapes of one source's tables."""
 
-class Shapes:
-    """The shapes of one source's tables; who holds its ledger is the only one that writes them."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._known: dict[TableId, str] | None = None
+    _ours, _value = "gauss_cdc.shapes", "shape"
 
     def keep(self, cursor: Any, renewed: Collection[TableId], there: Sequence[TargetTable]) -> None:
         """Of these tables, those that are there are as they shall be."""
-        known = self._read(cursor)
         for name in renewed:
-            if known.pop(name, None) is not None:
-                cursor.execute(
-                    f"DELETE FROM gauss_cdc.shapes WHERE {_OF_TABLE}", (self._source, *name)
-                )
+            self.leave(cursor, name)
         new = {table.id: written_down(table) for table in there}
-        known |= new
+        self._read(cursor).update(new)
         if new:
             rows = ", ".join(["(%s, %s, %s, %s)"] * len(new))
             cursor.execute(
-                f"INSERT INTO gauss_cdc.shapes VALUES {rows}",
+                f"INSERT INTO gauss_cdc.shapes VALUES {rows}",  # noqa: S608  our own
                 [cell for name, shape in new.items() for cell in (self._source, *name, shape)],
             )
 
     def rename(self, cursor: Any, was: TableId, now: TableId) -> None:
         """A table has another name now."""
-        self.keep(cursor, [now], [])
-        known = self._read(cursor)
-        if (kept := known.pop(was, None)) is not None:
-            known[now] = kept
-            cursor.execute(
-                f"UPDATE gauss_cdc.shapes SET table_schema = %s, table_name = %s WHERE {_OF_TABLE}",
-                (*now, self._source, *was),
-            )
+        self.leave(cursor, now)
+        super().rename(cursor, was, now)
 
     def difference(self, cursor: Any, table: TargetTable) -> str:
         """Say why it is another one than when rows came into it; "": it is not."""
@@ -64,19 +50,6 @@ class Shapes:
             return difference(kept, table)
         self.keep(cursor, (), [table])  # loaded by a release that kept none
         return ""
-
-    def ask_again(self) -> None:
-        """A transaction was undone, or another run begins."""
-        self._known = None
-
-    def _read(self, cursor: Any) -> dict[TableId, str]:
-        if self._known is None:
-            cursor.execute(
-                "SELECT table_schema, table_name, shape FROM gauss_cdc.shapes WHERE source = %s",
-                (self._source,),
-            )
-            self._known = {TableId(s, t): shape for s, t, shape in cursor.fetchall()}
-        return self._known
 
 
 def written_down(table: TargetTable) -> str:

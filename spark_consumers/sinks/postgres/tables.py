@@ -25,8 +25,9 @@ from spark_consumers.dialects.base import Dialect, Extras, LeftOut, quote, refus
 from spark_consumers.dialects.fitting import fits
 from spark_consumers.errors import MissingColumn, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.postgres.apply import Catalog, heirs_problem
-from spark_consumers.sinks.postgres.catalog import TargetTable
+from spark_consumers.sinks.postgres.catalog import TargetColumn, TargetTable
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, part, sqlstate
+from spark_consumers.sinks.postgres.noted import OF_TABLE
 from spark_consumers.sinks.postgres.owned import Owned
 from spark_consumers.sinks.postgres.products import TargetProduct
 from spark_consumers.sinks.postgres.rights import owner_problems
@@ -134,8 +135,7 @@ class OpenLoads:
             self._compare(cursor, table, place, self._loaded(cursor, table))
             self._counted.add(table)
         cursor.execute(
-            "UPDATE gauss_cdc.loads SET loaded = loaded + %s "
-            "WHERE source = %s AND table_schema = %s AND table_name = %s",
+            f"UPDATE gauss_cdc.loads SET loaded = loaded + %s WHERE {OF_TABLE}",
             (rows, self._source, *table),
         )
 
@@ -148,8 +148,7 @@ class OpenLoads:
     def rename(self, cursor: Any, was: TableId, now: TableId) -> None:
         """A table has another name now."""
         cursor.execute(
-            "UPDATE gauss_cdc.loads SET table_schema = %s, table_name = %s "
-            "WHERE source = %s AND table_schema = %s AND table_name = %s",
+            f"UPDATE gauss_cdc.loads SET table_schema = %s, table_name = %s WHERE {OF_TABLE}",
             (*now, self._source, *was),
         )
 
@@ -179,9 +178,7 @@ class OpenLoads:
     def _loaded(self, cursor: Any, table: TableId) -> int | None:
         """None: it began under a release that did not count."""
         cursor.execute(
-            "SELECT loaded FROM gauss_cdc.loads "
-            "WHERE source = %s AND table_schema = %s AND table_name = %s",
-            (self._source, *table),
+            f"SELECT loaded FROM gauss_cdc.loads WHERE {OF_TABLE}", (self._source, *table)
         )
         row = cursor.fetchone()
         return None if row is None else int(row[0])
@@ -189,10 +186,9 @@ class OpenLoads:
     def leave(self, cursor: Any, table: TableId) -> int | None:
         """Forget the load, and what the rows before it met; the same as `_loaded`."""
         self._counted.discard(table)
-        of_table = "WHERE source = %s AND table_schema = %s AND table_name = %s"
         cursor.execute(
-            f"DELETE FROM gauss_cdc.conflicts {of_table};"
-            f" DELETE FROM gauss_cdc.loads {of_table} RETURNING loaded",
+            f"DELETE FROM gauss_cdc.conflicts WHERE {OF_TABLE};"
+            f" DELETE FROM gauss_cdc.loads WHERE {OF_TABLE} RETURNING loaded",
             (self._source, *table) * 2,
         )
         row = cursor.fetchone()
@@ -597,12 +593,7 @@ def shape_problems(
             table=change.after.id,
             hint="ALTER TABLE … SET LOGGED",
         )
-    settled = _with_types_of_the_target(cursor, change).after or change.after
-    type_of = COLUMN_TYPES[catalog.product.dialect]
-    for column in settled.columns:
-        found = there.columns.get(column.name)
-        if found is None:
-            continue
+    for column, found, needed in _in_both(cursor, catalog.product, there, change):
         if found.is_generated:
             if not column.generated:
                 yield NotExpressible(
@@ -619,7 +610,6 @@ def shape_problems(
                 column=column.name,
                 hint='ALTER TABLE … ALTER COLUMN … TYPE text COLLATE "C"',
             )
-        needed = type_of(settled, column)
         if not fits(found.type_name, needed):
             yield NotExpressible(
                 "a column of the target has a type that does not hold the source's values as they "
@@ -644,14 +634,18 @@ def narrow_columns(
     cursor: Any, product: TargetProduct, there: TargetTable, shape: TableSchema
 ) -> list[str]:
     """Columns whose types at the target do not hold the source's values as they are."""
-    settled = _with_types_of_the_target(cursor, as_load(shape)).after or shape
-    type_of = COLUMN_TYPES[product.dialect]
-    return [
-        column.name
-        for column in settled.columns
-        if (found := there.columns.get(column.name)) is not None
-        and not fits(found.type_name, type_of(settled, column))
-    ]
+    both = _in_both(cursor, product, there, as_load(shape))
+    return [column.name for column, found, needed in both if not fits(found.type_name, needed)]
+
+
+def _in_both(
+    cursor: Any, product: TargetProduct, there: TargetTable, change: SchemaChange
+) -> Iterator[tuple[Column, TargetColumn, str]]:
+    """Columns of source and target, with the type that the source's needs."""
+    if (settled := _with_types_of_the_target(cursor, change).after) is not None:
+        for column in settled.columns:
+            if (found := there.columns.get(column.name)) is not None:
+                yield column, found, COLUMN_TYPES[product.dialect](settled, column)
 
 
 def as_load(shape: TableSchema) -> SchemaChange:

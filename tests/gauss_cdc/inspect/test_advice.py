@@ -3,11 +3,12 @@
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 
+from gauss_cdc.commands.base import tables_of
 from gauss_cdc.config import load
 from gauss_cdc.inspect.advice import captured, late, way_out
-from gauss_cdc.rereads import NotCaptured, table_of
 from schemas.control import GAP, LoadPhase
 from schemas.tables import TableId
 from spark_consumers.cuts.ledger import ALTERED, LACKS_ROW, LATE
@@ -86,13 +87,13 @@ def test_a_table_with_dots_is_found_in_tables_and_what_is_printed_can_be_typed(
 
     assert captured(config, gap) == [str(odd)]
     (typed,) = shlex.split(said.partition("gauss-cdc snapshot --table ")[2].partition("`")[0])
-    assert table_of(typed) == odd
+    assert tables_of([typed]) == [odd]
     assert late(Ledger("bank", inexact={str(odd): LATE})) == [str(odd)]
 
 
 def test_a_request_for_a_name_that_may_be_two_tables_is_refused() -> None:
-    with pytest.raises(NotCaptured, match=r'app\.v2\.t .* as "a\.b"\.c'):
-        table_of("app.v2.t")
+    with pytest.raises(click.UsageError, match=r'app\.v2\.t .* as "a\.b"\.c'):
+        tables_of(["app.v2.t"])
 
 
 @pytest.mark.parametrize("include", ['"public.a"', '"*.*"'])

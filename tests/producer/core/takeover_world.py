@@ -1,6 +1,6 @@
 """A small world in which takeovers are tried: one source, one log of cuts."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -122,8 +122,8 @@ class World:
             names=Topics("bank"),
         )
 
-    def topics(self) -> Mapping[str, Topic]:
-        return self.the_topics
+    def topics(self, names: Collection[str] = ()) -> Mapping[str, Topic]:
+        return {name: at for name, at in self.the_topics.items() if name in names or not names}
 
     def high_watermarks(self, topics: Mapping[str, Topic]) -> Mapping[str, Mapping[int, int]]:
         return {name: {0: self.highs[name]} for name in topics}

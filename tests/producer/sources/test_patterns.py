@@ -54,5 +54,7 @@ def test_tables_are_chosen_by_what_is_included_and_not_excluded() -> None:
 
 
 def test_a_table_named_without_a_star_must_be_there() -> None:
-    with pytest.raises(SourceError, match=r"a\.nothing"):
-        choose({TableId("a", "x")}, ["a.nothing", "b.*"])
+    with pytest.raises(SourceError, match=r'a\.nothing, "a, b"\."c, d"\)') as refused:
+        choose({TableId("a", "x")}, ["a.nothing", '"a, b"."c, d"', "b.*"])
+
+    assert refused.value.where["tables"] == ["a.nothing", '"a, b"."c, d"']  # `verify` takes it
