@@ -11,6 +11,7 @@ import fcntl
 import gc
 import os
 import shutil
+import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -36,7 +37,8 @@ from gauss_cdc_lab.services import (
 from gauss_cdc_lab.services.kept import choice
 from gauss_cdc_lab.services.process import poll
 from spark_consumers.sinks.lakes import places
-from tests import debian, spark_workers
+from spark_consumers.spark import daemon
+from tests import debian
 from tests.bucket import Bucket, served_bucket
 
 if TYPE_CHECKING:
@@ -304,13 +306,13 @@ def spark(addresses: Addresses) -> Iterator["SparkSession"]:
 
     warehouse = Path(tempfile.mkdtemp(prefix="gauss-cdc-test-"))
     use_java(addresses)
-    os.environ["PYSPARK_PYTHON"] = spark_workers.program(warehouse)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     events = warehouse / "events"
     events.mkdir()
     confs = {
         **spark_confs(addresses),
         **_lakes(warehouse),
-        "spark.pyspark.python": os.environ["PYSPARK_PYTHON"],
+        "spark.python.daemon.module": daemon.MODULE,
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": events.as_uri(),
         "spark.eventLog.compress": "false",

@@ -3,7 +3,6 @@
 import contextlib
 import re
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -230,14 +229,11 @@ def test_one_that_is_frozen_as_it_takes_the_fence_is_replaced(target: Target) ->
             lambda: bool(target.query("SELECT 1 FROM pg_locks WHERE NOT granted")),
             "a start that waits", pause,
         )  # fmt: skip
-        began = time.monotonic()
         freeze(first)
         fall_silent(target)
-        until(second._take_lease, "a lease", pause, 15)
-        was_replaced_after = time.monotonic() - began
+        until(second._take_lease, "a lease", pause)
     thread.join(60)
 
-    assert was_replaced_after < 20, "no statement waited until its lock_timeout"
     assert isinstance(failed[0], ApplyError)
     assert started(second).fence == 2
     assert target.query("SELECT holder FROM gauss_cdc.lease") == [(second._lease.name,)]
