@@ -18,7 +18,7 @@ CODE = [path for _, path in tree.modules(*tree.PACKAGES)]
 TEXTS = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted((ROOT / "docker").glob("*")),
+    *sorted(path for path in (ROOT / "docker").rglob("*") if path.is_file()),
 ]
 # Names of sessions at a server, and a program that is told what to do by spark-submit.
 NO_COMMANDS = {"compare", "sampler", "under"}

@@ -217,8 +217,8 @@ def running(directory: Path, *, console: Console | None = None) -> Iterator[Addr
     spark_jars = jars.fetch(["spark"], console=console)["spark"]
     java_home = java.find(shims=jars.cache()).home
     if chosen == "docker":
-        with docker.running(spark_jars=spark_jars, java_home=java_home) as addresses:
-            yield addresses
+        with docker.running(spark_jars=spark_jars, java_home=java_home) as containers:
+            yield containers.addresses
     else:
         yield from_environment(spark_jars=spark_jars, java_home=java_home)
 

@@ -1,0 +1,1 @@
+"""Services and the product's own image as containers: `make test-containers`."""
