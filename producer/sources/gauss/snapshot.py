@@ -22,6 +22,7 @@ from producer.core.catalog.look import CatalogVersion
 from producer.core.changes import Cells
 from producer.errors import DecodeError, SourceError, TableChanging, Unsupported
 from producer.sources.gauss import catalog as gauss_catalog
+from producer.sources.gauss import gaps
 from producer.sources.gauss.copy_csv import CsvRows
 from producer.sources.gauss.storage import stored
 from producer.sources.session import Asks
@@ -36,7 +37,6 @@ LOCKED: Final = frozenset({"57014", "55P03"})  # the statement's time is over, o
 _LOCK_SECONDS: Final = 2  # the stream waits meanwhile
 # A rename of a label does not wait for readers, and their statements print it at once.
 _LABELS: Final = "SELECT e.oid::text, e.enumlabel::text FROM pg_catalog.pg_enum e"
-_VIRTUAL: Final = "v"  # a generated column that is neither stored nor sent
 
 
 class CopyingSession(Asks, Protocol):
@@ -243,7 +243,7 @@ def estimated_rows(session: Asks, table: TableId) -> int:
 
 def without_virtual(table: TableSchema) -> TableSchema:
     """Return the shape without virtual generated columns, which no stream sends."""
-    columns = tuple(c for c in table.columns if c.generated != _VIRTUAL)
+    columns = tuple(c for c in table.columns if c.generated != gaps.VIRTUAL)
     return table if len(columns) == len(table.columns) else replace(table, columns=columns)
 
 
