@@ -24,7 +24,7 @@ from producer.sources.gauss import snapshot as gauss_snapshot
 from producer.sources.gauss.source import open_session
 from schemas.control import Looked
 from schemas.tables import TableId
-from tests.e2e.commands import configured
+from tests.e2e.commands import command, configured
 from tests.e2e.gauss_facade import PASSWORD
 from tests.e2e.path import PATIENCE, ask, content, until
 from tests.e2e.test_ddl_gaps import Watched
@@ -708,3 +708,18 @@ def test_what_is_undone_between_two_looks_is_noticed_and_read_again(gauss, mode,
         p.start()
         until(lambda: p.wait() == set(), "EXACT again", p.path._stop.wait, 60)
         p.assert_honest(set(), "exact", *UNDONE)
+
+
+@pytest.mark.parametrize("gauss", ["gaussdb"], indirect=True)
+def test_columns_that_are_left_out_are_named(gauss, play, tmp_path) -> None:
+    sql = f"""{PROBE} CREATE TABLE t (id int PRIMARY KEY,
+    g int GENERATED ALWAYS AS (id * 2) STORED);"""
+    with play(("gaussdb", {"skip-generated-columns": "true"}), sql) as p:
+        p.start()
+        ask(p.source, "INSERT INTO t VALUES (1)")
+        assert p.wait() == set()
+
+        said = "generated columns are not sent by the source, and not copied: g"
+        checked = command(tmp_path / "gauss-cdc.toml", "check").output
+        assert f"table public.t: {said}" in " ".join(checked.split())
+        assert p.places.source().notes(None) == [f"public.t: {said}"]

@@ -18,11 +18,15 @@ openGauss, recordings of 7.0.0-RC2.  GaussDB's entries were not verified on a se
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+from producer.core.catalog import catalog_rows
 from producer.sources.gauss.options import Decoding, Effective, Vendor, removing
+from schemas.tables import TableSchema
+
+VIRTUAL: Final = "v"  # a generated column that is neither stored nor sent
 
 
 class Detectability(StrEnum):
@@ -378,6 +382,16 @@ def decoding_mode(decided: Effective) -> DecodingMode:
         style=decided.format.style,
         removing=frozenset(removed),
     )
+
+
+def not_sent(table: TableSchema, mode: DecodingMode) -> str:
+    """Say which columns of a table no copy has; "": all are sent.
+
+    A virtual one never is, and a stored one unless that is asked for.
+    """
+    skips = "skip-generated-columns" in mode.removing
+    columns = tuple(c for c in table.columns if skips or c.generated == VIRTUAL)
+    return catalog_rows.not_sent(replace(table, columns=columns))
 
 
 def invisible(mode: DecodingMode) -> list[str]:

@@ -160,7 +160,13 @@ class GaussSourceInspector(SourceInspector):
             if gauss_evidence.is_gone(error):
                 raise
             return [f"the catalog was not compared: {error}"]
-        return [f"{what}; `run` has not compared it yet" for what in changed]
+        mode = gaps.decoding_mode(effective(self._options.plugin_options, self._options.terms))
+        shapes = self.captured() if "skip-generated-columns" in mode.removing else ()
+        lacking = ((shape.id, gaps.not_sent(shape, mode)) for shape in shapes)
+        return [
+            *(f"{what}; `run` has not compared it yet" for what in changed),
+            *(f"{table}: {what}" for table, what in lacking if what),
+        ]
 
     def _changed(
         self, before: Before | None, known: Mapping[TableId, TableSchema] | None = None

@@ -22,6 +22,7 @@ from producer.core.catalog.look import CatalogVersion
 from producer.core.changes import Cells
 from producer.errors import DecodeError, SourceError, TableChanging, Unsupported
 from producer.sources.gauss import catalog as gauss_catalog
+from producer.sources.gauss import gaps
 from producer.sources.gauss.copy_csv import CsvRows
 from producer.sources.gauss.storage import stored
 from producer.sources.labels import unrenamed
@@ -35,7 +36,6 @@ _QUIET: Final = {"row_security": "off", "idle_in_transaction_session_timeout": "
 _ALTERED: Final = frozenset({"42703", "42P01"})
 LOCKED: Final = frozenset({"57014", "55P03"})  # the statement's time is over, or no lock is had
 _LOCK_SECONDS: Final = 2  # the stream waits meanwhile
-_VIRTUAL: Final = "v"  # a generated column that is neither stored nor sent
 
 
 class CopyingSession(Asks, Protocol):
@@ -218,7 +218,7 @@ def estimated_rows(session: Asks, table: TableId) -> int:
 
 def without_virtual(table: TableSchema) -> TableSchema:
     """Return the shape without virtual generated columns, which no stream sends."""
-    columns = tuple(c for c in table.columns if c.generated != _VIRTUAL)
+    columns = tuple(c for c in table.columns if c.generated != gaps.VIRTUAL)
     return table if len(columns) == len(table.columns) else replace(table, columns=columns)
 
 

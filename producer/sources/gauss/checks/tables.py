@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from producer.sources.gauss import gaps
 from producer.sources.gauss.checks.case import Case
 from producer.sources.gauss.readings import TableReading
 from schemas.findings import Finding, Level
@@ -54,6 +55,8 @@ def _table(table: TableReading, case: Case) -> Iterator[Finding]:
         )
     yield from _identity(table, subject)
     yield from _types(table, subject, case)
+    if table.shape and (what := gaps.not_sent(table.shape, gaps.decoding_mode(case.decided))):
+        yield Finding(Level.NOTE, subject, what, "a view at the target may compute them")
 
 
 def _not_in_the_log(table: TableReading) -> str:
