@@ -6,16 +6,15 @@ target would do with the changes that a stream would contain.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from producer.core.shape_change import ShapeChange
+from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.kafka.registry import Registry
 from producer.options import Options
 from producer.sources.base import Rehearsed
 from schemas.control import SchemaChange
 from schemas.envelope import EnvelopeOptions, envelope_schema, key_schema
-from schemas.positions import NOWHERE
 from schemas.tables import TableId, TableSchema
 from schemas.topics import key_subject, value_subject
 from spark_consumers.dialects import DIALECTS, EXTRAS
@@ -48,35 +47,12 @@ def plan(
     """
     planned = []
     for change, settings in rehearsed.changes:
-        record = _record(rehearsed, change, settings)
+        said = StatementChanges((), rehearsed.origin, rehearsed.statement, settings=settings)
+        record = said.record(change)
         gaps = tuple(f"{gap.table}: {gap.why}" for gap in change.holes)
         asked = _asked(options, registry, change)
         planned.append(Planned(record, gaps, asked, *_statements(record, target)))
     return planned
-
-
-def _record(rehearsed: Rehearsed, change: ShapeChange, settings: Mapping[str, str]) -> SchemaChange:
-    return SchemaChange(
-        epoch=0,
-        seq=0,
-        ordinal=0,
-        xid=0,
-        csn=0,
-        lsn=NOWHERE,
-        origin=rehearsed.origin,
-        tag=change.tag,
-        before=change.before,
-        after=change.after,
-        sql=rehearsed.statement,
-        canonical=change.canonical,
-        lossy=change.lossy,
-        kind=change.kind,
-        identity=change.identity,
-        renamed=change.renamed,
-        values=change.values,
-        settings=settings,
-        moved=change.moved,
-    )
 
 
 def _statements(record: SchemaChange, target: str) -> tuple[tuple[str, ...], str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from schemas.control import Hole, Moved, Origin
+from schemas.control import Hole, Moved, Origin, SchemaChange
+from schemas.positions import NOWHERE
 from schemas.tables import TableSchema
 
 
@@ -44,3 +45,28 @@ class StatementChanges:
     # Storage files that it replaced: oid of the relation, file before, file after (0: a file whose
     # rows may be hidden).
     files: tuple[tuple[int, int, int], ...] = ()
+
+    def record(self, change: ShapeChange) -> SchemaChange:
+        """Write down one of its changes; who delivers it gives it a place."""
+        return SchemaChange(
+            epoch=0,
+            seq=0,
+            ordinal=0,
+            xid=0,
+            csn=0,
+            lsn=NOWHERE,
+            origin=self.origin,
+            tag=change.tag,
+            before=change.before,
+            after=change.after,
+            sql=self.sql,
+            canonical=change.canonical,
+            jddl=self.jddl,
+            lossy=change.lossy,
+            kind=change.kind,
+            identity=change.identity,
+            renamed=change.renamed,
+            values=change.values,
+            settings=self.settings,
+            moved=change.moved,
+        )

@@ -199,29 +199,16 @@ class Bindings:
         change, transactions = _with_unseen(change), self._transactions
         begin, constants = transactions.begin, transactions.constants or transactions.number()
         assert begin is not None
-        record = SchemaChange(
+        record = replace(
+            said.record(change),
             epoch=self._epoch,
             seq=constants.seq,
             ordinal=transactions.ordinal,
             xid=begin.xid,
             csn=csn_of(begin),
             lsn=lsn,
-            origin=said.origin,
-            tag=change.tag,
-            before=change.before,
-            after=change.after,
             topic=binding.topic if binding is not None else None,
-            sql=said.sql,
-            canonical=change.canonical,
-            jddl=said.jddl,
-            lossy=change.lossy,
-            kind=change.kind,
-            identity=change.identity,
             statement=statement,
-            renamed=change.renamed,
-            values=change.values,
-            settings=said.settings,
-            moved=change.moved,
         )
         if (was := change.before) is not None and (
             change.after is None or change.after.id != was.id

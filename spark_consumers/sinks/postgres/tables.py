@@ -286,7 +286,7 @@ class Tables:
         self._loads.leave(cursor, name)
         if self._shadows.leave(cursor, name):
             catalog.forget(cursor, name)
-        if made is None or not self.is_there(cursor, catalog, name):
+        if made is None or not catalog.has(cursor, name):
             return
         table = f"{quote(name.schema)}.{quote(name.name)}"
         # A table that others created keeps its shape.
@@ -360,7 +360,7 @@ class Tables:
         if table is None:
             raise NotExpressible("a load of a table without a shape")
         made = self._owned.made(cursor, table.id)
-        has_rows = made is not None and self.is_there(cursor, catalog, table.id)
+        has_rows = made is not None and catalog.has(cursor, table.id)
         if has_rows and made:
             there = catalog.tables[table.id]
             is_other = (set(there.columns), set(there.key)) != (set(table.names()), set(table.key))
@@ -410,11 +410,7 @@ class Tables:
     ) -> bool:
         """Run a schema change's statements, also in shadows; see `alter`."""
         table = change.after
-        is_new = (
-            table is not None
-            and change.before is None
-            and not self.is_there(cursor, catalog, table.id)
-        )
+        is_new = table is not None and change.before is None and not catalog.has(cursor, table.id)
         schema = f"CREATE SCHEMA IF NOT EXISTS {quote(table.id.schema)}" if table else ""
         inside = [*self._in_shadows(cursor, change)]
         seen = replace(change, moved=None) if inside else change
@@ -528,11 +524,6 @@ class Tables:
                 hint=f"a time zone may be missing in its tzdata; {LOAD_AGAIN}",
             )
 
-    @staticmethod
-    def is_there(cursor: Any, catalog: Catalog, table: TableId) -> bool:
-        """Say whether the target has a table."""
-        return catalog.has(cursor, table)
-
     def own(self, cursor: Any, catalog: Catalog, table: TableId, *, why: str) -> None:
         """A table becomes ours; refuse one that someone else filled."""
         if self._owned.made(cursor, table) is not None:
@@ -545,7 +536,7 @@ class Tables:
                 hint="apply into another database, or with --replace if that source is no more",
             )
         self._owned.take(cursor, table)
-        if not self.is_there(cursor, catalog, table):
+        if not catalog.has(cursor, table):
             return
         lock_table(cursor, table)  # what is asked here must still be so when the step commits
         for problem in owner_problems(cursor, [table]):
@@ -575,7 +566,7 @@ def shape_problems(
     cursor: Any, catalog: Catalog, change: SchemaChange
 ) -> Iterator[MissingColumn | NotExpressible]:
     """Why a table of the target cannot hold the rows of the source's `change.after`."""
-    if change.after is None or not Tables.is_there(cursor, catalog, change.after.id):
+    if change.after is None or not catalog.has(cursor, change.after.id):
         return
     there = catalog.tables[change.after.id]
     if lost := [name for name in change.after.names() if name not in there.columns]:
