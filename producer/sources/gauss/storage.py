@@ -208,7 +208,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class UsedType:
+class AlterableType:
     """An enum or a composite type."""
 
     oid: int
@@ -240,7 +240,9 @@ class StoredTable:
     named: Named = _UNNAMED
     made: int = 0  # the transaction that did it
     parts: tuple[Part, ...] = ()  # its partitions
-    types: tuple[UsedType, ...] = ()  # those with labels or attributes, in its columns at any depth
+    types: tuple[
+        AlterableType, ...
+    ] = ()  # those with labels or attributes, in its columns at any depth
 
     @property
     def version(self) -> CatalogVersion:
@@ -497,10 +499,10 @@ def stored(session: Asks, selects: Callable[[TableId], bool]) -> dict[int, Store
         while root in parents:
             root = parents[root]
         parts.setdefault(root, []).append(Part(int(part or 0), int(file or 0), int(writer or 0)))
-    types: dict[int, list[UsedType]] = {}
+    types: dict[int, list[AlterableType]] = {}
     for owner, used, kind, by, numbers, writers in session.query(_TYPES_USED):
         pairs = zip(_numbers(numbers), _numbers(writers), strict=True)
-        said = UsedType(int(used or 0), kind == "e", int(by or 0), tuple(pairs))
+        said = AlterableType(int(used or 0), kind == "e", int(by or 0), tuple(pairs))
         types.setdefault(int(owner or 0), []).append(said)
     found = {}
     for text, file, schema, name, last, key, *named, made in session.query(_STORED):

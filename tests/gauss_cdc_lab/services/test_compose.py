@@ -12,7 +12,7 @@ LOCKS = reference.ROOT / "gauss_cdc" / "runtime" / "locks"
 
 def images() -> dict[str, str]:
     """Image -> version, of the file for Docker."""
-    found = re.findall(r"(?m)^\s+image: (\S+):(\S+)$", COMPOSE.read_text("utf-8"))
+    found = re.findall(r"(?m)^\s+image: \$\{\w+:-(\S+):(\S+)\}$", COMPOSE.read_text("utf-8"))
     return dict(found)
 
 
@@ -41,9 +41,9 @@ def test_containers_are_what_local_services_are() -> None:
 
 
 def test_tests_on_containers_use_the_same_images() -> None:
-    used = {docker.POSTGRES_IMAGE, docker.KAFKA_IMAGE, docker.REGISTRY_IMAGE}
-
-    assert used == {f"{image}:{version}" for image, version in images().items()}
+    assert {*docker.IMAGES.values()} == {
+        f"{image}:{version}" for image, version in images().items()
+    }
 
 
 def test_containers_are_published_on_loopback_only() -> None:
