@@ -20,7 +20,7 @@ from testcontainers.core.container import DockerContainer
 from gauss_cdc.runtime import jars, java
 from gauss_cdc_lab.services import Addresses, docker
 from gauss_cdc_lab.services.local import NAMES
-from gauss_cdc_lab.services.process import free_ports
+from gauss_cdc_lab.services.process import free_ports, poll
 from tests.containers import engine, images
 from tests.containers.engine import Podman
 from tests.e2e.path import ask, until
@@ -66,6 +66,7 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
         patch.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
         for name, image in images.STANDS_IN.items():
             patch.setenv(f"GAUSS_CDC_{name.upper()}_IMAGE", image)
+        assert poll(lambda: not docker.why_not(), PATIENCE), docker.why_not()
         yield made
     if not kept:
         subprocess.run(["podman", "system", "reset", "--force"], env=made.environment, check=True)
