@@ -144,9 +144,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "lease-lost-before-the-fence",
-        "3.0: the fence is taken in a transaction that holds the lease",
+        "3.0: the fence is taken in a transaction that finds the lease its own",
         _SINK_FILE,
-        "                self._keeper.heard(self._lease.record(cursor))\n                ledger",
+        "                self._keeper.heard(self._lease.holder(cursor))\n                ledger",
         "                ledger",
         _pg(
             "test_one_that_was_frozen_before_it_took_the_fence_does_not_take_it_from_the_new_one",
