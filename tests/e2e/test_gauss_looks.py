@@ -723,3 +723,22 @@ def test_columns_that_are_left_out_are_named(gauss, play, tmp_path) -> None:
         checked = command(tmp_path / "gauss-cdc.toml", "check").output
         assert f"table public.t: {said}" in " ".join(checked.split())
         assert p.places.source().notes(None) == [f"public.t: {said}"]
+
+
+@pytest.mark.parametrize("gauss", ["gaussdb"], indirect=True)
+def test_a_table_of_a_type_of_users_that_is_gone_stops_no_target(gauss, play) -> None:
+    """Its CREATE TABLE is decoded, and the catalog cannot say what the type is."""
+    with play(DECODED, f"{PROBE} CREATE TYPE mood AS ENUM ('ok');", repair="auto") as p:
+        p.start()
+        ask(p.source, "INSERT INTO exact VALUES (1)")
+        assert p.wait() == set()
+        p.path.stop()
+        ask(p.source, "CREATE TABLE t (id int PRIMARY KEY, v mood)")
+        ask(p.source, "INSERT INTO t VALUES (1, 'ok')")
+        ask(p.source, "DROP TABLE t")
+        ask(p.source, "CREATE TABLE u (id int PRIMARY KEY, v mood)")
+        ask(p.source, "INSERT INTO u VALUES (1, 'ok')")
+        p.start()
+        until(lambda: p.wait() == set(), "EXACT again", p.path._stop.wait, 60)
+        assert ask(p.target, "SELECT to_regclass('t') IS NULL") == [(True,)]
+        p.assert_honest(set(), "exact", "u")

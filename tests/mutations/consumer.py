@@ -144,7 +144,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "lease-lost-before-the-fence",
-        "3.0: who takes the fence has the lease",
+        "3.0: the fence is taken in a transaction that finds the lease its own",
         _SINK_FILE,
         "                self._keeper.heard(self._lease.holder(cursor))\n                ledger",
         "                ledger",

@@ -743,10 +743,10 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "name-that-went-unseen",
-        "a table that had another name for a while is suspected: rows may have come under that one",
+        "a table that had another name for a while may lack rows that were sent under that one",
         "producer/sources/gauss/storage.py",
-        "(named and table.named.is_other(named, open_from))",
-        "False",
+        " or (named and table.named.is_other(named, open_from))",
+        "",
         _STORAGE,
     ),
     Mutation(

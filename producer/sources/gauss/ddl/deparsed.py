@@ -22,6 +22,9 @@ from producer.sources.gauss.system_schemas import is_system_schema
 from schemas.control import Hole
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
 
+_TEXT = 25  # the oid of the type
+_UNTYPED = "the type of column"
+
 
 @dataclass(slots=True)
 class Deparsed:
@@ -195,8 +198,13 @@ class Deparsed:
             for column in made.after.columns
         )
         settled = tuple(f"column {column.name}: type " for column in columns if column.type_oid)
-        unknown = tuple(said for said in made.unknown if not said.startswith(settled))
-        return replace(made, after=replace(made.after, columns=columns), unknown=unknown)
+        unknown = [said for said in made.unknown if not said.startswith(settled)]
+        # The table is gone or not visible yet.  Its values are sent as text, so targets take that.
+        untyped = [column.name for column in columns if not column.type_oid]
+        unknown += [f"{_UNTYPED} {name}, which the catalog does not show" for name in untyped]
+        columns = tuple(_as_text(c) if c.name in untyped else c for c in columns)
+        after = replace(made.after, columns=columns)
+        return replace(made, after=after, unknown=tuple(unknown))
 
     # ------------------------------------------------------------ indexes and schemas
     def _indexed(self, statement: Statement) -> Iterator[ShapeChange]:
@@ -281,7 +289,7 @@ def _gaps(made: Applied) -> tuple[tuple[Hole, ...], str | None]:
     holes += [
         Hole(table, "suspected", why)
         for why in made.unknown
-        if why.startswith(("what was done", WHETHER_KEY))
+        if why.startswith(("what was done", WHETHER_KEY, _UNTYPED))
     ]
     return tuple(holes), "; ".join([*made.lost, *made.unknown]) or None
 
@@ -305,6 +313,10 @@ def _keyed(made: Applied, read: TableSchema | None) -> Applied:
     )
     unknown = tuple(why for why in made.unknown if not why.startswith(WHETHER_KEY))
     return replace(made, after=after, unknown=unknown)
+
+
+def _as_text(column: Column) -> Column:
+    return replace(column, type_oid=_TEXT, type_mod=-1, type_name="text", user_type=None)
 
 
 def _typed(column: Column, read: Column | None) -> Column:

@@ -164,6 +164,9 @@ def test_an_unknown_type_is_reported() -> None:
 
     [change] = reported.changes
     assert "column m: type public.mood" in (change.lossy or "")
+    assert change.after is not None
+    assert (change.after.columns[2].type_oid, change.after.columns[2].type_name) == (25, "text")
+    assert [(hole.table, hole.kind) for hole in reported.holes] == [("public.t", "suspected")]
 
 
 def test_a_unique_index_is_the_tables_and_goes_with_its_name() -> None:
