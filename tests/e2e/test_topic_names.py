@@ -171,7 +171,7 @@ def test_a_table_of_a_schema_with_a_dot_is_read_again_as_its_warning_says(
     (typed,) = shlex.split(said.partition("--table ")[2].partition("`")[0])
     with closing(catalog.connect(parse_dsn(path.source))) as connection:
         source = catalog.QueryingConnection(connection)
-        SnapshotRequests(path.options, source).ask([typed])
+        SnapshotRequests(path.options, source).ask([TableId.parse(typed)])
 
     until(lambda: not path.catch_up().inexact, "a re-read", pause, 60)
     assert content(path.target, '"app.v2".t') == content(path.source, '"app.v2".t')

@@ -27,7 +27,7 @@ from spark_consumers.loop.ahead import Several
 from spark_consumers.loop.job import Applier, Observer, PassOptions
 from spark_consumers.model import Asked, CommitRows, Ledger
 from spark_consumers.sinks.postgres.sink import PostgresSink
-from spark_consumers.spark import jobs, lanes
+from spark_consumers.spark import daemon, jobs, lanes
 from spark_consumers.spark.executors import Done, Job, Share, secrets
 from spark_consumers.spark.jobs import OpenBatch, Secrets, Untaken, run_job
 from spark_consumers.spark.lanes import Lanes, Tasks
@@ -258,7 +258,7 @@ def test_a_job_is_named_by_its_commits_and_no_password_is_seen(
         == f"{topic_prefix}: commits 1..2, 2 rows of public.a: 1 tasks read 2 records"
     )
     commands = "".join(_of_processes("cmdline"))
-    assert "pyspark.daemon" in commands
+    assert daemon.MODULE in commands
     for secret in (password, of_kafka):
         assert secret not in said + commands + "".join(copy.notes)
         assert secret not in "".join(_of_processes("environ"))
