@@ -129,7 +129,8 @@ class Writer(threading.Thread):
                 execute(
                     self._source,
                     "INSERT INTO t (v) SELECT n FROM generate_series(1, 20) n;"
-                    "UPDATE t SET v = v + 1 WHERE mod(id, 7) = 0; DELETE FROM t WHERE mod(id, 11) = 0",
+                    "UPDATE t SET v = v + 1 WHERE mod(id, 7) = 0;"
+                    "DELETE FROM t WHERE mod(id, 11) = 0",
                 )
                 self.written += 1
             except psycopg2.Error:
