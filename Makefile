@@ -19,7 +19,7 @@
 # make test-versions  the tests that concern a server on PostgreSQL 14, 16, 17 and 18, ten
 #              minutes each on two cores, and the table in docs/reference/versions.md; VERSIONS='14 18'
 # make test-containers  services and the product as containers, killed one by one; compose.yaml; the
-#              schemas of docker/kubernetes.  Docker, or as root podman: docker/README.md
+#              schemas of docker/kubernetes.  As root, by podman: docker/README.md
 # make release wheels, archives, hashes, licences and SBOM of the commit, in dist/ (docs/releases.md)
 # make venv    only the environment, .venv; the others make it by themselves
 # make clean   remove what was made here, .venv too

@@ -1,4 +1,4 @@
-"""A container engine: the one that answers, or podman of Debian's packages with its own settings.
+"""A container engine: podman of Debian's packages, with settings of its own.
 
 Nothing of the machine's own configuration is read or changed: images, containers and settings
 stand in one folder.
@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gauss_cdc_lab.services import docker
 from gauss_cdc_lab.services.process import poll
 
 PACKAGES = (
@@ -38,12 +37,10 @@ runroot = "{folder}/run"
 
 def why_not() -> str:
     """Say why containers cannot be made here; "": they can."""
-    if not (why := docker.why_not()):
-        return ""
     lacking = [name for name in ("podman", "runc", "mmdebstrap") if shutil.which(name) is None]
     if lacking:
-        return f"{why}, and {', '.join(lacking)} is not installed: apt install {' '.join(PACKAGES)}"
-    return "" if os.geteuid() == 0 else f"{why}, and podman is tried as root only"
+        return f"{', '.join(lacking)} is not installed: apt install {' '.join(PACKAGES)}"
+    return "" if os.geteuid() == 0 else "podman is tried as root only"
 
 
 class Podman:

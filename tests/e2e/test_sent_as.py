@@ -9,7 +9,6 @@ import time
 import pytest
 
 from producer.core.ports import Tuning
-from tests.e2e.commands import configured
 from tests.e2e.path import ask, content, until
 from tests.e2e.test_ddl import install
 from tests.e2e.test_undone import Undone, has
@@ -35,11 +34,7 @@ def path(addresses, topic_prefix, new_database, tmp_path):
     )  # fmt: skip
     with made as path:
         ask(path.source, START)
-        path.file = configured(
-            tmp_path, addresses, path.prefix, path.source, path.target, publication="p"
-        )
-        path.start()
-        path.catch_up()
+        path.open(tmp_path, addresses)
         yield path
 
 

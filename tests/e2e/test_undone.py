@@ -81,6 +81,10 @@ class Undone(Path):
         ask(self.source, START)
         whole = "WITH (publish_via_partition_root)"
         execute(self.source, f"CREATE PUBLICATION p {publication} {whole}")
+        self.open(folder, addresses)
+
+    def open(self, folder: File, addresses) -> None:
+        """Write the configuration of `wait`, start `run`, and copy what there is."""
         self.file = configured(
             folder, addresses, self.prefix, self.source, self.target, publication="p"
         )

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import pytest
 
 from producer.core.ports import Tuning
-from tests.e2e.commands import configured
 from tests.e2e.path import ask, content, until
 from tests.e2e.test_ddl import install
 from tests.e2e.test_undone import Undone
@@ -163,11 +162,7 @@ def path(addresses, topic_prefix, new_database, tmp_path):
         execute(path.source, "CREATE TABLE calm (id int PRIMARY KEY)")
         whole = "CREATE PUBLICATION p FOR ALL TABLES WITH (publish_via_partition_root)"
         execute(path.source, whole)
-        path.file = configured(
-            tmp_path, addresses, path.prefix, path.source, path.target, publication="p"
-        )
-        path.start()
-        path.catch_up()
+        path.open(tmp_path, addresses)
         yield path
 
 

@@ -240,9 +240,7 @@ class StoredTable:
     named: Named = _UNNAMED
     made: int = 0  # the transaction that did it
     parts: tuple[Part, ...] = ()  # its partitions
-    types: tuple[
-        AlterableType, ...
-    ] = ()  # those with labels or attributes, in its columns at any depth
+    types: tuple[AlterableType, ...] = ()  # with labels or attributes, in columns at any depth
 
     @property
     def version(self) -> CatalogVersion:

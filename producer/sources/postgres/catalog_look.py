@@ -309,9 +309,7 @@ def _sent_as_others(tables: Mapping[int, Seen], parents: Mapping[int, int]) -> d
     out: dict[int, Seen] = {}
     leaves: dict[int, list[Seen]] = {oid: [] for oid, seen in tables.items() if seen.is_partitioned}
     for oid, seen in tables.items():
-        roots, at = [], oid
-        while (at := parents.get(at, 0)) in tables:
-            roots.append(at)
+        roots = [*_above(oid, tables, parents)]
         if not seen.is_partitioned:
             for root in roots:
                 leaves[root].append(seen)
@@ -333,10 +331,15 @@ def _below(tables: Mapping[int, Seen], parents: Mapping[int, int]) -> dict[int, 
     """Return all partitions below each partitioned table."""
     out: dict[int, set[int]] = {oid: set() for oid, seen in tables.items() if seen.is_partitioned}
     for oid in tables:
-        at = oid
-        while (at := parents.get(at, 0)) in out:
-            out[at].add(oid)
+        for root in _above(oid, tables, parents):
+            out[root].add(oid)
     return {root: frozenset(oids) for root, oids in out.items()}
+
+
+def _above(oid: int, tables: Mapping[int, Seen], parents: Mapping[int, int]) -> Iterator[int]:
+    """Yield what a table is a partition of, upwards."""
+    while (oid := parents.get(oid, 0)) in tables:
+        yield oid
 
 
 def _tables(connection: Connection) -> Iterator[tuple[int, TableId, str, bool, int | None]]:
