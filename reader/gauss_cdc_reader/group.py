@@ -77,7 +77,10 @@ class GroupMember:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._consumer.close()  # what is done is stored: its tables are given back
+        # Before it leaves: where the group already asks for its tables, librdkafka leaves it first
+        # and has them given back behind that, and the broker takes no place of who is no member.
+        self._store()
+        self._consumer.close()
 
     def look(self, seconds: float = 0.0) -> None:
         """Hear what the group says, waiting so long for it; store what is due.

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka import ConsumerGroupState
+from confluent_kafka.admin import AdminClient
 
 from gauss_cdc_reader import Bookmark, Change, Reader, SettingRefused
 from gauss_cdc_reader import tables as tables_module
@@ -182,6 +184,31 @@ def test_a_frozen_member_is_replaced_and_gives_up_its_tables(
             assert other.seen[table] == written.ids()[-len(other.seen[table]) :]
         frozen.close()
         assert list(left) == []
+
+
+def test_a_member_that_leaves_while_its_tables_are_asked_for_stores_its_places_first(
+    source: KafkaFeed,
+) -> None:
+    written, leaving, admin = Written(source), reader_of(source), AdminClient(source.client)
+    written.write(9)
+    left = leaving.changes(*NAMES, group="g")
+    done = ids(next(left) for _ in range(17))  # and the last one is in hand
+
+    def is_asked_for() -> bool:
+        group = admin.describe_consumer_groups(["g"])["g"].result()
+        return bool(group.state == ConsumerGroupState.PREPARING_REBALANCING)
+
+    with Service(source, "g") as other:
+        until(is_asked_for, "the group asks for its tables", time.sleep)
+        pause(0.2)  # a few heartbeats: the member's client knows
+        left.close()  # type: ignore[attr-defined]  an iterator of ours is a generator
+        until(lambda: len(other.seen) == 4, "what is left", time.sleep)
+        until(lambda: all(other.seen[t][-1:] == [9] for t in "abcd"), "all of it", time.sleep)
+    in_hand = [table for table in done if other.seen[table][0] == done[table][-1]]
+    assert len(in_hand) == 1
+    done[in_hand[0]].pop()
+    for table in "abcd":
+        assert done[table] + other.seen[table] == written.ids()
 
 
 @pytest.mark.parametrize("seed", range(3))
