@@ -19,7 +19,7 @@ from typing import Final
 
 from producer.core.key_ranges import Upto
 from producer.core.ports import Blocking, Clock, Source, Wish
-from schemas.control import GAP, LEFT, PENDING, LoadPhase
+from schemas.control import ANY, GAP, LEFT, PENDING, LoadPhase
 from schemas.tables import TableId
 
 OPEN: Final = frozenset({PENDING, LoadPhase.BEGIN, LoadPhase.CHUNK})
@@ -198,6 +198,12 @@ class LoadQueue:
         for table in self._was_hidden:
             if table not in self._hidden and table not in self._asked:
                 yield table
+
+    def lack(self, tables: Collection[str]) -> None:
+        """Read these tables even if the stream reports their creation: it did not send all rows."""
+        if ANY in tables:
+            self._was_hidden.clear()
+        self._was_hidden -= {table for table in self._was_hidden if str(table) in tables}
 
     def _begin_gap(self, table: TableId) -> None:
         """A table that was just read to mend a gap, and has one again, must wait."""

@@ -260,7 +260,8 @@ class Rereads:
         return Upto(request=self._load.request, target=self._load.target)
 
     def lose(self, tables: Collection[str]) -> None:
-        """Begin the load under way again: the source did not send all rows of its table."""
+        """Take it that the source did not send all rows of these: what is read of them is void."""
+        self.queue.lack(tables)
         if self._beside is not None and (str(self._beside.table) in tables or ANY in tables):
             self._begin_again("the stream lacks rows of it")
 

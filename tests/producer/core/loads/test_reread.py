@@ -27,7 +27,7 @@ from producer.core.loads.window import UNSEEN, MarkTokens, QuietWindow
 from producer.core.ports import Wish
 from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.errors import CdcError, ConnectionLost, NotPermitted, SourceBusy
-from schemas.control import Head, Origin
+from schemas.control import ANY, Head, Origin
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
 
@@ -553,6 +553,21 @@ def test_a_table_that_the_stream_has_made_needs_no_point() -> None:
     assert play.rereads.needless() is None
     play.rereads.make_point({})
     assert play.points == [A, B]
+
+
+@pytest.mark.parametrize("lost", ["public.a", ANY])
+def test_a_table_that_the_stream_has_made_is_read_where_rows_of_it_were_not_sent(lost) -> None:
+    play = Play()
+    play.queue.hide(A)
+    play.queue.hide(B)
+    play.rereads.follow({"public.a": "PENDING", "public.b": "PENDING"}, {}, {}, {})
+    play.hidden.clear()  # CREATE TABLE, which CREATE TABLE AS looks like
+    play.rereads.lose({lost})
+
+    assert play.rereads.needless() == (None if lost == ANY else B)
+    play.rereads.make_point({A: shape(A, 5)})
+    assert play.points == [A]
+    assert play.rereads.needless() is None
 
 
 def test_a_table_that_the_stream_has_made_is_read_where_somebody_asks() -> None:
