@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from gauss_cdc.logs import log
+from producer.core.key_ranges import rows_so_far
 from producer.core.loop import Progress as Streamed
 from schemas.control import LoadPhase, TableLoad
 from schemas.positions import lsn_text
@@ -63,22 +64,23 @@ class Reporter:
 
 @dataclass(slots=True)
 class _Load:
-    """A table of a first load."""
+    """A table that is being loaded."""
 
     since: float
+    first: int  # rows that were there then: an earlier run may have begun it
     rows: int = 0
     expected: int = 0
 
     @property
     def rate(self) -> float:
-        """Rows a second since its begin."""
-        return self.rows / max(time.monotonic() - self.since, 0.001)
+        """Rows a second of this run."""
+        return (self.rows - self.first) / max(time.monotonic() - self.since, 0.001)
 
     def left(self) -> dict[str, int]:
         """Seconds until its end as `left_s`, by the estimate; nothing where there is none."""
-        if not self.rows or self.expected <= self.rows:
+        if not (rate := self.rate) or self.expected <= self.rows:
             return {}
-        return {"left_s": round((self.expected - self.rows) / self.rate)}
+        return {"left_s": round((self.expected - self.rows) / rate)}
 
 
 class RunReport:
@@ -97,7 +99,7 @@ class RunReport:
 
     def on_load(self, table: TableId, rows: int, expected: int) -> None:
         """Log a durable chunk; `expected` is the table's estimate, at its end exact."""
-        load = self.loads.setdefault(table, _Load(time.monotonic()))
+        load = self.loads.setdefault(table, _Load(time.monotonic(), rows))
         is_end = rows == expected == load.rows  # nothing new, and no estimate any more
         load.rows, load.expected = rows, expected
         if is_end:
@@ -230,7 +232,10 @@ class ApplyReport(Observer):
     def _loaded(self, cut: TableLoad) -> None:
         if cut.phase is LoadPhase.BEGIN:
             self._loads.pop(cut.table, None)
-        load = self._loads.setdefault(cut.table, _Load(time.monotonic()))
+        load = self._loads.get(cut.table)
+        if load is None:  # its BEGIN; or an earlier `apply` took that
+            before = max(0, rows_so_far(cut.upto) - cut.rows)
+            load = self._loads[cut.table] = _Load(time.monotonic(), before, before)
         if cut.phase is LoadPhase.CHUNK:  # BEGIN counts its schema change
             load.rows += cut.rows
         if cut.phase is LoadPhase.END:

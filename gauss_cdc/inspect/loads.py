@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from producer.core.key_ranges import rows_so_far
 from producer.core.loads.queue import EVERYTHING, OPEN
 from producer.sources.requests import AskedAgain
-from schemas.control import GAP, LoadPhase, TableLoad
+from schemas.control import GAP, Head, LoadPhase, TableLoad
 from schemas.errors import shortened
 from schemas.tables import TableId
 
@@ -18,14 +19,15 @@ class LoadStanding:
 
     table: TableId
     rows: int  # in Kafka
-    seconds: float  # from its BEGIN to its newest record
+    counted: int = 0  # of them, behind the first record that the `run` of the newest one wrote
+    seconds: float = 0.0  # in which these were written
     of_about: int = 0  # the source's estimate; 0: unknown
     target: str | None = None  # that alone it is for
 
     @property
     def rows_per_s(self) -> int | None:
-        """Rows a second; None before the first chunk."""
-        return round(self.rows / self.seconds) if self.rows and self.seconds > 0 else None
+        """Rows a second of the present `run`; None before its first chunk."""
+        return round(self.counted / self.seconds) if self.counted and self.seconds > 0 else None
 
     @property
     def left_s(self) -> int | None:
@@ -56,23 +58,33 @@ class LoadStanding:
 def loads_under_way(records: Iterable[TableLoad]) -> tuple[LoadStanding, ...]:
     """Count rows by table, from each one's newest BEGIN on; `records` are in their order.
 
-    A table whose BEGIN is not among them is left out: its rows are not known.
+    A table whose BEGIN is not among them is left out, unless its records tell its rows.
     """
-    begun: dict[TableId, int] = {}  # µs since 1970
+    since: dict[TableId, Head] = {}  # the first record of the `run` that loads it
     found: dict[TableId, LoadStanding] = {}
     for cut in records:
+        table, head = cut.table, cut.head
         match cut.phase:
             case LoadPhase.BEGIN:
-                begun[cut.table] = cut.head.written_at
-                found[cut.table] = LoadStanding(cut.table, 0, 0, target=cut.target)
-            case LoadPhase.CHUNK if cut.table in found:
-                seconds = (cut.head.written_at - begun[cut.table]) / 1e6
-                rows = found[cut.table].rows + cut.rows
-                found[cut.table] = replace(found[cut.table], rows=rows, seconds=seconds)
+                since[table] = head
+                found[table] = LoadStanding(table, 0, target=cut.target)
+            case LoadPhase.CHUNK:
+                told = rows_so_far(cut.upto)
+                before = found.get(table)
+                if before is None and not told:
+                    continue
+                load = before or LoadStanding(table, 0, target=cut.target)
+                load = replace(load, rows=told or load.rows + cut.rows)
+                first = since.setdefault(table, head)
+                if before is None or first.instance != head.instance:  # an earlier run began it
+                    since[table] = head
+                    load = replace(load, counted=0, seconds=0.0)
+                else:
+                    seconds = (head.written_at - first.written_at) / 1e6
+                    load = replace(load, counted=load.counted + cut.rows, seconds=seconds)
+                found[table] = load
             case LoadPhase.END:
                 found.pop(cut.table, None)
-            case _:
-                pass
     return tuple(found.values())
 
 

@@ -27,6 +27,7 @@ class Upto:
     target: str = ""  # for whom it is; "": for all
     is_void: bool = False  # it does not go on: another BEGIN comes
     order: str = ""  # in which the key was read; "": an older release did not say
+    rows: int = 0  # in Kafka; 0: none, or an older release did not say
 
     @property
     def text(self) -> str:
@@ -35,6 +36,8 @@ class Upto:
         raw |= {"lossy": self.lossy, "request": self.request}
         if self.order:
             raw["order"] = self.order
+        if self.rows:
+            raw["rows"] = self.rows
         if self.target:
             raw |= {"target": self.target, "void": self.is_void}
         return json.dumps(raw)
@@ -50,7 +53,13 @@ class Upto:
         raw = json.loads(text)
         key = tuple(cell.encode() for cell in raw["key"])
         more = raw.get("target", ""), raw.get("void", False), raw.get("order", "")
-        return cls(key, raw["lossy"], raw["request"], *more)
+        rows = raw.get("rows", 0)
+        return cls(key, raw["lossy"], raw["request"], *more, rows)
+
+
+def rows_so_far(text: str | None) -> int:
+    """Return how many rows of a load are in Kafka, by its newest text; 0: it does not say."""
+    return Upto.of(text).rows if text else 0
 
 
 def voided(text: str) -> str:

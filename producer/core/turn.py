@@ -246,7 +246,6 @@ class Turn:
             piece.completed,
             piece.upto,
             is_last=piece.is_last,
-            done=load.done,
             expected=load.expected,
         )
 

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from gauss_cdc.reports import ApplyReport, Passing, Reporter, RunReport, apply_lag, run_lag
+from producer.core.key_ranges import Upto
 from producer.core.loop import Progress as Streamed
 from schemas.control import Commits, Head, LoadPhase, TableLoad
 from schemas.tables import TableId
@@ -77,6 +78,7 @@ def test_what_heartbeats_tell_is_lag(said) -> None:
 
 def test_a_load_is_seen_without_a_terminal_and_its_end_once(said) -> None:
     report = RunReport(Streamed(takeovers=1))
+    report.on_load(BIG, 10_000, 50_000)
     report.on_load(BIG, 20_000, 50_000)
     report.write(60)
     report.on_load(BIG, 50_000, 50_000)  # the estimate, by chance
@@ -88,6 +90,19 @@ def test_a_load_is_seen_without_a_terminal_and_its_end_once(said) -> None:
     assert (first["table"], first["rows"], first["of_about"]) == ("public.big", 20_000, 50_000)
     assert first["left_s"] <= 30_000 / first["rows_per_s"] + 1
     assert last["rows"] == 60_000
+
+
+def test_what_an_earlier_run_has_loaded_is_in_the_rows_and_not_in_the_rate(said) -> None:
+    report = RunReport(Streamed(takeovers=1))
+    report.on_load(BIG, 40_000, 50_000)
+    report.write(60)
+    report.on_load(BIG, 40_010, 50_000)
+    report.write(60)
+
+    (_, first), (_, then) = fields(said)
+    assert (first["rows"], first["rows_per_s"], "left_s" in first) == (40_000, 0, False)
+    assert then["rows"] == 40_010
+    assert then["left_s"] >= 9_000 / max(then["rows_per_s"], 1)
 
 
 def test_nothing_is_said_of_a_stream_that_has_not_begun(said) -> None:
@@ -166,6 +181,17 @@ def test_a_load_that_begins_again_counts_from_zero(said) -> None:
 
     ((message, context),) = fields(said)
     assert (message, context["table"], context["rows"]) == ("loaded", "public.big", 30)
+
+
+def test_a_load_of_which_an_earlier_apply_took_a_part_has_all_rows(said) -> None:
+    report = ApplyReport()
+    for phase, rows, told in ((LoadPhase.CHUNK, 70, 5_070), (LoadPhase.CHUNK, 30, 5_100)):
+        cut = TableLoad(HEAD, BIG, phase, rows=rows, upto=Upto(rows=told).text)
+        report.on_progress(applied(cut, rows))
+    report.on_progress(applied(TableLoad(HEAD, BIG, LoadPhase.END), 0))
+
+    ((_, context),) = fields(said)
+    assert context["rows"] == 5_100
 
 
 def test_lag_is_the_age_of_the_newest_commit_while_something_waits() -> None:

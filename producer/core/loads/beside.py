@@ -105,7 +105,6 @@ class Beside:
         """
         self.table, self.upto = table.id, upto
         self.is_begun = is_begun
-        self.done = 0  # rows that were written
         self.expected = ranges.estimated_rows
         self._ranges, self._look_up, self._now = ranges, look_up, now
         self._oid, self._key = table.oid, key_places(table)
@@ -288,7 +287,6 @@ class Beside:
             self.is_begun, self._after = True, ()
             return
         self.upto, rows = upto, len(piece.rows) + len(piece.completed)
-        self.done += rows
         if self._rate:
             self._due = max(self._due, self._now() - _BURST) + rows / self._rate
 

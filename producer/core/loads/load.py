@@ -190,16 +190,15 @@ class Loader:
         upto: Upto,
         *,
         is_last: bool,
-        done: int,
         expected: int,
     ) -> tuple[WriterState, Upto]:
-        """Add a range to such a load, and end it with the last; `done` rows were there before.
+        """Add a range to such a load, and end it with the last; `expected` rows are estimated.
 
         `completed`: rows that have values of the stream.  Returns also how far the load is now,
         and whether rows are missing.
         """
         to = self._beside(table, upto)
-        to.done, to.expected, to.lossy = done, expected, upto.lossy
+        to.done, to.expected, to.lossy = upto.rows, expected, upto.lossy
         at = 0
         while at < len(rows):
             taken = to.chunk.take(rows, at, len(rows), self._ordinal)
@@ -209,7 +208,7 @@ class Loader:
                 at += 1
         for cells in completed:
             self._put(to, cells, to.tx)
-        upto = replace(upto, lossy=to.lossy)
+        upto = replace(upto, lossy=to.lossy, rows=to.done + len(to.chunk))
         if len(to.chunk) or not is_last:
             self._flush(to, upto.text)
         if is_last:

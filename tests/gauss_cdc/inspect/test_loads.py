@@ -12,6 +12,7 @@ from gauss_cdc.inspect.loads import loads_under_way, waiting_lines
 from gauss_cdc.inspect.look import standing_table
 from gauss_cdc.inspect.places import CutsStanding, ReplicationStatus
 from gauss_cdc.serve.standing import Gauges, WalLeft, of_standing
+from producer.core.key_ranges import Upto
 from producer.core.loads.queue import EVERYTHING
 from producer.core.ports import Wish
 from producer.sources.requests import AskedAgain
@@ -24,9 +25,11 @@ from spark_consumers.model import Ledger
 BIG, SMALL = TableId("public", "big"), TableId("public", "small")
 
 
-def record(table: TableId, phase: LoadPhase, second: float, rows: int = 0) -> TableLoad:
-    head = Head(1, 1, 1, "a", 0, 0, 0, written_at=round(second * 1e6))
-    return TableLoad(head, table, phase, rows=rows)
+def record(
+    table: TableId, phase: LoadPhase, second: float, rows: int = 0, *, by: str = "a", told: int = 0
+) -> TableLoad:
+    head = Head(1, 1, 1, by, 0, 0, 0, written_at=round(second * 1e6))
+    return TableLoad(head, table, phase, rows=rows, upto=Upto(rows=told).text if told else None)
 
 
 RECORDS = [
@@ -52,6 +55,23 @@ def test_a_load_that_ended_or_began_again_counts_from_there() -> None:
     assert loads_under_way(ended) == ()
     (found,) = loads_under_way(again)
     assert (found.rows, found.rows_per_s) == (0, None)
+
+
+def test_a_load_that_another_run_goes_on_with_has_its_rows_and_the_present_rate() -> None:
+    stopped = [*RECORDS, record(BIG, LoadPhase.CHUNK, 3_600, 2_000, by="b")]
+    (at_first,) = loads_under_way(stopped)
+    (found,) = loads_under_way([*stopped, record(BIG, LoadPhase.CHUNK, 3_604, 4_000, by="b")])
+
+    assert (at_first.rows, at_first.rows_per_s) == (34_000, None)
+    assert (found.rows, found.rows_per_s) == (38_000, 1_000)
+    assert replace(found, of_about=48_000).left_s == 10
+
+
+def test_rows_are_told_where_the_beginning_of_a_load_is_too_old_to_be_read() -> None:
+    said = [record(BIG, LoadPhase.CHUNK, at, 500, told=9_000_000 + 250 * at) for at in (2, 4)]
+    (found,) = loads_under_way(said)
+
+    assert (found.rows, found.rows_per_s) == (9_001_000, 250)
 
 
 @pytest.mark.parametrize(

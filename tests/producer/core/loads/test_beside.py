@@ -272,17 +272,6 @@ def test_a_key_in_another_order_tells_nothing_of_what_was_read(order: str) -> No
         one.written()
 
 
-def test_how_many_rows_were_written_is_counted() -> None:
-    one = Load()
-    for number, last in ((1, 2), (3, None)):
-        one.load.rest()
-        one.commit(Update(MINE, "", None, partly(number, "new")))
-        one.read(row(number), row(number + 1), last=last)
-        one.written()
-
-    assert one.load.done == 4
-
-
 def test_a_load_goes_on_behind_a_key() -> None:
     one = Load(upto=Upto((b"7",), request=3))
     one.load.rest()

@@ -304,16 +304,15 @@ def test_a_row_too_large_is_put_aside_and_the_end_says_so() -> None:
 
 
 def test_a_range_is_written_with_what_the_stream_completed_and_says_how_far_it_is() -> None:
-    loading, upto = Loading(), Upto((b"7",), request=3)
+    loading, upto = Loading(), Upto((b"7",), request=3, rows=40)
     read, completed = rows(1, 2), rows(3)
 
-    state, after = loading.loader.add(
-        shape(A), read, completed, upto, is_last=False, done=0, expected=9
-    )
+    state, after = loading.loader.add(shape(A), read, completed, upto, is_last=False, expected=9)
 
     assert loading.steps == [("a", LoadPhase.CHUNK, 3)]
-    assert after == upto
-    assert state.upto == {"public.a": upto.text}
+    assert after == replace(upto, rows=43)
+    assert state.upto == {"public.a": after.text}
+    assert ("load", A, 43, 9) in loading.did
     assert state.head.resume == 500, "reading the source goes on there"
 
 
@@ -321,19 +320,19 @@ def test_what_a_range_lacks_is_said_with_it_and_at_the_end() -> None:
     loading = Loading(max_row_bytes=300)
 
     _, after = loading.loader.add(
-        shape(A), [[b"1", b"y" * 400]], [], Upto(), is_last=False, done=0, expected=9
+        shape(A), [[b"1", b"y" * 400]], [], Upto(), is_last=False, expected=9
     )
     assert after.lossy is not None
-    loading.loader.add(shape(A), rows(2), [], after, is_last=True, done=4, expected=9)
+    loading.loader.add(shape(A), rows(2), [], after, is_last=True, expected=9)
 
     assert loading.loads[-1].lossy == after.lossy
-    assert ("load", A, 5, 9) in loading.did
+    assert ("load", A, 1, 9) in loading.did
 
 
 def test_it_stands_where_the_newest_commit_does_and_says_for_whom_it_is() -> None:
     loading, upto = Loading(at=399), Upto((b"7",), request=3, target="lake")
 
-    state, _ = loading.loader.add(shape(A), rows(1), [], upto, is_last=False, done=0, expected=9)
+    state, _ = loading.loader.add(shape(A), rows(1), [], upto, is_last=False, expected=9)
 
     assert state.head.resume == 400, "of the record before"
     assert [cut.target for cut in loading.loads] == ["lake"]
@@ -344,7 +343,7 @@ def test_a_table_whose_values_change_with_names_is_not_exact_at_its_end() -> Non
     loading, table = Loading(), replace(shape(A), columns=(*shape(A).columns, of))
 
     loading.loader.begin(table, None, Upto())
-    loading.loader.add(table, [], [], Upto(), is_last=True, done=0, expected=0)
+    loading.loader.add(table, [], [], Upto(), is_last=True, expected=0)
 
     assert [cut.phase for cut in loading.loads] == [LoadPhase.BEGIN, LoadPhase.END]
     assert loading.loads[-1].lossy == (
