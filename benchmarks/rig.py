@@ -115,6 +115,13 @@ def session_cpu(leader: int) -> float:
     return sum(sum(map(int, _stat(pid)[11:15])) for pid in members(leader)) / _TICK
 
 
+def descendants_cpu(pid: int) -> float:
+    """CPU seconds of a process and its children, whatever their session: a server of PostgreSQL."""
+    found = [_stat(int(one.name)) for one in Path("/proc").iterdir() if one.name.isdigit()]
+    mine = [fields for fields in found if fields and int(fields[1]) == pid]
+    return sum(sum(map(int, fields[11:15])) for fields in [_stat(pid), *mine] if fields) / _TICK
+
+
 def threads(pid: int) -> dict[str, float]:
     """CPU seconds of a process by the name of its threads."""
     out: dict[str, float] = {}

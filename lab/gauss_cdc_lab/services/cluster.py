@@ -119,6 +119,11 @@ class SparkCluster:
             end_session(process.pid)  # executors live in their worker's session
             process.wait(_START_SECONDS)
 
+    @property
+    def leaders(self) -> list[int]:
+        """The workers' pids; what each of them started is in its session."""
+        return [worker.pid for worker in self._workers]
+
     def executors(self) -> list[int]:
         """Return the executors' pids."""
         return [pid for worker in self._workers for pid in members(worker.pid) if _is_executor(pid)]
