@@ -86,11 +86,16 @@ GROUP BY 1, 2
 _MULTIRANGE: Final = "UNION ALL SELECT rngtypid FROM pg_range WHERE rngmultitypid = t.oid"
 # A constraint keeps its oid where REINDEX CONCURRENTLY gives it another index.  What made a table
 # wrote the row of its column `ctid`, which nothing alters; that of its row type is written again
-# where it is renamed or moved.  A key that was made with the table has the next command's id.
+# where it is renamed or moved.  A key that was made with the table has the id of a command soon
+# behind it: some make a TOAST table, defaults and checks.  Three have to be between to lose
+# a row: another identity, a row that comes, and one that goes.
 _MADE: Final = """
 SELECT o.oid, coalesce(p.oid, 0)::bigint, coalesce(k.oid, i.indexrelid, 0)::bigint,
        coalesce(p.xmin, b.xmin, a.xmin) <> a.xmin
-           OR coalesce(p.cmin, b.cmin, a.cmin)::text::bigint > a.cmin::text::bigint + 1,
+           OR coalesce(p.cmin, b.cmin, a.cmin)::text::bigint - a.cmin::text::bigint
+               > 3 + CASE WHEN c.reltoastrelid = 0 THEN 0 ELSE 4 END
+                 + (SELECT count(*) FROM pg_attrdef WHERE adrelid = o.oid)
+                 + (SELECT count(*) FROM pg_constraint WHERE conrelid = o.oid AND contype = 'c'),
        t.xmin <> a.xmin OR t.cmin::text <> a.cmin::text,
        ARRAY(SELECT attnum FROM pg_attribute
              WHERE attrelid = o.oid AND attnum > 0 AND attisdropped)
