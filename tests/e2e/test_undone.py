@@ -33,7 +33,8 @@ CREATE TYPE pairs AS RANGE (subtype = pair, multirange_type_name = many_pairs);
 CREATE TABLE x (id int PRIMARY KEY, m many_moods, ps pairs, ms many_pairs[]);
 INSERT INTO x VALUES (1, '{[sad,ok]}', '["(1,2)","(3,4)"]',
     ARRAY['{["(1,2)","(3,4)"]}'::many_pairs]);
-CREATE TABLE calm (id int PRIMARY KEY); INSERT INTO calm VALUES (1)
+CREATE TABLE calm (id int PRIMARY KEY); INSERT INTO calm VALUES (1);
+CREATE SCHEMA hidden
 """
 DEEP = """
 CREATE FUNCTION deep(n int, what text) RETURNS void LANGUAGE plpgsql AS $$
@@ -162,7 +163,7 @@ def path(addresses, topic_prefix, new_database, tmp_path, request):
     tuning = Tuning(rest_seconds=0.1)
     made = Undone(
         addresses, topic_prefix, new_database(), new_database(),
-        look_seconds=0.2, repair="auto", publication="p", tuning=tuning,
+        look_seconds=0.2, repair="auto", publication="p", tuning=tuning, exclude=("hidden.*",),
     )  # fmt: skip
     with made as path:
         path.begin(tmp_path, addresses, published)
@@ -270,6 +271,29 @@ IN_NEW = {
     "an attribute of a known table that came and went": ("n2", [
         "ALTER TYPE duo2 ADD ATTRIBUTE d int", "UPDATE n2 SET p = '(1,4)'",
         "ALTER TYPE duo2 DROP ATTRIBUTE d"]),
+    "a column that came and went, and another of its name": ("n5", [
+        "CREATE TABLE n5 (id int PRIMARY KEY, c int DEFAULT 5)", "INSERT INTO n5 VALUES (1), (2)",
+        "ALTER TABLE n5 DROP c", "ALTER TABLE n5 ADD c int DEFAULT 6"]),
+    "the same of a known table": ("n5", [
+        "ALTER TABLE n5 ADD d int DEFAULT 5", "UPDATE n5 SET c = 7 WHERE id = 1",
+        "ALTER TABLE n5 DROP d", "ALTER TABLE n5 ADD d int DEFAULT 6"]),
+    "a label of a new column": ("n5", [
+        "CREATE TYPE grim AS ENUM ('x', 'y')", "ALTER TABLE n5 ADD g grim",
+        "UPDATE n5 SET g = 'x' WHERE id = 1", "ALTER TYPE grim RENAME VALUE 'x' TO 'z'"]),
+    "an attribute, and a column that a row brings": ("n1", [
+        "ALTER TYPE duo1 ADD ATTRIBUTE e int", "ALTER TABLE n1 ADD v int",
+        "INSERT INTO n1 VALUES (2, '(3,4,5,6)', 7)"]),
+    "rows that were equal in what became the key": ("n6", [
+        "CREATE TABLE n6 (id int, v int)", "ALTER TABLE n6 REPLICA IDENTITY FULL",
+        "INSERT INTO n6 VALUES (1, 1), (1, 2)", "DELETE FROM n6 WHERE v = 1",
+        "ALTER TABLE n6 ADD PRIMARY KEY (id)"]),
+    "rows under a name that is not captured": ("n7", [
+        "CREATE TABLE hidden.n7 (id int PRIMARY KEY)", "INSERT INTO hidden.n7 VALUES (1)",
+        "ALTER TABLE hidden.n7 SET SCHEMA public", "INSERT INTO n7 VALUES (2)"]),
+    "a column that came to a view": ("n8", [
+        "CREATE VIEW seen AS SELECT 1 AS a", "CREATE TABLE n8 (id int PRIMARY KEY, p seen)",
+        "INSERT INTO n8 VALUES (1, ROW(1)::seen)",
+        "CREATE OR REPLACE VIEW seen AS SELECT 1 AS a, 2 AS b"]),
 }  # fmt: skip
 
 

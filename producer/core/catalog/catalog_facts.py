@@ -45,7 +45,7 @@ class Facts:
     is_root: bool  # of partitions
     entries: str = ""  # `oid:xid` of each entry of the publication; "": it has all tables
     name: str = ""  # where it is published with its schema alone: xid that named it last
-    is_renamed: bool = False  # and made it not
+    is_renamed: bool = False  # not by the statement that made it
     types: dict[int, UsedType] = field(default_factory=dict)  # by oid
     leaves: dict[int, Leaf] = field(default_factory=dict)  # by oid; an ordinary table: itself
     generated: frozenset[int] = frozenset()  # numbers of columns whose values are not sent
@@ -54,6 +54,8 @@ class Facts:
     without_missing: frozenset[int] = frozenset()
     # Oids: of the primary key, which REINDEX CONCURRENTLY keeps, and of another identity; 0: none.
     key: tuple[int, int] | None = None
+    has_late_key: bool = False  # made after the table, perhaps
+    gone: frozenset[int] = frozenset()  # numbers of columns that were dropped
 
     @property
     def files(self) -> Mapping[int, int]:
@@ -77,7 +79,7 @@ class Facts:
             self._files(self.leaves),
             ",".join(map(str, sorted(self.generated))),
             "" if self.key is None else f"{self.key[0]}:{self.key[1]}",
-            str(max(self.ordinary | self.generated, default="")),
+            str(max(self.ordinary | self.generated | self.gone, default="")),
         )
 
     def doubts(
@@ -89,22 +91,27 @@ class Facts:
         have older rows is still to be found out.
         """
         if was is None:
-            if self.name and self.is_renamed:
+            # Rows under a name that is not captured, or of no key, came before it was known.
+            if (self.name or not self.entries) and self.is_renamed:
                 yield Doubt(Cause.NAME)
-            altered = {xid for used in self.types.values() for xid in used.altered}
-            if not all(is_older(xid, horizon) for xid in altered):
+            if self.has_late_key:
+                yield Doubt(Cause.LATE_KEY)
+            if self._has_altered_types((), horizon):
                 yield Doubt(Cause.LABELS)
         else:
             if was.entries != self.entries and not _shared(was.entries, self.entries):
                 yield Doubt(Cause.ENTRIES)
             if was.name and self.name and was.name != self.name:
                 yield Doubt(Cause.NAME)
-            if self._has_other_parts(was.labels):
+            had = {int(text.partition(":")[0]) for text in _split(was.labels)}
+            if self._has_other_parts(was.labels) or self._has_altered_types(had, horizon):
                 yield Doubt(Cause.LABELS)
             if {int(number) for number in _split(was.generated)} & self.ordinary:
                 yield Doubt(Cause.GENERATED, is_certain=True)
             if was.key and self._has_other_key(was.key):
                 yield Doubt(Cause.KEY)
+        if self._has_column_again(int(was.last or 0) if was is not None else 0):
+            yield Doubt(Cause.AGAIN)
         since, young = (horizon, ()) if was is None or not was.parts else _since(was.parts)
         old = self._older(since, young)
         new = {oid: leaf for oid, leaf in self.leaves.items() if oid not in old}
@@ -149,6 +156,19 @@ class Facts:
             return _digest(sorted((oid, leaf.file) for oid, leaf in leaves.items()))
         file = leaves[self.table].file if leaves else 0
         return "" if file == self.table else str(file)
+
+    def _has_column_again(self, last: int) -> bool:
+        """Say whether columns came since, and one went that was there before another of them.
+
+        If they had one name, the catalog cannot tell whose values were sent.
+        """
+        came = {number for number in self.gone if number > last}
+        return bool(came) and max(self.ordinary | self.generated, default=0) > min(came)
+
+    def _has_altered_types(self, had: Collection[int], horizon: int) -> bool:
+        """Say whether a type that no column had at the look before was altered since."""
+        came = [used for oid, used in self.types.items() if oid not in had]
+        return not all(is_older(xid, horizon) for used in came for xid in used.altered)
 
     def _came_since(self, last: int) -> bool:
         return any(number > last for number in self.without_missing)

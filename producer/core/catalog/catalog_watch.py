@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from producer.core.catalog.catalog_differences import (
+    Described,
     Dropped,
     Finding,
     Known,
@@ -236,7 +237,11 @@ class CatalogWatch:
                 happened += self._since(self.before, look, there, explained)
                 happened += self._below_moved(self.before, look, there)
             self._earlier = self.before
-            self.before, self._is_first = self._next(look, settled, reports_ddl=reports_ddl), False
+            # Of the others, whose columns are which is read from the catalog later.
+            described = {finding.table for finding in found if isinstance(finding, Described)}
+            same = {t.oid for t in settled.values() if t.id not in described}
+            self.before = self._next(look, settled, same, reports_ddl=reports_ddl)
+            self._is_first = False
         # Perhaps behind this look, so before the next one; what is vacant is so until a row comes.
         self._told = replace(told, vacant=explained.vacant)
         # What happened is said of the names before this look, so before a rename that it shows.  A
@@ -310,7 +315,9 @@ class CatalogWatch:
             if seen.is_published and seen.oid in found:
                 yield Unseen(table, _MOVED, "suspected")
 
-    def _next(self, look: Look, settled: Known, *, reports_ddl: bool) -> Before:
+    def _next(
+        self, look: Look, settled: Known, same: Collection[int], *, reports_ddl: bool
+    ) -> Before:
         """Return what the next look is compared with; a table that is not published keeps its own.
 
         It may be altered by the stream just now, and then nothing is found of it in this look.  A
@@ -332,6 +339,8 @@ class CatalogWatch:
             for oid, v in now.versions.items()
             if (self.has_outlived if oid in moved else reports_ddl or oid in firm)
         }
+        for oid in came.keys() - same:
+            came[oid] = came[oid]._replace(last=kept[oid].last if oid in kept else "")
         return replace(now, versions={**kept, **came})
 
 

@@ -14,7 +14,10 @@ the `CatalogVersion` of a table.  They stand in START and STATE, so that a resta
     generated its columns whose values are not sent: one may be made an ordinary one
     key       what rows are told apart by: without it, there may have been equal ones
     last      its newest column: the catalog keeps what a later one has in older rows, until these
-              are written anew
+              are written anew; and of two later ones that had one name, it shows the second
+
+What the look before does not have came since, a table or a type of a new column; it is compared
+with what made it, which has a transaction's id, too.
 
 Files change for VACUUM FULL, CLUSTER and others, too, which lose nothing: they keep in each row
 the id of its transaction.  A statement that computes rows anew, or takes them out of the log for a
@@ -90,6 +93,8 @@ class Cause(Enum):
     PARTS = "has other partitions: rows that they took along or brought are not sent"
     GENERATED = "has an ordinary column that was generated: its older values were not sent"
     KEY = "had another key, or none, for a while: rows that were equal in it may be lost"
+    LATE_KEY = "got its key after it was made: rows that were equal in it before may be lost"
+    AGAIN = "has a new column, and one that came before it went: perhaps of the same name"
     ADDED = "has a new column, and another storage file: its value for older rows is not known"
     FILES = "has another storage file, and no row from before: what wrote it is not sent"
 
@@ -243,6 +248,8 @@ class Told:
     # Relations that were emptied, and had no row since; those that had rows, from wherever.
     vacant: set[int] = field(default_factory=set)
     filled: set[int] = field(default_factory=set)
+    # Those whose rows may have been changed and deleted without a key.
+    whole: set[int] = field(default_factory=set)
     # What described statements did to tables.  One explains that only: another may be hidden.
     stated: dict[Cause, set[TableId]] = field(default_factory=dict)
     renamed: list[tuple[TableId, TableId]] = field(default_factory=list)  # before, after
@@ -258,6 +265,10 @@ class Told:
         """Take it that a relation may have a row at targets."""
         self.vacant.discard(relation)
         self.filled.add(relation)
+
+    def describe(self, relation: int) -> None:
+        """Take it that all columns of a relation tell its rows apart."""
+        self.whole.add(relation)
 
     def state(self, statement: StatementChanges) -> None:
         """Take a described statement."""
@@ -285,6 +296,7 @@ class Told:
         both = deepcopy(self)
         both.vacant = (both.vacant - later.filled) | later.vacant
         both.filled |= later.filled
+        both.whole |= later.whole
         both.described |= later.described
         for before, after in later.renamed:
             both.rename(before, after)
@@ -337,6 +349,8 @@ class Told:
                 )
             case Cause.KEY:
                 return table in self.described
+            case Cause.LATE_KEY:  # with another identity, rows without a key only come
+                return table in self.described or not (is_first or oid in self.whole)
             case cause:
                 return table in self.stated.get(cause, ()) or (is_first and table in self.described)
 
@@ -361,14 +375,14 @@ def _stated(change: ShapeChange, *, has_files: bool) -> Iterator[Cause]:
         yield Cause.NAME
     was = {} if before is None else {column.number: column for column in before.columns}
     if before is None or any(
-        column.user_type != was[column.number].user_type
+        column.user_type != (was[column.number].user_type if column.number in was else None)
         for column in after.columns
-        if column.number in was
     ):
         yield Cause.LABELS
     if any(column.number not in was for column in after.columns):  # it is sent from here on
         yield Cause.GENERATED
         yield Cause.ADDED
+        yield Cause.AGAIN
 
 
 def since(

@@ -9,12 +9,13 @@ rest stays unknown and is never guessed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from producer.core.changes import Relation, RelationColumn
 from producer.core.shape_change import ShapeChange
 from schemas.control import Hole
-from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
 
 
 def merge(
@@ -53,6 +54,29 @@ def merge(
         relation.replica_identity,
         identity,
     )
+
+
+def as_printed(known: TableSchema, table: TableSchema) -> TableSchema:
+    """Keep of a column's type what older values were printed with.
+
+    A reading shows what was altered since, and targets have older rows: the look that finds it says
+    so.
+    """
+    before = {c.name: c for c in known.columns} | {c.number: c for c in known.columns if c.number}
+
+    def kept(column: Column) -> Column:
+        was = before.get(column.number or column.name)
+        if was is None or was.type_oid != column.type_oid:
+            return column
+        return replace(column, user_type=_with_labels(column.user_type, was.user_type))
+
+    return replace(table, columns=tuple(map(kept, table.columns)))
+
+
+def _with_labels(now: UserType | None, was: UserType | None) -> UserType | None:
+    if now is None or was is None or (now.kind, now.type_oid) != (was.kind, was.type_oid):
+        return now
+    return replace(now, labels=was.labels, of=_with_labels(now.of, was.of))
 
 
 def agrees(relation: Relation, known: TableSchema) -> bool:

@@ -14,10 +14,17 @@ from typing import Final
 from producer.core.catalog.look import Told
 from producer.core.changes import Relation
 from producer.core.shape_change import ShapeChange, StatementChanges
-from producer.core.stream.inference import agrees, difference, followed, made_again, merge
+from producer.core.stream.inference import (
+    agrees,
+    as_printed,
+    difference,
+    followed,
+    made_again,
+    merge,
+)
 from producer.errors import DecodeError
 from schemas.control import Hole
-from schemas.tables import TableId, TableSchema
+from schemas.tables import ReplicaIdentity, TableId, TableSchema
 
 ReadCatalog = Callable[[TableId], TableSchema | None]
 NameType = Callable[[int, int], str]
@@ -78,6 +85,8 @@ class Relations:
     def describe(self, relation: Relation) -> None:
         """Take a relation message: in force from here on."""
         self._described[relation.relation] = relation
+        if relation.replica_identity is ReplicaIdentity.FULL:
+            self._told.describe(relation.relation)
 
     def describe_statements(self, *, is_on: bool) -> None:
         """From here on the source describes every statement, or none."""
@@ -212,6 +221,8 @@ class Relations:
             return known, None  # as of this very place, which a reading of now is not
         reading = self._reading(relation)
         table = self._named(merge(relation, reading, known))
+        if known is not None:
+            table = as_printed(known, table)
         if self._name_table is not None:
             table = replace(table, oid=relation.relation)
         self._known[table_id] = table

@@ -35,18 +35,20 @@ _SCHEMAS: Final = 150_000  # from here on a publication may have schemas
 _OURS: Final = """
 WITH ours AS (
     SELECT c.*, n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.relkind IN ('r', 'p', 'c') AND c.relpersistence <> 't' AND n.nspname !~ %(system)s)
+    WHERE c.relkind IN ('r', 'p', 'c', 'v', 'f', 'm') AND c.relpersistence <> 't'
+      AND n.nspname !~ %(system)s)
 """
 # Our event triggers: one that was altered may have been off for a while.
 _TRIGGERS: Final = """
     (SELECT string_agg(oid || ':' || xmin::text, ',' ORDER BY oid)
      FROM pg_event_trigger WHERE left(evtname, 14) = 'gauss_cdc_ddl_')"""
+# Views and foreign tables are row types, too: a column may be of one.
 # Sums of hashes: in no order, and no md5, which a server in FIPS mode refuses.
 _SIGNATURE: Final = f"""
 {_OURS}
 SELECT concat_ws(' ',
     (SELECT sum({{hash}}(concat_ws(',', oid, nspname, relname, relkind, relpersistence,
-        relreplident, relfilenode){{seed}})) FROM ours),
+        relreplident, relfilenode){{seed}})) FROM ours WHERE relkind IN ('r', 'p', 'c')),
     (SELECT sum({{hash}}(concat_ws(',', a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod,
         a.attisdropped{{generated}}){{seed}}))
      FROM pg_attribute a JOIN ours ON ours.oid = a.attrelid WHERE a.attnum > 0),
@@ -72,7 +74,7 @@ _TABLES: Final = f"""
 {_OURS}
 SELECT oid, nspname, relname, relkind::text, {catalog.IS_LOGGED},
        (SELECT inhparent FROM pg_inherits WHERE inhrelid = c.oid AND c.relispartition)
-FROM ours c WHERE relkind <> 'c'
+FROM ours c WHERE relkind IN ('r', 'p')
 """
 
 

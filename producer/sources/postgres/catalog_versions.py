@@ -36,26 +36,24 @@ WITH RECURSIVE line (oid, at, path) AS (
     SELECT l.oid, i.inhparent, l.path || ':' || i.xmin::text FROM line l
     JOIN pg_class c ON c.oid = l.at AND c.relispartition
     JOIN pg_inherits i ON i.inhrelid = l.at
-), entry (oid, entry, name, is_renamed) AS (
-    SELECT l.oid, concat(r.oid, ':', r.xmin::text, l.path), NULL, NULL::bool FROM line l
+), entry (oid, entry, name) AS (
+    SELECT l.oid, concat(r.oid, ':', r.xmin::text, l.path), NULL FROM line l
     JOIN pg_publication_rel r ON r.prrelid = l.at AND r.prpubid = %(publication)s {whole}
     {by_schema}
 )
 SELECT oid, string_agg(entry, ',' ORDER BY entry),
-       CASE WHEN count(*) = count(name) THEN max(name) END, bool_and(is_renamed)
+       CASE WHEN count(*) = count(name) THEN max(name) END
 FROM entry GROUP BY oid
 """
 _WHOLE: Final = "AND r.prqual IS NULL AND r.prattrs IS NULL"
 _BY_SCHEMA: Final = """
     UNION ALL
-    SELECT l.oid, concat(s.oid, ':', s.xmin::text, l.path), t.xmin::text,
-           t.xmin::text <> a.xmin::text
+    SELECT l.oid, concat(s.oid, ':', s.xmin::text, l.path), t.xmin::text
     FROM line l JOIN pg_class c ON c.oid = l.at
     JOIN pg_publication_namespace s
         ON s.pnnspid = c.relnamespace AND s.pnpubid = %(publication)s
     -- The row of its row type is written when a table is made, renamed, or moved.
     JOIN pg_type t ON t.oid = c.reltype
-    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'ctid' AND a.attnum < 0
 """
 # Enums and composite types in a table's values, at any depth.  What made the type wrote its row and
 # those of all its parts by one command; one that a later command wrote tells of an alteration.
@@ -86,12 +84,28 @@ FROM used u JOIN pg_type t ON t.oid = u.typ CROSS JOIN LATERAL (
 GROUP BY 1, 2
 """
 _MULTIRANGE: Final = "UNION ALL SELECT rngtypid FROM pg_range WHERE rngmultitypid = t.oid"
-# A constraint keeps its oid where REINDEX CONCURRENTLY gives it another index.
-_KEYS: Final = """
-SELECT o.oid, coalesce(p.oid, 0)::bigint, coalesce(k.oid, i.indexrelid, 0)::bigint
+# A constraint keeps its oid where REINDEX CONCURRENTLY gives it another index.  What made a table
+# wrote the row of its column `ctid`, which nothing alters; that of its row type is written again
+# where it is renamed or moved.  A key that was made with the table has the id of a command soon
+# behind it: some make a TOAST table, defaults and checks.  Three have to be between to lose
+# a row: another identity, a row that comes, and one that goes.
+_MADE: Final = """
+SELECT o.oid, coalesce(p.oid, 0)::bigint, coalesce(k.oid, i.indexrelid, 0)::bigint,
+       coalesce(p.xmin, b.xmin, a.xmin) <> a.xmin
+           OR coalesce(p.cmin, b.cmin, a.cmin)::text::bigint - a.cmin::text::bigint
+               > 3 + CASE WHEN c.reltoastrelid = 0 THEN 0 ELSE 4 END
+                 + (SELECT count(*) FROM pg_attrdef WHERE adrelid = o.oid)
+                 + (SELECT count(*) FROM pg_constraint WHERE conrelid = o.oid AND contype = 'c'),
+       t.xmin <> a.xmin OR t.cmin::text <> a.cmin::text,
+       ARRAY(SELECT attnum FROM pg_attribute
+             WHERE attrelid = o.oid AND attnum > 0 AND attisdropped)
 FROM unnest(%(oids)s::oid[]) AS o (oid)
+JOIN pg_class c ON c.oid = o.oid
+JOIN pg_type t ON t.oid = c.reltype
+JOIN pg_attribute a ON a.attrelid = o.oid AND a.attname = 'ctid' AND a.attnum < 0
 LEFT JOIN pg_constraint p ON p.conrelid = o.oid AND p.contype = 'p'
 LEFT JOIN pg_index i ON i.indrelid = o.oid AND i.indisreplident AND NOT i.indisprimary
+LEFT JOIN pg_attribute b ON b.attrelid = i.indexrelid AND b.attnum = 1
 LEFT JOIN pg_constraint k ON k.conrelid = o.oid AND k.conindid = i.indexrelid AND k.contype = 'u'
 """
 # ATTACH writes the rows of all columns with that of pg_inherits.  Where a table was made as a
@@ -159,16 +173,17 @@ def versions(
         statement = _ENTRIES.format(
             whole=_WHOLE if is_new else "", by_schema=_BY_SCHEMA if is_new else ""
         )
-        for oid, entries, name, is_renamed in _rows(connection, statement, values):
+        for oid, entries, name in _rows(connection, statement, values):
             facts[oid].entries, facts[oid].name = entries, name or ""
-            facts[oid].is_renamed = bool(is_renamed)
     has_them = connection.server_version >= MULTIRANGES
     labels_of = _LABELS.format(multirange=_MULTIRANGE if has_them else "")
     for oid, used, numbers, said, gone, altered in _rows(connection, labels_of, values):
         parts = tuple(zip(numbers, said, strict=True))
         facts[oid].types[used] = UsedType(parts, frozenset(gone), tuple(altered))
-    for oid, primary, other in _rows(connection, _KEYS, values):
+    for oid, primary, other, *how, gone in _rows(connection, _MADE, values):
         facts[oid].key = primary, other
+        facts[oid].has_late_key, facts[oid].is_renamed = how
+        facts[oid].gone = frozenset(gone)
     files: dict[int, LeafFile] = {}
     for root, oid, schema, name, file, xid, path, is_born in _rows(connection, _LEAVES, values):
         facts[root].leaves[oid] = Leaf(file, tuple(path), is_born)

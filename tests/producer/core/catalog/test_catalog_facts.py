@@ -54,7 +54,34 @@ def test_a_name_counts_where_the_schema_publishes() -> None:
     assert causes(plain(name="6"), plain(name="5")) == [Cause.NAME]
     assert causes(plain(name=""), plain(name="5")) == causes(plain(name="5"), plain()) == []
     assert causes(plain(name="6", is_renamed=True), None) == [Cause.NAME]
-    assert causes(plain(is_renamed=True), None) == causes(plain(name="6"), None) == []
+    assert causes(plain(is_renamed=True), None) == [Cause.NAME], "all tables are published"
+    assert causes(plain(entries="16:1", is_renamed=True), None) == []
+    assert causes(plain(name="6"), None) == []
+
+
+def test_a_new_table_had_perhaps_no_key_at_first() -> None:
+    assert causes(plain(key=(7, 0), has_late_key=True), None) == [Cause.LATE_KEY]
+    assert causes(plain(key=(7, 0)), None) == []
+    assert causes(plain(key=(7, 0), has_late_key=True), plain(key=(7, 0))) == []
+
+
+@pytest.mark.parametrize(
+    ("gone", "newest", "is_doubted"),
+    [((), 3, False), ((3,), 2, False), ((3,), 4, True), ((2,), 4, False), ((2, 4), 3, False)],
+)
+def test_a_column_that_came_and_went_before_another_may_have_had_its_name(
+    gone: tuple[int, ...], newest: int, *, is_doubted: bool
+) -> None:
+    was = plain(ordinary=frozenset({1}), gone=frozenset({2}))
+    now = plain(ordinary=frozenset({1, newest}), gone=frozenset(gone))
+    assert causes(now, was) == ([Cause.AGAIN] if is_doubted else [])
+
+
+def test_a_type_of_a_new_column_is_compared_with_what_made_it() -> None:
+    was = plain(types={7: MOOD})
+    for altered, found in (((), []), ((BEFORE - 1,), []), ((BEFORE,), [Cause.LABELS])):
+        now = plain(types={7: MOOD, 8: replace(PAIR, altered=altered)})
+        assert causes(now, was) == found
 
 
 def test_labels_may_come_and_not_change() -> None:

@@ -201,6 +201,30 @@ def test_only_tables_that_are_new_are_said_to_be_missing() -> None:
     assert watching.take(look(missing=(A, B)), {}) == []
 
 
+def test_a_key_that_came_late_counts_where_rows_went_without_one() -> None:
+    late = look(seen(TABLE, doubts=(Doubt(Cause.LATE_KEY),)))
+    watching = watch()
+    judged(watching, late)
+    assert judged(watching, late, told=Told(whole={TABLE.oid})) != []
+    judged(watching, late)
+    assert judged(watching, late) == [], "its rows only came, by what the stream said"
+    restarted = CatalogWatch(wanted={A, B}.__contains__, publication="p", looked=watching.looked)
+    assert judged(restarted, late) != [], "an earlier run was told"
+
+
+def test_columns_count_from_the_look_whose_shape_is_in_force() -> None:
+    """Which column a name is of is read later than the look that shows it first."""
+    watching = watch()
+    first, second = (
+        look(seen(table, version=CatalogVersion(last=last)), publication="1:2")
+        for table, last in ((TABLE, "1"), (ADDED, "9"))
+    )
+    for now, last in ((first, "1"), (second, "1"), (first, "1")):
+        judged(watching, now)
+        assert watching.before is not None
+        assert watching.before.versions[TABLE.oid].last == last
+
+
 def judged(watching: CatalogWatch, now: Look, **how) -> list[tuple[str, str]]:
     """Take and judge a look; return table and class of each finding."""
     watching.take(now, {A: TABLE})
@@ -222,13 +246,14 @@ def test_what_happened_since_the_look_before_is_a_gap_each_time(
     assert judged(watching, now, **how) == [], "there is no look before"
     said = "suspected" if not is_certain else "seen"
     for _ in range(2):
-        ((text, kind),) = judged(watching, now, **how)
+        ((text, kind),) = judged(watching, now, told=Told(whole={TABLE.oid}), **how)
         assert (text, kind) == (f"public.a {cause.value.format(publication='p')}", said)
     told = Told(stated={cause: {A}}, described={A}, files={100: [(6, 7)]})
     is_explained = cause is not Cause.ENTRIES
     assert (judged(watching, now, told=told, **how) == []) is is_explained
     assert (judged(watching, now, **how) == []) is is_explained, "perhaps behind the look before"
-    assert judged(watching, now, **how), "it was told long ago"
+    told = Told(whole={TABLE.oid})
+    assert judged(watching, now, told=told, **how), "it was told long ago"
 
 
 @pytest.mark.parametrize(
@@ -378,11 +403,11 @@ RENAMED = replace(TABLE, id=B)
         (ShapeChange(TABLE, TABLE, "ALTER TABLE"), set()),
         (
             ShapeChange(None, TABLE, "CREATE TABLE"),
-            {Cause.NAME, Cause.LABELS, Cause.GENERATED, Cause.ADDED},
+            {Cause.NAME, Cause.LABELS, Cause.GENERATED, Cause.ADDED, Cause.AGAIN},
         ),
         (ShapeChange(TABLE, None, "DROP TABLE"), set()),
         (ShapeChange(TABLE, RENAMED, "ALTER TABLE"), {Cause.NAME}),
-        (ShapeChange(TABLE, ADDED, "ALTER TABLE"), {Cause.GENERATED, Cause.ADDED}),
+        (ShapeChange(TABLE, ADDED, "ALTER TABLE"), {Cause.GENERATED, Cause.ADDED, Cause.AGAIN}),
         (
             ShapeChange(
                 replace(MOOD, columns=(replace(MOOD.columns[0], user_type=None),)), MOOD, "ALTER"

@@ -10,7 +10,7 @@ from producer.core.stream.inference import agrees, difference
 from producer.core.stream.relations import Relations, ShapeChange, merge
 from producer.errors import DecodeError
 from schemas.control import Origin
-from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique
+from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
 
 INT, BIGINT, TEXT, VARCHAR, NUMERIC = 23, 20, 25, 1043, 1700
 ID = TableId("public", "account")
@@ -50,6 +50,28 @@ def relations(
 
 def change(before: TableSchema, after: TableSchema) -> ShapeChange | None:
     return relations(before, after).resolve(said(*after.columns))[1]
+
+
+def test_what_a_type_has_of_late_is_left_to_the_look_that_says_it() -> None:
+    """A row brings a column, and the reading shows an attribute more: older rows have it, too."""
+    pair, more = (UserType("c", "pair", labels=labels) for labels in (("1:23",), ("1:23", "2:23")))
+    was = Column("p", 16500, type_name="pair", number=2, user_type=pair)
+    there = table(replace(KEY, number=1), was)
+    now = table(replace(KEY, number=1), replace(was, user_type=more), replace(NOTE, number=3))
+
+    resolved, change = relations(there, now).resolve(said(*now.columns))
+
+    assert change is not None
+    assert [c.user_type for c in resolved.columns] == [None, pair, None]
+    assert resolved.names() == ("id", "p", "note")
+
+
+def test_a_new_relation_of_all_columns_is_told() -> None:
+    known = relations(None, ACCOUNT)
+    known.describe(said(*ACCOUNT.columns))
+    assert known.take_told().whole == set()
+    known.describe(said(*ACCOUNT.columns, identity=ReplicaIdentity.FULL))
+    assert known.take_told().whole == {16385}
 
 
 # ---------------------------------------------------------------- descriptions
