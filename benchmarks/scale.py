@@ -9,7 +9,7 @@ the target's server work alone: that part no executor makes shorter.  Beside it,
 database: PostgreSQL's own `INSERT … SELECT` of as many rows.
 
 Workers share this machine's cores with driver, server and broker.  What more cores would do is
-computed from the CPU time of each part: `docs/performance.md` has the formula.  At the end the
+computed from the CPU time of each part, see `modelled`.  At the end the
 target is compared with the source, row by row.
 """
 
@@ -259,14 +259,14 @@ def _inserted(url: str) -> float:
 
 
 def modelled(one: Scaled, cores: int) -> float:
-    """Return krow/s with so many cores for executors, and as many for the server and the broker.
+    """Return krow/s with so many cores for executors, and one each for driver, server and broker.
 
-    A million rows take what no task runs in, and behind that the longest of three: the executors'
-    CPU time over all cores, the server's over those that its sessions can use (one a task), and
-    the broker's.
+    A million rows take what no task runs in, and behind that the longest of four: the executors'
+    CPU time over all cores, and the driver's, the server's and the broker's.  The driver writes
+    by one connection, which is one process of the server.
     """
-    _, executors, server, broker = one.inside
-    return 1000 / (one.alone + max(executors / cores, server / cores, broker / cores))
+    driver, executors, server, broker = one.inside
+    return 1000 / (one.alone + max(executors / cores, driver, server, broker))
 
 
 def tell(report: Report, found: Sequence[Scaled]) -> None:
@@ -297,7 +297,7 @@ def tell(report: Report, found: Sequence[Scaled]) -> None:
         ],
     )
     report.table(
-        "Computed, not measured: krow/s by cores for executors, the server and the broker each",
+        "Computed, not measured: krow/s by cores for executors, and a core for each other part",
         ["from the figures of", *map(str, _MODELLED)],
         [
             [f"{one.workers} workers", *(number(modelled(one, cores)) for cores in _MODELLED)]

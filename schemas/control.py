@@ -197,6 +197,12 @@ class State:
     upto: Mapping[str, str] = field(default_factory=dict, kw_only=True)  # of CHUNKs BESIDE commits
     # schema.table -> a text of `run`'s own, of loads for one target: `loads` have none of them
     targeted: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    had_loads: bool = field(default=False, kw_only=True)  # the tables of all `loads` are gone
+
+    @property
+    def notes_loads(self) -> bool:
+        """Say whether the epoch loads what comes; one that began without a load loads nothing."""
+        return bool(self.loads) or self.had_loads
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,7 +399,7 @@ def cut_to_avro(cut: Cut) -> dict[str, Any]:
                 "content": cut.content,
                 "cluster_id": cut.cluster_id,
                 "topics": {name: asdict(topic) for name, topic in cut.topics.items()},
-                "loads": dict(cut.loads),
+                "loads": None if cut.had_loads and not cut.loads else dict(cut.loads),
                 "looked": cut.looked and asdict(cut.looked),
                 "reached": dict(cut.upto) or None,
                 "targeted": dict(cut.targeted) or None,
@@ -460,6 +466,7 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
                 looked=_looked(raw),
                 upto=_by_table(raw, "reached"),
                 targeted=_by_table(raw, "targeted"),
+                had_loads=raw["loads"] is None,
             )
             if kind == "STATE":
                 return state
@@ -476,6 +483,7 @@ def cut_from_avro(raw: Mapping[str, Any]) -> Cut:
                 looked=state.looked,
                 upto=state.upto,
                 targeted=state.targeted,
+                had_loads=state.had_loads,
             )
         case "COMMITS":
             entries = tuple(entry_from_avro(entry) for entry in raw["commits"])

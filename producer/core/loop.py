@@ -368,7 +368,7 @@ class Loop:
             self._observer.warn(line)
         elif not self._source.rereads:
             self._observer.warn(f"{line}; a load makes it equal: {LOAD_AGAIN}")
-        elif self._options.repair == "auto" and self._engine.loads:
+        elif self._options.repair == "auto" and self._engine.notes_loads:
             self._observer.on_note(f"{line}; it is read again")
         else:
             asking = f"gauss-cdc snapshot --table {argument(table)}"
@@ -445,7 +445,7 @@ class Loop:
         known, and reads it.
         """
         rereads, engine, note = self._rereads, self._engine, self._observer.on_note
-        if not self._source.rereads or not engine.loads:
+        if not self._source.rereads or not engine.notes_loads:
             for table in came.unpublished:
                 note(f"new: {self._advice(table)}")
             return

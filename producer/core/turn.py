@@ -257,12 +257,12 @@ class Turn:
     ) -> dict[TableId, TableId]:
         """Find tables that the stream will rename from a known name: nobody added them.
 
-        The catalog is asked only about names that would be read: none where no load is noted.
+        The catalog is asked only about names that would be read.
         """
         names = {table.oid: name for name, table in known.items() if table.oid}
         out: dict[TableId, TableId] = {}
         for table in captured:
-            if table in known or not loads or loads.get(str(table)) == LoadPhase.END:
+            if table in known or loads.get(str(table)) == LoadPhase.END:
                 continue
             shape = self.blocking(self.source.shape, table)
             if shape is not None and shape.oid in names:
@@ -309,12 +309,14 @@ class Turn:
         captured = self.blocking(self.captured)
         repairs = source.rereads and options.repair == "auto"
         if source.rereads:
-            renamed = self._renamed(captured, writer_state.loads, known)
+            notes_loads = writer_state.notes_loads
+            renamed = self._renamed(captured, writer_state.loads, known) if notes_loads else {}
             found = asked(
                 [table for table in captured if table not in renamed],
                 writer_state.loads,
                 known,
                 self.wants,
+                notes_loads=notes_loads,
                 renamed=renamed.values(),
                 repairs=repairs,
             )
@@ -327,7 +329,7 @@ class Turn:
             resume=head.resume,
             csn=result.csn,
             hidden=hidden,
-            loads=bool(writer_state.loads),
+            loads=writer_state.notes_loads,
         )
         catalog = CatalogWatch(
             wanted=lambda table: self.wants(table) and table not in hidden,

@@ -118,7 +118,7 @@ def started(at: Ledger, offset: int, cut: Start) -> Ledger:
             inexact, known = dict(_unloaded(at, cut)), {}
     elif head.last_seq != at.seq:
         raise CutsGap("a takeover knows other commits", last_seq=head.last_seq, known=at.seq)
-    elif not cut.loads:  # nothing is loaded by itself: of a table that joins, rows are missing
+    elif not cut.notes_loads:  # nothing is loaded by itself: a table that joins lacks rows
         joined = _named(Topics(at.source), cut.topics.keys() - at.topics.keys())
         inexact = {**dict.fromkeys(joined, UNREAD), **inexact}
     return _standing(at, offset, cut, inexact, known)
@@ -155,8 +155,8 @@ def stated(at: Ledger, cut: State) -> Ledger:
     _same_place(at, cut)
     inexact = {}
     for table, why in at.inexact.items():
-        is_gone = cut.loads and table not in cut.loads and unshown(why) in {NOT_LOADED, SWITCHED}
-        if not is_gone:
+        is_listed = not cut.notes_loads or table in cut.loads
+        if is_listed or unshown(why) not in {NOT_LOADED, SWITCHED}:
             inexact[table] = why
         elif why != NOT_LOADED:
             inexact[table] = remarked(why, NOT_CAPTURED)
@@ -287,7 +287,7 @@ def _unloaded(at: Ledger, cut: Start) -> Iterator[tuple[str, str]]:
     Without a load, each table that the epoch knows: what is written from then on is delivered.
     """
     names = Topics(at.source)
-    if not cut.loads:
+    if not cut.notes_loads:
         yield from dict.fromkeys(_named(names, cut.topics), UNREAD).items()
         return
     had = {str(names.table_of(topic)) for topic in at.topics}

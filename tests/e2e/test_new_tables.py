@@ -1,5 +1,6 @@
 """Tables that come and go, and gaps that are mended, while `run` runs and its sources change."""
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 
@@ -62,6 +63,38 @@ def test_tables_come_go_and_are_renamed_while_everything_is_written(path: Path) 
 
     assert_equal(path, "a2", "b", "c", "d", "empty", "nokey")
     assert ask(path.target, "SELECT to_regclass('gone'), to_regclass('a')") == [(None, None)]
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_table_that_comes_where_no_other_is_left_is_loaded(path: Path, is_stopped: bool) -> None:
+    make(path.source, ("a",))
+    path.start()
+    path.catch_up()
+    ask(path.source, "DROP TABLE a")
+    path.catch_up()
+    if is_stopped:
+        path.stop()
+    make(path.source, ("b",))
+    if is_stopped:
+        path.start()
+    until(lambda: is_there(path, "b"), "the new table", pause)
+    assert_equal(path, "b")
+
+    with_b = f"ALTER PUBLICATION {path.prefix} {{}} TABLE b"
+    ask(path.source, f"{with_b.format('DROP')}; UPDATE b SET v = 'lost'; {with_b.format('ADD')}")
+    until(lambda: content(path.target, "b") == content(path.source, "b"), "its rows", mended(path))
+    assert_equal(path, "b")
+    assert ask(path.target, "SELECT to_regclass('a')") == [(None,)]
+
+
+def mended(path: Path) -> Callable[[float], None]:
+    """Wait, and apply what came meanwhile."""
+
+    def wait(seconds: float) -> None:
+        is_there(path)
+        pause(seconds)
+
+    return wait
 
 
 @pytest.mark.parametrize(

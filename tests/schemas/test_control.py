@@ -63,6 +63,8 @@ CUTS: list[Cut] = [
     Start(HEAD, IDENTITY, "hash", "cluster", TOPICS),
     Start(HEAD, IDENTITY, "hash", "cluster", TOPICS, {"s.t": "END"}, Prev(1, 9, 4), True, "lost"),
     State(HEAD, IDENTITY, "hash", "cluster", TOPICS, {"s.t": "BEGIN"}),
+    State(HEAD, IDENTITY, "hash", "cluster", TOPICS, had_loads=True),
+    Start(HEAD, IDENTITY, "hash", "cluster", TOPICS, had_loads=True),
     Commits(HEAD, (ENTRY, replace(ENTRY, end_lsn=None, user=None)),
             (Range("bank.public.t", 0, 10, 12),), {"bank.public.t": (4, 5)}),
     TableLoad(HEAD, TableId("public", "t"), LoadPhase.CHUNK, "EXACT", (Range("x", 1, 0, 2),), 2, 9,

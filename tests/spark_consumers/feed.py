@@ -61,6 +61,7 @@ class Feed:
     records: list[tuple[int, Cut]] = field(default_factory=list)
     content: dict[tuple[str, int], Change | SchemaChange] = field(default_factory=dict)
     topics: dict[str, Topic] = field(default_factory=dict)
+    had_loads: bool = False  # the tables of all loads are gone
 
     def head(self) -> Head:
         return Head(self.n, self.epoch, self.writer, f"i{self.writer}", self.seq, self.n * 10, -1)
@@ -80,7 +81,7 @@ class Feed:
         return self._put(
             Start(
                 self.head(), IDENTITY, "hash", "cluster", dict(self.topics), {},
-                prev, continues, None,
+                prev, continues, None, had_loads=self.had_loads,
             )
         )  # fmt: skip
 
@@ -96,7 +97,8 @@ class Feed:
 
     def state(self, loads: Mapping[str, str] | None = None) -> Cut:
         topics = dict(self.topics)
-        return self._put(State(self.head(), IDENTITY, "hash", "cluster", topics, loads or {}))
+        state = State(self.head(), IDENTITY, "hash", "cluster", topics, loads or {})
+        return self._put(replace(state, had_loads=self.had_loads))
 
     def heartbeat(self) -> Cut:
         return self._put(Heartbeat(self.head()))

@@ -110,6 +110,12 @@ class WriterState:
     looked: Looked | None = None
     upto: Mapping[str, str] = field(default_factory=dict)  # of loads that have commits between
     targeted: Mapping[str, str] = field(default_factory=dict)  # of loads for one target
+    had_loads: bool = False  # the tables of all `loads` are gone
+
+    @property
+    def notes_loads(self) -> bool:
+        """Say whether the epoch loads what comes, as `State.notes_loads`."""
+        return bool(self.loads) or self.had_loads
 
 
 _Loads = tuple[Mapping[str, str], Mapping[str, str]]  # of all targets, and for one
@@ -128,6 +134,7 @@ class Engine:
         self._state_from = writer_state.state_from
         self._loads, self._upto = dict(writer_state.loads), writer_state.upto
         self._targeted = writer_state.targeted
+        self.notes_loads = writer_state.notes_loads  # also while `loads` are empty
         # Of the loads, in front of the first commit of the open group that changes them.
         self._before: _Loads | None = None
         self._looked = writer_state.looked
@@ -233,6 +240,7 @@ class Engine:
     def _note_loads(self, loads: dict[str, str]) -> None:
         if loads != self._loads:
             self._loads, self._state_due = loads, True
+            self.notes_loads = self.notes_loads or bool(loads)
 
     def mark_looked(self, looked: Looked) -> None:
         """Note what the catalog was when it was compared last: a STATE will say it.
@@ -260,6 +268,7 @@ class Engine:
             looked=self._looked,
             upto=self._upto,
             targeted=self._targeted,
+            had_loads=self.notes_loads,
         )
 
     def take_back(self, writer_state: WriterState) -> None:
@@ -267,6 +276,7 @@ class Engine:
         self._records_since_state += writer_state.head.n - self._n
         self._n, self._loads = writer_state.head.n, dict(writer_state.loads)
         self._upto, self._targeted = writer_state.upto, writer_state.targeted
+        self.notes_loads = writer_state.notes_loads
         self._resume = writer_state.head.resume
         self._written_at = self._now
 
@@ -338,7 +348,7 @@ class Engine:
             tally.end(happened)
             if happened.fates or happened.holes:  # in the Kafka transaction of its own cut
                 lacking = {gap.table for gap in happened.holes}
-                loads = followed(self._loads, happened.fates, lacking)
+                loads = followed(self._loads, happened.fates, lacking, notes_loads=self.notes_loads)
                 targeted = followed_for_one(self._targeted, happened.fates, lacking)
                 if (loads, targeted) != (self._loads, self._targeted):
                     self._before = self._before or (self._loads, self._targeted)
@@ -514,6 +524,7 @@ class Engine:
             looked=self._looked,
             upto={t: key for t, key in self._upto.items() if phases.get(t) == LoadPhase.CHUNK},
             targeted=targeted,
+            had_loads=self.notes_loads,
         )
 
     def _head(self, n: int, seq: int, resume: Lsn) -> Head:

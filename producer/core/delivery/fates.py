@@ -19,9 +19,15 @@ _OPEN: Final = frozenset({PENDING, LEFT, LoadPhase.BEGIN, LoadPhase.CHUNK})
 
 
 def followed(
-    loads: Mapping[str, str], fates: Iterable[Fate], lacking: Collection[str] = ()
+    loads: Mapping[str, str],
+    fates: Iterable[Fate],
+    lacking: Collection[str] = (),
+    *,
+    notes_loads: bool = True,
 ) -> dict[str, str]:
-    """Return the phases after a transaction.  An epoch that began without a load notes none.
+    """Return the phases after a transaction.
+
+    `notes_loads`: the epoch did not begin without a load, which notes none.
 
     `lacking`: tables of its gaps, also of those that no reading mends; `*`: all.  A load of theirs
     does not go on where it was: its END would say that nothing is missing.
@@ -32,7 +38,7 @@ def followed(
         else phase
         for table, phase in loads.items()
     }
-    if not loads:
+    if not notes_loads:
         return out
     for table, now, is_of_rows in fates:
         if is_of_rows and now is not None:  # what is not known of them is not known of it

@@ -47,6 +47,7 @@ def asked(
     known: Iterable[TableId],
     wants: Callable[[TableId], bool],
     *,
+    notes_loads: bool = True,
     renamed: Collection[TableId] = (),
     repairs: bool = False,
 ) -> Due:
@@ -54,7 +55,7 @@ def asked(
 
     To be read are those whose load did not end, and those that were not captured before, or not
     all the time; with `repairs`, those with a gap; and those that are gone, and were not begun,
-    which the stream has to pass.  An epoch that began without a load never loads
+    which the stream has to pass.  An epoch that does not note loads never loads
     by itself.  `renamed` are known tables with another name by now: the stream says so later, and
     their load goes with them.
     """
@@ -66,7 +67,7 @@ def asked(
     there = {n: t for n in unbegun if wants(t := TableId.of(n))} | there
     gaps = [name for name, phase in loads.items() if phase == GAP and repairs]
     added = [name for name, table in there.items() if name not in loads and table not in known]
-    added = added if loads else []
+    added = added if notes_loads else []
     kept = {str(table) for table in renamed}
     noted: dict[str, str | None] = {
         name: None

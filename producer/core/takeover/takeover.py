@@ -302,6 +302,7 @@ def _start(source: Source, log: Log, request: TakeoverRequest, replay: CutReplay
         looked=replay.looked,
         upto=dict(replay.upto),
         targeted=dict(replay.targeted),
+        had_loads=replay.notes_loads,
     )
     was = replay.state.identity.timeline
     at = source.switch_point(was)
@@ -446,6 +447,7 @@ def _begin_epoch(
         None if prev is None else False,
         reason,
         looked=source.looked(made),
+        had_loads=request.load,
     )
     yield Step("write START")
     offset = log.write_start(start)
@@ -550,4 +552,5 @@ def _writer_state(start: Start, offset: int) -> WriterState:
         start.looked,
         start.upto,
         start.targeted,
+        start.had_loads,
     )

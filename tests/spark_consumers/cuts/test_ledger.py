@@ -166,6 +166,20 @@ def test_a_table_that_joins_an_epoch_without_loads_is_not_read() -> None:
     ]
 
 
+def test_a_table_that_joins_where_the_tables_of_all_loads_are_gone_is_loaded() -> None:
+    """What the START says that finds it is told before its load begins."""
+    feed = Feed(topics={"bank.public.a": Topic("a", 1)})
+    feed.load_again(A)
+    feed.load(A, LoadPhase.BEGIN)
+    feed.load(A, LoadPhase.END)
+    feed.had_loads = True
+    feed.state({})
+    feed.topics["bank.public.b"] = Topic("b", 1)
+    feed.start()
+
+    assert [dict(s.upto.inexact) for s in feed.segments(NEW)][-1] == {}
+
+
 def test_of_several_gaps_of_a_table_one_that_was_seen_is_told() -> None:
     feed, ledger = started()
     seen, suspected = Hole("public.a", "seen", "do this"), Hole("public.a", "suspected", "perhaps")

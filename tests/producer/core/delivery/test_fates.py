@@ -73,7 +73,9 @@ def test_a_dropped_table_has_none_and_one_made_again_has_its_own() -> None:
 
 
 def test_an_epoch_that_began_without_a_load_notes_nothing() -> None:
-    assert followed({}, [Fate("public.a", "public.a")]) == {}
+    gap = [Fate("public.a", "public.a")]
+    assert followed({}, gap, notes_loads=False) == {}
+    assert followed({}, gap) == {"public.a": "GAP"}, "the tables of its loads are gone"
 
 
 def test_a_load_for_one_target_begins_again_by_what_meets_its_table() -> None:

@@ -57,7 +57,8 @@ def test_tables_that_left_are_said_by_name() -> None:
 
 
 def test_an_epoch_that_began_without_a_load_reads_none() -> None:
-    assert asked([A, B], {}, [], everything).tables == []
+    assert asked([A, B], {}, [], everything, notes_loads=False).tables == []
+    assert asked([A, B], {}, [], everything).tables == [A, B], "the tables of its loads are gone"
 
 
 def test_the_load_of_a_table_that_is_gone_is_forgotten() -> None:
