@@ -83,6 +83,15 @@ def chooser(include: Iterable[str], exclude: Iterable[str]) -> Callable[[TableId
     return wanted
 
 
+def take_all(include: Iterable[str], exclude: Iterable[str]) -> bool:
+    """Say whether [tables] includes each table, whatever its name is, but for the system's.
+
+    >>> take_all(["public.t", "*.*"], []), take_all(["*.*"], ["hidden.*"])
+    (True, False)
+    """
+    return Pattern(None, None) in map(parse, include) and not any(True for _ in exclude)
+
+
 def choose(
     tables: Collection[TableId], include: Iterable[str], exclude: Iterable[str] = ()
 ) -> list[TableId]:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import psycopg2
 import pytest
@@ -168,6 +169,22 @@ def looks(options: Options, session, postgres_url: str):
 @pytest.mark.parametrize("publication", [ALL, LISTED, SPACES])
 def test_what_hides_nothing_is_no_doubt(looks, statements: str, publication: str) -> None:
     assert looks(publication).doubted(statements) == set()
+
+
+@pytest.mark.parametrize(
+    ("publication", "exclude", "doubts"),
+    [(ALL, (), set()), (ALL, ("aside.*",), {"n"}), (LISTED, ("aside.*",), set()),
+     (SPACES, (), {"n"})],
+)  # fmt: skip
+def test_a_new_table_of_another_owner_is_in_doubt_where_it_may_have_been_left_out_before(
+    looks, publication: str, exclude: tuple[str, ...], doubts: set[str]
+) -> None:
+    """As `pg_restore` makes each of them; the catalog shows a rename in the same way."""
+    subject = looks(publication)
+    subject.options = replace(subject.options, exclude=exclude)
+    made = "CREATE TABLE n (id int PRIMARY KEY); ALTER TABLE n OWNER TO pg_monitor"
+    expected = {(table, Cause.NAME) for table in doubts}
+    assert subject.doubted(made) == expected
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class Facts:
     is_root: bool  # of partitions
     entries: str = ""  # `oid:xid` of each entry of the publication; "": it has all tables
     name: str = ""  # where it is published with its schema alone: xid that named it last
-    is_renamed: bool = False  # not by the statement that made it
+    is_renamed: bool = False  # not by the statement that made it, or it has another owner since
     types: dict[int, UsedType] = field(default_factory=dict)  # by oid
     leaves: dict[int, Leaf] = field(default_factory=dict)  # by oid; an ordinary table: itself
     generated: frozenset[int] = frozenset()  # numbers of columns whose values are not sent

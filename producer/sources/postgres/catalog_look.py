@@ -222,6 +222,7 @@ def _look(
                 [*zip(described, shapes, strict=True)],
                 publication.oid,
                 all_tables=publication.all_tables,
+                all_names=patterns.take_all(options.include, options.exclude),
                 now=horizon,
                 before=before,
             )
@@ -265,6 +266,7 @@ def baseline(connection: Connection, options: Options, tables: Sequence[TableId]
         asked,
         publication.oid,
         all_tables=publication.all_tables,
+        all_names=True,  # nothing is compared
         now=horizon,
         before=None,
     )

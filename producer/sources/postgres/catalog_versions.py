@@ -155,12 +155,14 @@ def versions(
     publication: int,
     *,
     all_tables: bool,
+    all_names: bool,
     now: int,
     before: Before | None,
 ) -> tuple[list[Seen], dict[int, LeafFile]]:
     """Read the versions of published tables, and compare them with the look before.
 
-    Tables come with all their columns.  `publication`: its oid; `now`: the horizon of this look.
+    Tables come with all their columns.  `publication`: its oid; `all_tables`: it is for them,
+    `all_names`: a table is captured whatever its name is; `now`: the horizon of this look.
     Returns the tables in their order, and the files of leaves that are to be probed, once the
     snapshot is let go.
     """
@@ -182,7 +184,8 @@ def versions(
         facts[oid].types[used] = UsedType(parts, frozenset(gone), tuple(altered))
     for oid, primary, other, *how, gone in _rows(connection, _MADE, values):
         facts[oid].key = primary, other
-        facts[oid].has_late_key, facts[oid].is_renamed = how
+        facts[oid].has_late_key, is_renamed = how
+        facts[oid].is_renamed = is_renamed and not (all_tables and all_names)
         facts[oid].gone = frozenset(gone)
     files: dict[int, LeafFile] = {}
     for root, oid, schema, name, file, xid, path, is_born in _rows(connection, _LEAVES, values):
