@@ -179,6 +179,7 @@ class ServerError:
     hint: str = ""
     number: str = ""  # openGauss only: its own number of the error, decimal; often 0
     module: str = ""  # openGauss only: the part of the server, such as LOGICAL_DECODE
+    routine: str = ""  # the function of the server that says it
 
     @classmethod
     def parse(cls, body: bytes) -> ServerError:
@@ -198,6 +199,7 @@ class ServerError:
             hint=fields.get("H", ""),
             number=fields.get("c", ""),
             module=fields.get("d", ""),
+            routine=fields.get("R", ""),
         )
 
 

@@ -123,6 +123,29 @@ def test_the_stream_goes_on_at_the_promoted_standby(
         passes_the_old_primary(pair, path)
 
 
+def test_a_standby_that_is_away_is_waited_for(
+    addresses: Addresses, topic_prefix: str, new_database: Callable[[], str]
+) -> None:
+    """The server warns, and sends nothing until the standby has what is sent."""
+    waits = {"synchronized_standby_slots": SLOT}
+    with paired(addresses, topic_prefix, new_database(), **waits) as (pair, path):
+        path.start()
+        path.catch_up()
+        pair.wait_for_slot(path.options.slot)
+        pair.standby.stop()
+        pair.primary.ask("INSERT INTO account VALUES (100, 7)")
+        waiting = (
+            "SELECT 1 FROM pg_stat_activity"
+            " WHERE wait_event = 'WaitForStandbyConfirmation' AND backend_type = 'walsender'"
+        )
+        until(lambda: pair.primary.ask(waiting) == [(1,)], "it waits", threading.Event().wait)
+        pair.standby.start()
+        path.source = pair.primary.url
+        path.catch_up()
+
+        assert content(path.target, "account") == content(pair.primary.url, "account")
+
+
 def doubt_of_timeline(server: Server, path: Path, timeline: int) -> str:
     """What `wait` says of a server, where cuts are of a timeline."""
     options = replace(path.options, source=parse_dsn(server.url))

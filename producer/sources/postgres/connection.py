@@ -192,7 +192,7 @@ class ReplicationConnection(ServerConnection):
         self._session.note(got)
         if got.tag == "N":
             said = ServerError.parse(got.body)
-            if (said.severity, said.sqlstate) == ("WARNING", "55000"):
+            if (said.severity, said.routine) == ("WARNING", _LOADS_PUBLICATIONS):
                 raise refusal(replace(said, sqlstate="42704"), Asked.STREAM, slot=self._slot)
 
     def _explain_unusable(self, slot: str) -> None:
@@ -255,6 +255,8 @@ class ReplicationConnection(ServerConnection):
 
 
 # The control file has the timeline of the last checkpoint, which a promotion is ahead of.
+# Of the server: it warns of a publication that was not there, as of other things, by 55000.
+_LOADS_PUBLICATIONS: Final = "LoadPublications"
 _WRITES: Final = (
     "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_walfile_name(pg_current_wal_lsn()) END"
 )
