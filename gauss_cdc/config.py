@@ -257,7 +257,7 @@ class TargetSection(Section):
     """What a lake's tables hold: `scd1` the source's rows, `scd2` each state of a row with the
     commits at which it began and ended, `log` all changes."""
 
-    interval: Duration = timedelta(seconds=30)
+    interval: Duration = timedelta(seconds=20)
     """Time from one step of a lake to the next."""
 
     keep: Duration = timedelta(days=7)
