@@ -102,7 +102,6 @@ class CutReplay:
     loads: dict[str, str] = field(default_factory=dict)  # schema.table -> phase, of this epoch
     upto: dict[str, str] = field(default_factory=dict)  # schema.table -> how far its load is
     targeted: dict[str, str] = field(default_factory=dict)  # the same, of loads for one target
-    notes_loads: bool = False  # also while `loads` are empty, see `State`
     looked: Looked | None = None  # the source's catalog as it was compared with the stream last
     # seq -> (commit_start, xid)
     known: Mapping[int, tuple[int, int]] = field(default_factory=dict)
@@ -192,7 +191,6 @@ class CutReplay:
             case TableLoad():
                 self._counted(offset, head)
                 note_load(cut, self.loads, self.upto, self.targeted)
-                self.notes_loads = self.notes_loads or bool(self.loads)
                 if cut.looked is not None and self.looked is not None:
                     self.looked = self.looked.with_table(cut.looked)
                 self._reach(cut.ranges)
@@ -205,6 +203,11 @@ class CutReplay:
                 assert_never(cut)
         self.resume = max(self.resume, head.resume)
         return cut
+
+    @property
+    def notes_loads(self) -> bool:
+        """Say whether this epoch loads what comes, as `State.notes_loads`."""
+        return bool(self.loads) or (self.state is not None and self.state.notes_loads)
 
     def is_loading(self) -> bool:
         """Say whether a table of this epoch was begun and not ended."""
@@ -223,7 +226,6 @@ class CutReplay:
         self.state, self.looked = cut, cut.looked
         self.loads, self.upto = dict(cut.loads), dict(cut.upto)
         self.targeted = dict(cut.targeted)
-        self.notes_loads = cut.notes_loads
 
     def _take_over(self, offset: int, cut: Start) -> Cut:
         head = cut.head

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from producer.core.key_ranges import rows_so_far
 from producer.core.loads.queue import EVERYTHING, OPEN
@@ -60,32 +60,46 @@ def loads_under_way(records: Iterable[TableLoad]) -> tuple[LoadStanding, ...]:
 
     A table whose BEGIN is not among them is left out, unless its records tell its rows.
     """
-    since: dict[TableId, Head] = {}  # the first record of the `run` that loads it
-    found: dict[TableId, LoadStanding] = {}
+    found: dict[TableId, _Counting] = {}
     for cut in records:
-        table, head = cut.table, cut.head
-        match cut.phase:
-            case LoadPhase.BEGIN:
-                since[table] = head
-                found[table] = LoadStanding(table, 0, target=cut.target)
-            case LoadPhase.CHUNK:
-                told = rows_so_far(cut.upto)
-                before = found.get(table)
-                if before is None and not told:
-                    continue
-                load = before or LoadStanding(table, 0, target=cut.target)
-                load = replace(load, rows=told or load.rows + cut.rows)
-                first = since.setdefault(table, head)
-                if before is None or first.instance != head.instance:  # an earlier run began it
-                    since[table] = head
-                    load = replace(load, counted=0, seconds=0.0)
-                else:
-                    seconds = (head.written_at - first.written_at) / 1e6
-                    load = replace(load, counted=load.counted + cut.rows, seconds=seconds)
-                found[table] = load
-            case LoadPhase.END:
-                found.pop(cut.table, None)
-    return tuple(found.values())
+        if cut.phase is LoadPhase.END:
+            found.pop(cut.table, None)
+        elif cut.phase is LoadPhase.BEGIN:
+            found[cut.table] = _Counting(cut.head, cut, rows=0)
+        else:
+            found.setdefault(cut.table, _Counting(cut.head, cut)).add(cut)
+    standings = (one.standing() for one in found.values())
+    return tuple(standing for standing in standings if standing is not None)
+
+
+@dataclass(slots=True)
+class _Counting:
+    """A table's load, as far as its records were read."""
+
+    first: Head  # of the `run` that loads it
+    newest: TableLoad
+    rows: int | None = None  # in Kafka; None: its BEGIN was not read
+    counted: int = 0
+
+    def add(self, cut: TableLoad) -> None:
+        """Take a CHUNK."""
+        if self.rows is not None:
+            self.rows += cut.rows
+        if cut is self.newest or cut.head.instance != self.first.instance:  # others began it
+            self.first, self.counted = cut.head, 0
+        else:
+            self.counted += cut.rows
+        self.newest = cut
+
+    def standing(self) -> LoadStanding | None:
+        """Return how far it is; None: nothing tells its rows."""
+        cut = self.newest
+        if not (rows := rows_so_far(cut.upto)):
+            if self.rows is None:
+                return None
+            rows = self.rows
+        seconds = (cut.head.written_at - self.first.written_at) / 1e6
+        return LoadStanding(cut.table, rows, self.counted, seconds, target=cut.target)
 
 
 def waiting_lines(

@@ -83,13 +83,13 @@ def chooser(include: Iterable[str], exclude: Iterable[str]) -> Callable[[TableId
     return wanted
 
 
-def take_all(include: Iterable[str], exclude: Iterable[str]) -> bool:
+def take_all(include: Iterable[str], exclude: Collection[str]) -> bool:
     """Say whether [tables] includes each table, whatever its name is, but for the system's.
 
     >>> take_all(["public.t", "*.*"], []), take_all(["*.*"], ["hidden.*"])
     (True, False)
     """
-    return Pattern(None, None) in map(parse, include) and not any(True for _ in exclude)
+    return Pattern(None, None) in map(parse, include) and not exclude
 
 
 def choose(

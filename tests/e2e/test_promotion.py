@@ -51,6 +51,19 @@ def paired(
             yield pair, path
 
 
+@contextmanager
+def waited_for(
+    addresses: Addresses, prefix: str, new_database: Callable[[], str]
+) -> Iterator[tuple[Pair, Path]]:
+    """A pair whose primary sends nothing that the standby lacks, and a path that has caught up."""
+    waits = {"synchronized_standby_slots": SLOT}
+    with paired(addresses, prefix, new_database(), **waits) as (pair, path):
+        path.start()
+        path.catch_up()
+        pair.wait_for_slot(path.options.slot)
+        yield pair, path
+
+
 class Load:
     """Transactions until the server is gone; both tables say the same of each account."""
 
@@ -97,11 +110,7 @@ def test_the_stream_goes_on_at_the_promoted_standby(
     addresses: Addresses, topic_prefix: str, new_database: Callable[[], str]
 ) -> None:
     """The primary is killed; a slot that waits for the standby delivers nothing it lacks."""
-    waits = {"synchronized_standby_slots": SLOT}
-    with paired(addresses, topic_prefix, new_database(), **waits) as (pair, path):
-        path.start()
-        path.catch_up()
-        pair.wait_for_slot(path.options.slot)
+    with waited_for(addresses, topic_prefix, new_database) as (pair, path):
         well = [(Level.OK, f"slot {SLOT} is followed, with feedback")]
         until(lambda: checked(path) == well, "feedback", threading.Event().wait)
         load = Load(pair.primary)
@@ -127,11 +136,7 @@ def test_a_standby_that_is_away_is_waited_for(
     addresses: Addresses, topic_prefix: str, new_database: Callable[[], str]
 ) -> None:
     """The server warns, and sends nothing until the standby has what is sent."""
-    waits = {"synchronized_standby_slots": SLOT}
-    with paired(addresses, topic_prefix, new_database(), **waits) as (pair, path):
-        path.start()
-        path.catch_up()
-        pair.wait_for_slot(path.options.slot)
+    with waited_for(addresses, topic_prefix, new_database) as (pair, path):
         pair.standby.stop()
         pair.primary.ask("INSERT INTO account VALUES (100, 7)")
         waiting = (

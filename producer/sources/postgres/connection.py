@@ -254,9 +254,9 @@ class ReplicationConnection(ServerConnection):
         )
 
 
-# The control file has the timeline of the last checkpoint, which a promotion is ahead of.
 # Of the server: it warns of a publication that was not there, as of other things, by 55000.
 _LOADS_PUBLICATIONS: Final = "LoadPublications"
+# The control file has the timeline of the last checkpoint, which a promotion is ahead of.
 _WRITES: Final = (
     "SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_walfile_name(pg_current_wal_lsn()) END"
 )

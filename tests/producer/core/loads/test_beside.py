@@ -273,14 +273,14 @@ def test_a_key_in_another_order_tells_nothing_of_what_was_read(order: str) -> No
 
 
 def test_a_load_goes_on_behind_a_key() -> None:
-    one = Load(upto=Upto((b"7",), request=3))
+    one = Load(upto=Upto((b"7",), request=3, rows=40))
     one.load.rest()
     one.read(row(8), last=8)
     one.load.rest()
 
     assert one.ranges.asked == [(b"7",), (b"8",)]
     one.written()
-    assert one.load.upto == Upto((b"8",), request=3)
+    assert one.load.upto == Upto((b"8",), request=3, rows=40), "the loader adds to them"
 
 
 def test_some_ranges_are_read_ahead() -> None:
