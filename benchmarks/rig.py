@@ -112,14 +112,19 @@ def members(leader: int) -> Iterator[int]:
 
 def session_cpu(leader: int) -> float:
     """CPU seconds of a process and of all that it started, also of those that ended."""
-    return sum(sum(map(int, _stat(pid)[11:15])) for pid in members(leader)) / _TICK
+    return sum(map(_spent, members(leader)))
 
 
-def descendants_cpu(pid: int) -> float:
+def family_cpu(parent: int) -> float:
     """CPU seconds of a process and its children, whatever their session: a server of PostgreSQL."""
-    found = [_stat(int(one.name)) for one in Path("/proc").iterdir() if one.name.isdigit()]
-    mine = [fields for fields in found if fields and int(fields[1]) == pid]
-    return sum(sum(map(int, fields[11:15])) for fields in [_stat(pid), *mine] if fields) / _TICK
+    there = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    children = (pid for pid in there if (fields := _stat(pid)) and int(fields[1]) == parent)
+    return _spent(parent) + sum(map(_spent, children))
+
+
+def _spent(pid: int) -> float:
+    """CPU seconds of a process and of those children that ended; 0 if it is gone."""
+    return sum(map(int, _stat(pid)[11:15])) / _TICK
 
 
 def threads(pid: int) -> dict[str, float]:

@@ -23,7 +23,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -35,8 +35,8 @@ from rig import (
     Settings,
     ask,
     cpu,
-    descendants_cpu,
     drop_slot,
+    family_cpu,
     program,
     rig,
     session_cpu,
@@ -65,7 +65,7 @@ class Spent:
     broker: float
 
     @property
-    def each(self) -> tuple[float, float, float, float]:
+    def each(self) -> tuple[float, ...]:
         """The seconds, without the moment."""
         return self.driver, self.executors, self.server, self.broker
 
@@ -78,8 +78,8 @@ class Scaled:
     rows: int
     seconds: float
     in_jobs: float  # seconds
-    inside: tuple[float, float, float, float]  # driver, executors, server, broker
-    outside: tuple[float, float, float, float]
+    inside: tuple[float, ...]  # driver, executors, server, broker
+    outside: tuple[float, ...]
     insert: float  # seconds of INSERT … SELECT
     killed: float = 0.0  # seconds of the second time
 
@@ -105,18 +105,15 @@ class _Meter:
                 time.time(),
                 session_cpu(driver),
                 sum(map(session_cpu, self.cluster.leaders)),
-                descendants_cpu(self._server),
+                family_cpu(self._server),
                 cpu(self._at.broker) if self._at.broker else 0.0,
             )
         )
 
-    def between(self, begin: float, end: float) -> tuple[float, float, float, float]:
+    def between(self, begin: float, end: float) -> tuple[float, ...]:
         """Return the CPU seconds between two moments."""
         first, last = self._near(begin), self._near(end)
-        driver, executors, server, broker = (
-            b - a for a, b in zip(first.each, last.each, strict=True)
-        )
-        return driver, executors, server, broker
+        return tuple(b - a for a, b in zip(first.each, last.each, strict=True))
 
     def _near(self, at: float) -> Spent:
         place = bisect_left([one.at for one in self.samples], at)
@@ -199,18 +196,12 @@ def apply_on(at: Rig, cluster: SparkCluster, work: _Waiting, *, kills: bool) -> 
     if not jobs:
         raise SystemExit("the driver took the commit by itself: measure more rows")
     share = 1e6 / work.rows
-    whole = meter.between(began, ended)
-    parts = [meter.between(*span) for span in jobs]
-    inside = [sum(part[n] for part in parts) for n in range(4)]
-    return Scaled(
-        cluster.workers, work.rows, ended - began, sum(last - first for first, last in jobs),
-        (inside[0] * share, inside[1] * share, inside[2] * share, inside[3] * share),
-        (
-            (whole[0] - inside[0]) * share, (whole[1] - inside[1]) * share,
-            (whole[2] - inside[2]) * share, (whole[3] - inside[3]) * share,
-        ),
-        insert,
-    )  # fmt: skip
+    whole = [used * share for used in meter.between(began, ended)]
+    parts = zip(*(meter.between(*span) for span in jobs), strict=True)
+    inside = tuple(sum(part) * share for part in parts)
+    outside = tuple(a - b for a, b in zip(whole, inside, strict=True))
+    in_jobs = sum(last - first for first, last in jobs)
+    return Scaled(cluster.workers, work.rows, ended - began, in_jobs, inside, outside, insert)
 
 
 def _apply(
@@ -314,7 +305,7 @@ def main() -> None:
     options.add_argument("--mixed", action="store_true", help="updates and deletes, too")
     given = options.parse_args()
     if given.quick:
-        given.rows, given.workers = 300_000, "2"
+        given.rows, given.workers = 600_000, "2"  # fewer are the driver's
     report, found = Report("scale"), []
     with rig(given.set) as at, waiting(at, given.rows, mixed=given.mixed) as work:
         for workers in map(int, given.workers.split(",")):
@@ -323,7 +314,7 @@ def main() -> None:
             with SparkCluster(folder, at.addresses, workers=workers) as cluster:
                 plain = apply_on(at, cluster, work, kills=False)
                 killed = apply_on(at, cluster, work, kills=True)
-            found.append(Scaled(**{**plain.__dict__, "killed": killed.seconds}))
+            found.append(replace(plain, killed=killed.seconds))
             print(f"{workers} workers: {number(work.rows / plain.seconds / 1000)} krow/s")
     tell(report, found)
     report.note("Targets were compared with the source, row by row.", is_written=False)
