@@ -139,7 +139,7 @@ def measure(
     prefix = unique("apply")
     keys: Settings = {"kafka": {"key": "primary-key"}} if debezium else {}
     config = at.configuration(prefix, source, keys)
-    at.call("slot", "create", config=config)
+    at.first_load(config, url=source)
     warm_up(source)
     at.drain(config, wal_end(source), url=source)
     warm = newest(config)

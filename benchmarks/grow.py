@@ -62,7 +62,7 @@ def applied(at: Rig, x: int, *, tables: int, size: int, rows: int) -> Point:
     config = at.configuration(
         name, source, {"target": {"dsn": target}, "spark": {"checkpoint": str(at.folder / name)}}
     )
-    at.call("slot", "create", config=config)
+    at.first_load(config, url=source)
     one_of_each(source, mine)
     warm_up(source)
     at.drain(config, wal_end(source), url=source)

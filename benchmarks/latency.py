@@ -285,7 +285,7 @@ def ours_applied(at: Rig, source: Source, *, strict: bool = False) -> Iterator[S
         "spark": {"checkpoint": str(at.folder / name)},
     }
     path = at.configuration(name, source.url, own)
-    at.call("slot", "create", config=path)
+    at.first_load(path, url=source.url)
     commands = [(*GAUSS_CDC, command, "--config", str(path)) for command in ("run", "apply")]
     with (
         program(commands[0], path.with_suffix(".log")) as run,

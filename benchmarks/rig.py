@@ -344,6 +344,13 @@ class Rig:
                 raise SystemExit(f"{said}\nthe reader ended with {child.returncode}")
             time.sleep(_LOOK)
 
+    def first_load(self, config: Path, *, url: str) -> None:
+        """Let `run` make the slot and load the tables, as a user does.
+
+        Behind `slot create` tables would be marked not exact: `apply` stages each row of theirs.
+        """
+        self.drain(config, wal_end(url), url=url)
+
     def drain(
         self,
         config: Path,
@@ -369,7 +376,8 @@ class Rig:
                 rows=lambda: 0 if expected is None else self.records(name),
                 is_over=lambda found: found >= (expected or 0)
                 and (cuts := newest_cut(places)) is not None
-                and cuts.resume >= end,
+                and cuts.resume >= end
+                and not cuts.is_loading,
             )  # fmt: skip
 
 

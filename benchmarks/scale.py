@@ -160,7 +160,7 @@ def waiting(at: Rig, rows: int, *, mixed: bool) -> Iterator[_Waiting]:
     source, prefix = at.database(), unique("scale")
     make_tables(source, (*TABLES, WARM))
     config = at.configuration(prefix, source)
-    at.call("slot", "create", config=config)
+    at.first_load(config, url=source)
     warm_up(source)
     at.drain(config, wal_end(source), url=source)
     warm = newest(config)

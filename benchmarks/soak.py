@@ -92,7 +92,7 @@ def soak(at: Rig, given: argparse.Namespace) -> list[Look]:
     make_tables(target, TABLES[:2], published=False)
     own = {"target": {"dsn": target}, "spark": {"checkpoint": str(at.folder / name)}}
     path = at.configuration(name, source, own)
-    at.call("slot", "create", config=path)
+    at.first_load(path, url=source)
     commands = [(*GAUSS_CDC, command, "--config", str(path)) for command in ("run", "apply")]
     rows, seen = Load(source, given.rate), list[Look]()
     with (

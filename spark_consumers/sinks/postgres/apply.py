@@ -69,7 +69,7 @@ from spark_consumers.sinks.postgres.shapes import Shapes
 
 _STAGE_COLUMNS: Final = 2  # of a staging table, besides a row's cells and its old key
 _DIVISION_BY_ZERO: Final = "22012"
-_ANALYZE_FROM: Final = 1_000  # rows from which the planner should know what was staged
+_MANY: Final = 1_000  # staged rows from which it pays to ANALYZE them, or to TRUNCATE
 
 
 @dataclass(slots=True)
@@ -84,6 +84,7 @@ class Catalog:
     schemas: set[str] = field(default_factory=set)  # that are there, in this transaction
     plans: dict[tuple[TableId, tuple[str, ...]], Plan] = field(default_factory=dict)
     staged: set[str] = field(default_factory=set)
+    filled: set[str] = field(default_factory=set)  # by many rows, in this transaction
     made: int = 0  # so far: names of staging tables and of prepared statements
     guarded: bool = False  # a COPY into a table was refused: every row is staged
     shadows: Shadows | None = None  # None: who looks sees what readers see
@@ -219,9 +220,14 @@ class Catalog:
             self.schemas.clear()
 
     def make_stage(self, cursor: Any, plan: Plan) -> None:
-        """An empty staging table: made once a connection, emptied by each commit."""
+        """An empty staging table: made once a connection, emptied by each commit.
+
+        Deleted rows stay in it until the transaction ends, and each later part would read them.
+        """
         if plan.stage in self.staged:
-            cursor.execute(f"DELETE FROM {plan.stage}")
+            has_many = plan.stage in self.filled
+            cursor.execute(f"{'TRUNCATE' if has_many else 'DELETE FROM'} {plan.stage}")
+            self.filled.discard(plan.stage)
             return
         cursor.execute(plan.create)
         self.staged.add(plan.stage)
@@ -278,6 +284,18 @@ class Work:
         """Say whether anything goes through the staging table."""
         return self.has_deletes or self.has_upserts
 
+    @property
+    def rows(self) -> int:
+        """How many are staged, of what is known here."""
+        if self.packed is not None:
+            return self.packed.upserts + self.packed.deletes
+        return 0 if self.todo is None else len(self.todo.upserts) + len(self.todo.deletes)
+
+    @property
+    def is_joined(self) -> bool:
+        """Say whether a statement joins the staging table with others."""
+        return self.has_deletes or bool(self.unsent) or not self.plan.is_one_insert
+
 
 def apply_changes(
     cursor: Any,
@@ -320,6 +338,7 @@ def apply_changes(
         nets = [(work.plan.table, work.net) for work in works.values()]
         with counting(cursor, catalog, expected(nets, inexact)):
             apply_works(cursor, works, inexact)
+        catalog.filled |= {work.plan.stage for work in works.values() if work.rows >= _MANY}
     catalog.still(cursor, written)
 
 
@@ -526,15 +545,13 @@ def _stage(cursor: Any, work: Work) -> None:
     if todo is None or not work.is_staged:
         return
     if work.packed is not None:
-        rows = work.packed.upserts + work.packed.deletes
         copy_packed(cursor, plan, plan.copy, work.packed.lines)
     else:
-        rows = len(todo.upserts) + len(todo.deletes)
         copy_lines(cursor, plan, plan.copy, _staged_lines(todo, plan))
-    if cursor.rowcount != rows:
-        raise RuntimeError(f"staged {cursor.rowcount} of {rows} rows")
-    if rows >= _ANALYZE_FROM:
-        cursor.execute(f"ANALYZE {plan.stage}")
+    if cursor.rowcount != work.rows:
+        raise RuntimeError(f"staged {cursor.rowcount} of {work.rows} rows")
+    if work.rows >= _MANY and work.is_joined:
+        cursor.execute(plan.analyze)
 
 
 def _staged_lines(todo: Collapsed, plan: Plan) -> Iterator[str]:

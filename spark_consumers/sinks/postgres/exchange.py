@@ -81,7 +81,7 @@ def _write_differences(cursor: Any, catalog: Catalog, plan: Plan, shadow: Target
         f"FROM {written(shadow.place)} s FULL JOIN {plan.name} t ON {same} "
         f"WHERE s.ctid IS NULL OR t.ctid IS NULL OR {_differ(catalog, plan, shadow)}"
     )
-    cursor.execute(f"ANALYZE {plan.stage}")
+    cursor.execute(plan.analyze)
     cursor.execute(f"SELECT bool_or(op = 'd'), bool_or(op = 'u') FROM {plan.stage}")
     deletes, upserts = cursor.fetchone()
     work = Work(plan, None, has_deletes=bool(deletes), has_upserts=bool(upserts))

@@ -38,6 +38,7 @@ class Plan:
     stage: str
     create: str
     copy: str  # into the staging table
+    analyze: str  # what its statements compare
     copy_in: str  # straight into the table
     into: str  # the columns of an INSERT, and what goes with them
     fill: tuple[str, ...]  # per written cell: `c0 = CASE ...`
@@ -49,6 +50,7 @@ class Plan:
     put: tuple[str, str]  # rows as values: what stands before and behind them
     park: tuple[str, ...]
     form: str  # upsert | replace | park
+    is_one_insert: bool  # it reads nothing but the staging table
     is_late: bool  # deletes come after all inserts: children move away first
     takes_bytes: bool = False  # the target's database has no encoding
 
@@ -84,6 +86,7 @@ def make_plan(
     same_origin = " AND ".join(f"t.{quoted[n]} {equal[n]} s.o{at}" for at, n in enumerate(key))
     typed = [f"o{at} {table.columns[n].type_name}" for at, n in enumerate(key)]
     typed += [f"{cell[n]} {table.columns[n].type_name}" for n in names]
+    compared = [name for at, n in enumerate(key) for name in (f"o{at}", cell[n])]
     always = any(table.columns[n].is_always for n in names)
     listed = f"({into}){' OVERRIDING SYSTEM VALUE' if always else ''} " if into else ""
     rows = f"{listed}SELECT {', '.join(cell.values())} FROM {temp} s WHERE s.op = 'u'"
@@ -122,6 +125,7 @@ def make_plan(
         create=f'CREATE TEMP TABLE {stage} (op "char", unsent int2[], {", ".join(typed)}) '
         "ON COMMIT DELETE ROWS",
         copy=f"COPY {temp} FROM STDIN",
+        analyze=f"ANALYZE {temp} ({', '.join(['op', *compared])})",
         copy_in=f"COPY {name} {f'({into}) ' if into else ''}FROM STDIN",
         into=listed,
         fill=tuple(
@@ -142,6 +146,7 @@ def make_plan(
             for change, where in _park(table, quoted, cell)
         ),
         form=form,
+        is_one_insert=form == "upsert" and product.has_on_conflict,
         is_late=is_late,
     )
 

@@ -359,6 +359,7 @@ class PostgresSink:
             self._catalog.schemas.clear()
             self._catalog.met.clear()
             self._catalog.renewed.clear()
+            self._catalog.filled.clear()
             with self._waits.watched(self._pid), conn.cursor() as cursor:
                 yield cursor
                 conn.commit()
