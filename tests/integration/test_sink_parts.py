@@ -1,9 +1,11 @@
 """A commit that comes in parts is one step of a PostgreSQL: half of it is never seen."""
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psycopg2
 import pytest
 
 from schemas.control import Commits, LoadPhase
@@ -256,3 +258,19 @@ def test_what_earlier_parts_staged_is_read_no_more(fed: Fed, columns: str) -> No
     assert sizes[0] > 0
     assert sizes == [sizes[0]] * 2
     assert fed.rows("a") == [(at, "y" if columns == "all" else "x") for at in many]
+
+
+@pytest.mark.parametrize("key", ["integer", "text"])
+def test_rows_that_change_are_written_by_their_key(fed: Fed, key: str) -> None:
+    """In the order of the commit a large table's pages would be read for each row anew."""
+    shape, fed.most = table("a", f"id {key}, v text"), 1_000
+    keys = [f"{at:03}" if key == "text" else str(at) for at in range(100, 400)]
+    fed.load(shape, *([one, "x"] for one in keys))
+
+    random.Random(7).shuffle(changed := keys[50:])
+    fed.apply([update(shape, one, "y") for one in changed])
+
+    with psycopg2.connect(fed.url) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT id::text FROM a WHERE v = 'y' ORDER BY ctid")
+        assert [one for (one,) in cursor.fetchall()] == keys[50:]
+    connection.close()

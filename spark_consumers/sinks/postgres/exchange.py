@@ -8,7 +8,6 @@ TRUNCATE would take from them.  Rows of a table without a key are all written.
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 from schemas.errors import LOAD_AGAIN
@@ -17,16 +16,10 @@ from spark_consumers.dialects.base import quote
 from spark_consumers.errors import MissingTable
 from spark_consumers.sinks.postgres.apply import Catalog, Work, apply_works, is_in_order
 from spark_consumers.sinks.postgres.catalog import TargetTable, read_tables
-from spark_consumers.sinks.postgres.plan import Plan
+from spark_consumers.sinks.postgres.plan import Plan, exact
 from spark_consumers.sinks.postgres.refusals import about
 from spark_consumers.sinks.postgres.shadows import Shadows, written
 
-# Types of which equal values have one text; of others 1.0 and 1.00 are equal.
-_ONE_TEXT: Final = re.compile(
-    r"smallint|integer|bigint|oid|uuid|boolean|date|bytea|text|name"
-    r"|character varying(\(\d+\))?|numeric\(\d+,\d+\)|timestamp(\(\d\))? with(out)? time zone"
-)
-_COLLATED: Final = re.compile(r"text|name|character varying(\(\d+\))?")
 _EXACT_TEXT: Final = "SET LOCAL extra_float_digits TO 3"  # before PostgreSQL 12 it was 0
 
 
@@ -103,14 +96,3 @@ def _differ(catalog: Catalog, plan: Plan, shadow: TargetTable) -> str:
     if not catalog.product.has_images:
         return f"ROW({', '.join(ours)}) IS DISTINCT FROM ROW({', '.join(theirs)})"
     return f"ROW({', '.join(ours)})::record *<> ROW({', '.join(theirs)})::record"
-
-
-def exact(cell: str, kind: str) -> str:
-    """Write a key's cell so that = compares what it is: not 1.0 with 1.00, nor by a collation.
-
-    >>> exact("t.id", "integer"), exact("t.id", "numeric"), exact("t.id", "text")
-    ('t.id', 't.id::text', 't.id COLLATE "C"')
-    """
-    if _COLLATED.fullmatch(kind):
-        return f'{cell} COLLATE "C"'
-    return cell if _ONE_TEXT.fullmatch(kind) else f"{cell}::text"
