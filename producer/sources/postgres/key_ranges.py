@@ -283,12 +283,15 @@ class _Sessions:
         table = self._shape.id
         if self._session is None:
             self._session = ReplicationConnection.open(self._options.source, replication=False)
-        session, meant = self._session, catalog.meaning(asks, table)
+        session, said = self._session, catalog.meaning(asks, table)
         settings = "; ".join(f"SET LOCAL {k} = {literal(v)}" for k, v in _IN_ORDER.items())
         session.query(
             f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {settings};"
             f" LOCK TABLE {_name(table)} IN ACCESS SHARE MODE"
         )
+        meant = catalog.meaning(asks, table)  # the lock may have waited for another table's name
+        if said is None or meant is None or said.schema_xid != meant.schema_xid:
+            raise renamed(table)
         ((snapshot, high, file),) = session.query(_SNAPSHOT)
         assert snapshot is not None
         assert high is not None
@@ -322,7 +325,7 @@ class _Sessions:
         else:
             self._session = None
             session.close()
-        if meant is None or catalog.meaning(asks, table) != meant:
+        if catalog.meaning(asks, table) != meant:
             raise renamed(table)
         if lines:
             self._row_bytes = max(1, size // len(lines))
