@@ -536,6 +536,9 @@ class Loop:
             self._ended(1, happened)
             if happened.holes:
                 self._rereads.lose({gap.table for gap in happened.holes})
+            renamed = {f.now for f in happened.fates if f.now is not None and f.now != f.table}
+            if renamed:
+                self._rereads.queue.lack(renamed)
             mended = {fate.table for fate in happened.fates if fate.table == fate.now}
             for gap in happened.holes:
                 for table in sorted(mended) if gap.table == ANY else (gap.table,):

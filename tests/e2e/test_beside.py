@@ -14,6 +14,7 @@ from producer.sources.dial import parse_dsn
 from producer.sources.postgres.catalog import QueryingConnection, connect
 from schemas.tables import TableId
 from tests.e2e.path import Path, UntilTold, ask, content, pause, until
+from tests.e2e.test_ddl import install
 
 ROWS = 3000
 RANGES = Tuning(range_rows=100, beside_bytes=0)
@@ -213,6 +214,35 @@ def test_a_first_load_in_chunks_holds_nobody_and_goes_on_after_a_restart(
 
     assert "public.t: its load goes on where it was left" in path.notes
     assert len({seq for _, seq in ranges.written}) > 5, "no commit came between two ranges"
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "DROP TABLE u; ALTER TABLE t RENAME TO u",
+        "ALTER TABLE t RENAME TO v; ALTER TABLE u RENAME TO t; ALTER TABLE v RENAME TO u",
+    ],
+)
+def test_a_table_gets_the_name_of_one_that_waits_in_the_midst_of_its_load(
+    addresses, topic_prefix, new_database, statements
+) -> None:
+    """Event triggers show the waiting name, and its load goes on with the table that has it now."""
+    source, target = new_database(), new_database()
+    make(source)
+    ask(source, "CREATE TABLE u (id int PRIMARY KEY); INSERT INTO u VALUES (1)")
+    ask(source, f"CREATE PUBLICATION {topic_prefix} FOR ALL TABLES")
+    install(source, topic_prefix)
+    more = {"tuning": RANGES, "repair": "auto", "loads_beside": True, "load_rate": 1000}
+    with Path(addresses, topic_prefix, source, target, look_seconds=0.2, **more) as path:
+        enough, ranges = threading.Event(), Ranges(path)
+        ranges.on_range = lambda count: enough.set() if count == 5 else None
+        path.on_load = ranges
+        path.start()
+        until(enough.is_set, "some ranges", pause)
+        ask(source, statements)
+        until(lambda: not path.catch_up().inexact, "the end of all loads", pause)
+        for (table,) in ask(source, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"):
+            assert content(target, table) == content(source, table)
 
 
 def _is_loaded(path: Path, table: str) -> bool:

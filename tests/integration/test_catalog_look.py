@@ -296,6 +296,17 @@ def test_a_table_that_is_rewritten_while_it_is_looked_at_is_looked_at_again(
     assert len(all_the_time) == 6
 
 
+def test_rows_of_a_table_that_has_the_name_by_now_clear_nothing(looks, monkeypatch) -> None:
+    """Its rows are older than the look before, and tell nothing of the one that was rewritten."""
+    first = looks(ALL)
+    execute(first.url, "ALTER TABLE m ALTER v TYPE int USING v + 1")
+    swap = "ALTER TABLE m RENAME TO away; ALTER TABLE loose RENAME TO m"
+    behind_the_snapshot(monkeypatch, first.url, [swap])
+
+    seen = first.look().tables[first.known[TableId("public", "m")].oid]
+    assert [doubt.cause for doubt in seen.doubts] == [Cause.FILES]
+
+
 def test_rows_of_one_transaction_tell_a_truncate_from_what_follows_it(looks) -> None:
     first = looks(ALL)
 

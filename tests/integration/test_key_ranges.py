@@ -10,7 +10,7 @@ import pytest
 from producer.core.catalog.catalog_rows import as_sent
 from producer.core.key_ranges import Key, RangeRead
 from producer.core.ports import Tuning
-from producer.errors import CdcError
+from producer.errors import CdcError, TableChanging
 from producer.options import Options
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import key_ranges
@@ -194,6 +194,61 @@ def test_a_label_that_is_renamed_meanwhile_is_told(url, options, monkeypatch) ->
     said = answer.shape.columns[1].user_type
     assert said is not None
     assert said.labels == ("glad", "ok")
+
+
+def test_a_label_that_has_another_name_for_a_moment_is_noticed(url, options, monkeypatch) -> None:
+    """Its range may have been printed in that moment, and no shape has that name."""
+    make(
+        url,
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE TABLE t (id int PRIMARY KEY, v mood)",
+        "INSERT INTO t VALUES (1, 'sad')",
+    )
+    before = key_ranges.catalog.table_schemas
+
+    def table_schemas(*arguments):
+        monkeypatch.undo()
+        execute(url, "ALTER TYPE mood RENAME VALUE 'sad' TO 'glad'")
+        execute(url, "ALTER TYPE mood RENAME VALUE 'glad' TO 'sad'")
+        return before(*arguments)
+
+    with closing(opened(options)) as ranges:
+        monkeypatch.setattr(key_ranges.catalog, "table_schemas", table_schemas)
+        with pytest.raises(TableChanging, match="label"):
+            read(ranges, ())
+        assert list(read(ranges, ()).rows) == [[b"1", b"sad"]]
+
+
+def test_a_schema_that_gets_another_ones_name_meanwhile_is_noticed(
+    url, options, monkeypatch
+) -> None:
+    """The lock keeps the table's name, and not that of its schema."""
+    make(
+        url,
+        "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)",
+        "CREATE SCHEMA other; CREATE TABLE other.t (id int PRIMARY KEY);"
+        "INSERT INTO other.t VALUES (2)",
+    )
+    swap = (
+        "ALTER SCHEMA public RENAME TO away; ALTER SCHEMA other RENAME TO public;"
+        "ALTER SCHEMA away RENAME TO other"
+    )
+    before = key_ranges.catalog.found_schemas
+
+    def found_schemas(*arguments):
+        found = before(*arguments)
+        monkeypatch.undo()
+        execute(url, swap)
+        return found
+
+    with closing(opened(options)) as ranges:
+        monkeypatch.setattr(key_ranges.catalog, "found_schemas", found_schemas)
+        with pytest.raises(TableChanging, match="schema was renamed"):
+            read(ranges, ())
+        execute(url, swap)
+        again = read(ranges, ())
+
+    assert list(again.rows) == [[b"1"]]
 
 
 def test_a_table_that_is_gone_is_named_and_one_that_is_made_again_is_told(url, options) -> None:

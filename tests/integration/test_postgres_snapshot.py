@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg2
 import pytest
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from gauss_cdc_lab.services.process import poll
 from producer.core.changes import Cells
@@ -53,7 +54,11 @@ Rows = dict[TableId, list[tuple[bytes | None, ...]]]
 
 
 def tables(names: Sequence[str]) -> list[TableId]:
-    return [TableId("public", name) for name in names]
+    return [TableId.of(name) if "." in name else TableId("public", name) for name in names]
+
+
+RENAMED = "ALTER TYPE mood RENAME VALUE 'sad' TO 'glad'"
+UNDONE = "ALTER TYPE mood RENAME VALUE 'glad' TO 'sad'"
 
 
 def ask(url: str, statement: str) -> list[tuple[Any, ...]]:
@@ -145,7 +150,10 @@ def test_a_table_that_ddl_waits_for_is_read_to_its_end(postgres_url: str) -> Non
     assert ask(postgres_url, "SELECT to_regclass('big')") == [(None,)]
 
 
-def test_a_label_that_is_renamed_meanwhile_is_not_read_by_its_new_name(postgres_url: str) -> None:
+@pytest.mark.parametrize("statements", [[RENAMED], [RENAMED, UNDONE]])
+def test_a_label_that_is_renamed_meanwhile_is_not_read_by_its_new_name(
+    postgres_url: str, statements: list[str]
+) -> None:
     """The stream renames it at its place; a target has no such label before."""
     execute(
         postgres_url,
@@ -156,7 +164,8 @@ def test_a_label_that_is_renamed_meanwhile_is_not_read_by_its_new_name(postgres_
 
     def rename() -> None:
         execute(postgres_url, "ALTER TYPE mood ADD VALUE 'more'")
-        execute(postgres_url, "ALTER TYPE mood RENAME VALUE 'sad' TO 'glad'")
+        for statement in statements:
+            execute(postgres_url, statement)
 
     seen: list[Cells] = []
     with opened(postgres_url, ["big"]) as reading:
@@ -204,14 +213,49 @@ CREATE VIEW public.big AS SELECT ctid, id, v FROM moved.big WHERE public.call();
 """
 
 
-def test_a_view_in_a_tables_place_is_not_read(postgres_url: str) -> None:
+def test_a_view_in_a_tables_place_is_not_read(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A lock on a table keeps its name, and not that of its schema."""
     execute(postgres_url, BIG)
+    before = catalog.meaning
+
+    def meaning(reading: Connection, table: TableId) -> catalog.Meaning | None:
+        found = before(reading, table)
+        if reading is now:  # what is asked last
+            monkeypatch.undo()
+            execute(postgres_url, SWAPPED)
+        return found
+
     with opened(postgres_url, ["big"]) as reading:
-        shapes = reading.shapes(tables(["big"]))
-        execute(postgres_url, SWAPPED)
+        shapes, now = reading.shapes(tables(["big"])), reading._now
+        monkeypatch.setattr(catalog, "meaning", meaning)
 
         with pytest.raises(SourceError, match="view"):
             reading.copy_rows(shapes[0].id, shapes[0].columns, lambda _: None)
 
     assert ask(postgres_url, "SELECT is_called FROM public.calls") == [(False,)]
+
+
+TWO = """
+CREATE SCHEMA one; CREATE SCHEMA two;
+CREATE TABLE one.t (id int PRIMARY KEY, v text); CREATE TABLE two.t (id int PRIMARY KEY, v text);
+INSERT INTO one.t SELECT n, 'one' FROM generate_series(1, 3000) n;
+INSERT INTO two.t SELECT n, 'two' FROM generate_series(1, {rows}) n;
+"""
+SWAP = (
+    "ALTER SCHEMA one RENAME TO away; ALTER SCHEMA two RENAME TO one;"
+    "ALTER SCHEMA away RENAME TO two"
+)
+
+
+@pytest.mark.parametrize("rows", [0, 3000])
+@pytest.mark.parametrize("statement", [SWAP, "ALTER SCHEMA two RENAME TO away"])
+def test_a_schema_that_is_renamed_meanwhile_is_noticed(
+    postgres_url: str, statement: str, rows: int
+) -> None:
+    execute(postgres_url, TWO.format(rows=rows))
+    names = ["one.t", "two.t"]
+    renamed = pytest.raises(TableChanging, match="schema was renamed")
+    with opened(postgres_url, names) as reading, renamed:
+        read(reading, names, lambda: execute(postgres_url, statement))

@@ -201,7 +201,11 @@ class LoadQueue:
                 yield table
 
     def lack(self, tables: Collection[str]) -> None:
-        """Read these tables even if the stream reports their creation: it did not send all rows."""
+        """Read these tables, if they are noted, though the stream shows them.
+
+        It did not send all rows of one whose creation it reports, or it gave one that it had before
+        the name of one that waits: how far that one's load is goes with it.
+        """
         if ANY in tables:
             self._was_hidden.clear()
         self._was_hidden -= {table for table in self._was_hidden if str(table) in tables}

@@ -18,7 +18,7 @@ from producer.core.catalog.look import Before, Cause, Doubt, Rewritten, Seen
 from producer.errors import SourceError
 from producer.sources.postgres.catalog import MULTIRANGES, asking
 from schemas.errors import Verdict
-from schemas.quoting import qualified
+from schemas.quoting import literal, qualified
 from schemas.tables import TableId, TableSchema
 
 _SCHEMAS: Final = 150_000  # from here on a publication may have schemas, WHERE and columns
@@ -248,10 +248,12 @@ def _probed(
 ) -> Rewritten | None:
     """Look at the first rows of a file; None: one is older than the look before.
 
-    A row from `unseen` on came behind this look, into the file as the stream will tell it.
+    A row from `unseen` on came behind this look, into the file as the stream will tell it.  The
+    name may mean another table by now: its rows tell nothing, and the look is to be taken again.
 
     Raises SourceError where the table is being altered.
     """
+    named = f"to_regclass({literal(qualified(file.table))})::oid"
     statement = f"""
         SELECT coalesce(bool_or(age(written) > {_age(behind)}), false),
                coalesce(bool_or(written = c.xmin AND ended = '0'::xid
@@ -259,12 +261,14 @@ def _probed(
                    OR coalesce(bool_or(c.is_altered), false),
                count(r.written) FILTER (WHERE age(written) > {_age(unseen)}) = 0
                    AND count(r.written) < {_PROBED},
-               min(c.xmin::text), min(c.relfilenode::bigint)
+               min(c.xmin::text), min(c.relfilenode::bigint),
+               {named} IS DISTINCT FROM {suspected.leaf:d}
+                   OR coalesce(bool_or(r.at <> {suspected.leaf:d}), false)
         FROM (SELECT xmin, cmin, relfilenode, EXISTS (
                   SELECT FROM pg_attribute a WHERE a.attrelid = k.oid AND a.attnum > 0
                   AND a.xmin = k.xmin) AS is_altered
               FROM pg_class k WHERE oid = {suspected.leaf:d}) c
-        LEFT JOIN (SELECT xmin AS written, xmax AS ended, cmin AS by
+        LEFT JOIN (SELECT xmin AS written, xmax AS ended, cmin AS by, tableoid AS at
                    FROM ONLY {qualified(file.table)} LIMIT {_PROBED}) r ON true
     """
     try:
@@ -278,7 +282,7 @@ def _probed(
             ):
                 cursor.execute(f"SET LOCAL {name} = '{value}'")
             cursor.execute(statement)
-            is_older, is_written, is_void, xid, now = cursor.fetchone()
+            is_older, is_written, is_void, xid, now, is_another = cursor.fetchone()
     except SourceError as error:
         if error.verdict is Verdict.RETRY or error.where.get("sqlstate") == _LOCKED:
             raise
@@ -287,9 +291,9 @@ def _probed(
         if not connection.closed:
             with asking(connection) as cursor:
                 cursor.execute("ROLLBACK")
-    if is_older:
+    if is_older and not is_another:
         return None
-    is_same = now is not None and now == file.file
+    is_same = not is_another and now is not None and now == file.file
     return replace(
         suspected,
         xid=int(xid or 0),

@@ -22,9 +22,11 @@ from producer.core.key_ranges import Key, RangeRead, Visible, key_columns, key_o
 from producer.core.loads.copy_lines import CopyLines
 from producer.errors import CdcError, ConnectionLost, TableChanging
 from producer.options import Options
+from producer.sources.labels import refuse_renamed, written
 from producer.sources.postgres import catalog, catalog_look
 from producer.sources.postgres.captured import captured
 from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.postgres.snapshot import renamed
 from schemas.encodings import WITHOUT
 from schemas.positions import Lsn, lsn_text, parse_lsn
 from schemas.quoting import literal, names
@@ -281,12 +283,15 @@ class _Sessions:
         table = self._shape.id
         if self._session is None:
             self._session = ReplicationConnection.open(self._options.source, replication=False)
-        session = self._session
+        session, said = self._session, catalog.meaning(asks, table)
         settings = "; ".join(f"SET LOCAL {k} = {literal(v)}" for k, v in _IN_ORDER.items())
         session.query(
             f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {settings};"
             f" LOCK TABLE {_name(table)} IN ACCESS SHARE MODE"
         )
+        meant = catalog.meaning(asks, table)  # the lock may have waited for another table's name
+        if said is None or meant is None or said.schema_xid != meant.schema_xid:
+            raise renamed(table)
         ((snapshot, high, file),) = session.query(_SNAPSHOT)
         assert snapshot is not None
         assert high is not None
@@ -298,6 +303,8 @@ class _Sessions:
         place, shape = _Snapshot.of(snapshot, high), as_sent(found)
         if key_columns(shape) != key_columns(self._shape):
             raise TableChanging("its key was altered while it was loaded", table=table)
+        has_types = any(column.user_type is not None for column in shape.columns)
+        labels = written(catalog.QueryingConnection(asks)) if has_types else {}
         order, tuning = self._order(asks, shape), self._options.tuning
         limit = max(1, min(tuning.range_rows, tuning.range_bytes // self._row_bytes))
         lines, size = list[bytes](), 0
@@ -308,14 +315,18 @@ class _Sessions:
             if size > _MOST * tuning.range_bytes:
                 is_whole = False
                 break
-        if any(column.user_type is not None for column in shape.columns):
+        if has_types:
             # Labels do not wait for the lock: as they were printed, or newer.
-            shape = as_sent(catalog.table_schemas(asks, [table])[0])
+            before, shape = shape, as_sent(catalog.table_schemas(asks, [table])[0])
+            if shape == before:  # they may have had other names for a moment
+                refuse_renamed(table, labels, written(catalog.QueryingConnection(asks)))
         if is_whole:
             session.query("COMMIT")
         else:
             self._session = None
             session.close()
+        if catalog.meaning(asks, table) != meant:
+            raise renamed(table)
         if lines:
             self._row_bytes = max(1, size // len(lines))
         self._see_to_flush(asks, place.high)

@@ -17,7 +17,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 from producer.core.catalog.catalog_rows import as_sent
 from producer.core.changes import Cells
 from producer.core.loads.copy_lines import CopyLines
-from producer.errors import DecodeError, TableChanging
+from producer.errors import DecodeError, SourceError, TableChanging
 from producer.sources.dial import ConnectionArguments
 from producer.sources.labels import unrenamed
 from producer.sources.postgres import catalog
@@ -26,12 +26,14 @@ from schemas.tables import Column, TableId, TableSchema
 
 _LOCK_SECONDS = 5
 # A table and all below it, with the file that holds its rows: TRUNCATE and rewrites make another.
+# With each row of its schema, which a rename of that writes anew, too.
 _FILES = """
 WITH RECURSIVE below (oid) AS (
     SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     JOIN unnest(%s::text[], %s::text[]) AS w(s, t) ON n.nspname = w.s AND c.relname = w.t
     UNION SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
-SELECT c.oid, c.relfilenode FROM below b JOIN pg_class c ON c.oid = b.oid ORDER BY 1
+SELECT c.oid, c.relfilenode, n.xmin::text FROM below b JOIN pg_class c ON c.oid = b.oid
+JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY 1
 """
 # The partitions of the snapshot: a statement on the table reads those that it has by now.
 _PARTITIONS = """
@@ -40,6 +42,7 @@ WITH RECURSIVE below (oid) AS (
     UNION SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
 SELECT oid FROM below
 """
+_NOT_THERE: Final = frozenset({"42P01", "3F000"})  # no such table, no such schema
 _BLOCK_BYTES: Final = 128 << 10  # handed on at once
 _BLOCK_ROWS: Final = 1_000
 
@@ -73,7 +76,12 @@ def hold(reading: Connection, now: Connection, tables: Sequence[TableId]) -> Non
         cursor.execute("SET LOCAL lock_timeout = %s", [f"{_LOCK_SECONDS}s"])
         try:
             cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(all_of_them))
-        except (errors.LockNotAvailable, errors.UndefinedTable, errors.WrongObjectType) as error:
+        except (
+            errors.LockNotAvailable,
+            errors.UndefinedTable,
+            errors.InvalidSchemaName,
+            errors.WrongObjectType,
+        ) as error:
             raise TableChanging(
                 "a table of the load is being altered, renamed or dropped",
                 hint="the load starts over automatically when that is done",
@@ -88,10 +96,10 @@ def hold(reading: Connection, now: Connection, tables: Sequence[TableId]) -> Non
         )
 
 
-def _files(connection: Connection, tables: Sequence[TableId]) -> list[tuple[int, int]]:
+def _files(connection: Connection, tables: Sequence[TableId]) -> list[tuple[int, int, str]]:
     with catalog.asking(connection) as cursor:
         cursor.execute(_FILES, [[t.schema for t in tables], [t.name for t in tables]])
-        found: list[tuple[int, int]] = cursor.fetchall()
+        found: list[tuple[int, int, str]] = cursor.fetchall()
     return found
 
 
@@ -121,21 +129,49 @@ class SnapshotReading:
     ) -> None:
         """Send all rows to `hand_on`, some at a time, as they are in the snapshot.
 
-        Raises TableChanging where a label of an enum was renamed since.
+        Raises TableChanging where a label of an enum was renamed since, or the table's schema.
         """
+        meant, read = (catalog.meaning(each, table) for each in (self._now, self.connection))
+        if meant is None or read is None or meant.oid != read.oid:
+            raise renamed(table)
         if any(column.user_type is not None for column in columns):
             was, now = map(catalog.QueryingConnection, (self.connection, self._now))
             hand_on = unrenamed(table, was, now, hand_on)
 
+        is_checked = False
+
+        def check() -> None:
+            """Once rows come, COPY has taken the table's name for what it means."""
+            nonlocal is_checked
+            if not is_checked and catalog.meaning(self._now, table) != meant:
+                raise renamed(table)
+            is_checked = True
+
         def hand_on_lines(lines: list[bytes]) -> None:
+            check()
             hand_on(CopyLines(lines, len(columns), table))
 
         rows = _Rows(table, hand_on_lines)
-        with catalog.asking(self.connection, table=table) as cursor:
-            cursor.execute(_PARTITIONS, [_regclass(self.connection, table)])
-            partitions = [oid for (oid,) in cursor.fetchall()]
-            cursor.copy_expert(_copy(table, columns, partitions), rows)
+        try:
+            with catalog.asking(self.connection, table=table) as cursor:
+                cursor.execute(_PARTITIONS, [_regclass(self.connection, table)])
+                partitions = [oid for (oid,) in cursor.fetchall()]
+                cursor.copy_expert(_copy(table, columns, partitions), rows)
+        except SourceError as error:
+            if error.where.get("sqlstate") not in _NOT_THERE:
+                raise
+            raise renamed(table) from error
         rows.finish()
+        check()
+
+
+def renamed(table: TableId) -> TableChanging:
+    """Make the error of a table whose name means another one, or none, though it is locked."""
+    return TableChanging(
+        "a schema was renamed or altered while a table of it was read",
+        table=table,
+        hint="the load starts over",
+    )
 
 
 def _copy(table: TableId, columns: Sequence[Column], partitions: Sequence[int]) -> str:
