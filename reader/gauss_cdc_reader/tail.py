@@ -52,6 +52,7 @@ class TailReader:
         self._fields, self._schema = fields, fastavro.parse_schema(record)
         self._texts: dict[str, str] = {}
         self._pattern: re.Pattern[bytes] | None = None
+        self._commit, self._epoch, self._seq = (b"", b""), 0, 0  # of the row before, and as numbers
 
     def __call__(self, stream: io.BytesIO) -> RowTail:
         """Read all that is left; raise one of `REFUSALS` of `decode.rows`."""
@@ -59,8 +60,11 @@ class TailReader:
             found = self._pattern.fullmatch(stream.getvalue(), stream.tell())
             if found is not None:
                 size, text, epoch, seq, ordinal, op = found.groups()
+                if (epoch, seq) != self._commit:
+                    self._commit = epoch, seq
+                    self._epoch, self._seq = _number(epoch), _number(seq)
                 if size is None or size[0] == 2 * len(text):
-                    return RowTail(op.decode(), _number(epoch), _number(seq), _number(ordinal))
+                    return RowTail(op.decode(), self._epoch, self._seq, _number(ordinal))
         record: Any = fastavro.schemaless_reader(stream, self._schema, None)
         if stream.read(1):
             raise ValueError("value does not fill its record")
