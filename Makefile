@@ -18,6 +18,8 @@
 #              that pyproject.toml takes
 # make test-versions  the tests that concern a server on PostgreSQL 14, 16, 17 and 18, ten
 #              minutes each on two cores, and the table in docs/reference/versions.md; VERSIONS='14 18'
+# make test-upgrade  `run` and `apply` of the last release, or of FROM=COMMIT, replaced by this tree's
+#              one by one, under load and kills, in both orders (docs/releases.md)
 # make test-containers  services and the product as containers, killed one by one; compose.yaml; the
 #              schemas of docker/kubernetes.  As root, by podman: docker/README.md
 # make release wheels, archives, hashes, licences and SBOM of the commit, in dist/ (docs/releases.md)
@@ -58,7 +60,7 @@ BUILD := $(BIN)/python -W ignore -c 'from setuptools import setup; setup()' -q b
 # Python keeps what it compiled, whatever the environment says: the tests start hundreds of programs.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test scenes check mutate native fuzz librdkafka moments lint chaos coverage release venv clean test-oldest test-newest test-versions test-containers
+.PHONY: demo test scenes check mutate native fuzz librdkafka moments lint chaos coverage release venv clean test-oldest test-newest test-versions test-upgrade test-containers
 
 demo: $(STAMP)
 	@$(BIN)/gauss-cdc demo --source $(SOURCE) $(ARGS)
@@ -127,6 +129,9 @@ test-oldest test-newest: $(STAMP)
 
 test-versions: $(STAMP)
 	@$(BIN)/python -m tests.versions $(VERSIONS)
+
+test-upgrade: $(STAMP)
+	@$(BIN)/python -m tests.upgrade $(FROM)
 
 test-containers: $(STAMP)
 	@$(BIN)/pytest -q -rs tests/containers $(ARGS)

@@ -142,7 +142,7 @@ LAYERS = {
         ("gauss_cdc_reader.group",),
         ("gauss_cdc_reader.commits", "gauss_cdc_reader.tables"),
         ("gauss_cdc_reader.changes", "gauss_cdc_reader.bookmark"),
-        ("gauss_cdc_reader.values", "gauss_cdc_reader.beside"),
+        ("gauss_cdc_reader.values", "gauss_cdc_reader.tail", "gauss_cdc_reader.beside"),
     ),
     "gauss_cdc_lab": (
         ("gauss_cdc_lab.commands", "gauss_cdc_lab.reference", "gauss_cdc_lab.release"),
@@ -225,6 +225,7 @@ PURE = (
     "spark_consumers.sinks.step",
     "spark_consumers.cuts.versions",
     "gauss_cdc_reader.values",
+    "gauss_cdc_reader.tail",
     "gauss_cdc_reader.changes",
 )  # fmt: skip
 WORLD = {

@@ -97,6 +97,8 @@ SCENES: Final = (
     "tests/e2e/test_pipelines.py",
     "tests/e2e/test_newest_server.py",
     "tests/e2e/test_reader.py",
+    "tests/e2e/test_reader_faults.py",
+    "tests/e2e/test_reader_promotion.py",
     "tests/e2e/test_gauss_golden.py",
     "tests/e2e/test_documented_commands.py",
     "tests/e2e/test_idle.py",

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import fastavro
 
+from gauss_cdc_reader.tail import RowTail, TailReader
 from gauss_cdc_reader.values import Convert, converter, of_exact
 from schemas.envelope import without_null
 from schemas.positions import CommitKey
@@ -25,6 +26,7 @@ from spark_consumers.kafka.history import ShapeHistory, TableNote
 
 Row: TypeAlias = dict[str, Any]
 
+_ROWS: Final = 2  # fields of the envelope: `before` and `after`
 _NO_NAMES: Final[tuple[str, ...]] = ()
 # What native code reads, by the kind of Avro.
 _OPCODES: Final = {
@@ -94,8 +96,13 @@ class ValueDecoder:
         if table is None:
             raise ValueError("not an envelope: its namespace names no table")
         self._table = table
-        self._native = is_native and is_ours(writer_schema)
+        is_plain = is_ours(writer_schema)
+        self._native = is_native and is_plain
         self._shapes = ShapeHistory() if shapes is None else shapes
+        envelope = writer_schema["fields"]
+        if is_plain:  # rows first, and what is behind them apart
+            writer_schema = {**writer_schema, "fields": envelope[:_ROWS]}
+        self._tail = TailReader(envelope[_ROWS:]) if is_plain else None
         self._schema = fastavro.parse_schema(physical(writer_schema))
         fields = self._fields = value_fields(writer_schema)
         self._names = {field["name"]: real_name(field) for field in fields}
@@ -127,20 +134,23 @@ class ValueDecoder:
         """Read one value, without its frame; raise one of `REFUSALS` of `decode.rows`."""
         stream = io.BytesIO(payload)
         record: Any = fastavro.schemaless_reader(stream, self._schema, None)
-        if stream.read(1):
+        if self._tail is not None:
+            tail = self._tail(stream)
+        elif stream.read(1):
             raise ValueError("value does not fill its record")
-        source, before, after = record["source"], record["before"], record["after"]
-        seq, ordinal, unsent = source["seq"], source["ordinal"], source["unsent"]
-        if seq is None or ordinal is None:
+        else:
+            tail = RowTail.of(record)
+        op, epoch, seq, ordinal, exact, unsent, before_exact, sent = tail
+        if epoch is None or seq is None or ordinal is None:
             raise ValueError("record has no position: it was not written by gauss-cdc")
+        before, after = record["before"], record["after"]
         if before is not None:
-            sent = source["before_columns"]
-            before = self._row(before, source["before_exact"], self._absent(sent))
+            before = self._row(before, before_exact, self._absent(sent))
         if after is not None:
-            after = self._row(after, source["exact"], unsent)
+            after = self._row(after, exact, unsent)
         return Change(
-            self._table, source["epoch"], seq, ordinal, record["op"], before, after,
-            tuple(unsent) if unsent else _NO_NAMES, shapes=self._shapes,
+            self._table, epoch, seq, ordinal, op, before, after,
+            tuple(unsent) if unsent else _NO_NAMES, "", self._shapes,
         )  # fmt: skip
 
     def _absent(self, sent: Collection[str] | None) -> list[str] | None:

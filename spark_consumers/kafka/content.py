@@ -113,12 +113,8 @@ class Content:
         if topic == self._decoders.names.ddl:
             self._put_ddl(partition, offset, value)
             return
-        self._read_by_python += len(value)
         _, decoder, rows = self._of(topic, partition, offset, value)
-        try:  # of each row: a context manager would cost more than many a cell
-            rows.put(decoder.decode(split(value)[1]))
-        except REFUSALS as error:
-            raise _refusal(topic, partition, offset) from error
+        self._put(rows, decoder, value, (topic, partition, offset))
 
     def take(self, topic: str, records: Sequence[tuple[int, int, bytes]]) -> None:
         """Take (partition, offset, value) of a topic whose values begin alike."""
@@ -126,10 +122,11 @@ class Content:
             for record in records:
                 self._put_ddl(*record)
             return
-        rows = self._of(topic, *records[0])[2]
+        _, decoder, rows = self._of(topic, *records[0])
         values, at = [value for _, _, value in records], 0
         while (at := rows.take(values, at)) < len(values):
-            self.put(topic, *records[at])
+            partition, offset, value = records[at]
+            self._put(rows, decoder, value, (topic, partition, offset))
             at += 1
 
     def all(self) -> Rows:
@@ -142,6 +139,16 @@ class Content:
                 rows if known is None else sorted([*known, *rows], key=COMMIT_ORDER)
             )  # a table written with two schemas
         return Rows(changes, sorted(self._ddl, key=COMMIT_ORDER))
+
+    def _put(
+        self, rows: TakenRows, decoder: Decoder, value: bytes, place: tuple[str, int, int]
+    ) -> None:
+        """Read a value whose frame is that of the rows."""
+        self._read_by_python += len(value)
+        try:  # of each row: a context manager would cost more than many a cell
+            rows.put(decoder.decode(memoryview(value)[FRAME_SIZE:]))
+        except REFUSALS as error:
+            raise _refusal(*place) from error
 
     def _of(
         self, topic: str, partition: int, offset: int, value: bytes

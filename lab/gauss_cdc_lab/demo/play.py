@@ -31,7 +31,7 @@ from gauss_cdc_lab.demo.disguise import Disguise, Kind
 from gauss_cdc_lab.demo.killer import Kill, Killer, by_step
 from gauss_cdc_lab.demo.lake import LakeSampler, compare_lake, writes
 from gauss_cdc_lab.demo.load import Load, Workload
-from gauss_cdc_lab.demo.programs import Program
+from gauss_cdc_lab.demo.programs import OURS, Program
 from gauss_cdc_lab.demo.report import Report, quantile
 from gauss_cdc_lab.demo.sampler import Sampler
 from gauss_cdc_lab.demo.scene import CutsFollower, Interrupted, Interrupts, Scene
@@ -72,6 +72,8 @@ class DemoPlan:
     target: str = "postgres"  # or delta, iceberg
     mode: str = "scd1"  # of a lake: log, scd1 or scd2
     commits_again: int = 0  # of a lake: commits at which the end asks once more
+    older: Path | None = None  # the tree of a release of which both are at first
+    upgrades: tuple[str, ...] = ("apply", "run")  # their order, under load
 
 
 def demo(plan: DemoPlan, console: Console) -> Report:
@@ -164,6 +166,8 @@ class _Play:
         self._programs = [
             Program(name, place.config_file, folder=place.folder) for name in ("run", "apply")
         ]
+        for program in self._programs:
+            program.tree = plan.older or OURS
         sampler = partial(LakeSampler, place.target_kind, place.mode)
         self._sampler: Sampler = (sampler if place.is_lake else Sampler)(
             place.target_url, self._config.kafka.prefix, self._workload
@@ -183,7 +187,7 @@ class _Play:
             round_seconds=_LAKE_ROUND if place.is_lake else _ROUND,
         )
         self._killer: Killer | None = None
-        self._early: list[Kill] = []  # kills in the first load
+        self._early: list[Kill] = []  # kills in the first load, and around upgrades
         self._stage = ""
 
     def run(self) -> Report:
@@ -247,9 +251,38 @@ class _Play:
     def _is_in(program: Program, step: str) -> bool:
         return program.step().startswith(step)
 
+    def _upgrade(self) -> None:
+        """Each leaves, and is of this release from then on; between them both die once."""
+        if self._plan.older is None:
+            return
+        programs = {program.name: program for program in self._programs}
+        for name in self._plan.upgrades:
+            self._pass_by("both work")
+            program = programs[name]
+            with self._interrupts.held():
+                if not program.stop():
+                    self._report.differences.append(f"{name} did not leave when asked")
+                program.tree = OURS
+                program.start()
+            self._view.say(f"`{name}` is of this release from here on", style="yellow")
+            self._pass_by("both work after an upgrade")
+            for killed in self._programs:
+                with self._interrupts.held():
+                    kill = Kill(0, killed.name, killed.kill(), 0.0, 0)
+                    killed.start()
+                self._early.append(kill)
+                self._view.say(str(kill), style="yellow")
+                self._pass_by("both work after a kill")
+
+    def _pass_by(self, stage: str) -> None:
+        """Wait until the target is behind what is committed by now, and half a second's more."""
+        end = self._follower.seq + max(1, round(self._plan.rate / 2))
+        self._until(lambda: self._sampler.seen.seq > end, stage)
+
     def _play_kills(self) -> None:
         plan, report, seen = self._plan, self._report, self._sampler.seen
         before = self._load.counts
+        self._upgrade()
         killer = self._killer = Killer(
             self._place.services,
             self._programs,

@@ -24,11 +24,14 @@ _LEAVE_SECONDS: Final = 30.0
 _TAIL_LINES: Final = 30
 
 
+OURS: Final = Path(gauss_cdc.__file__).parents[1]
+
+
 class Program:
-    """One command of ours, started as often as it takes."""
+    """One command of ours, started as often as it takes; `tree` is the release that it is of."""
 
     def __init__(self, name: str, config: Path, *options: str, folder: Path) -> None:
-        self.name, self._options = name, options
+        self.name, self.tree, self._options = name, OURS, options
         self.log = folder / "logs" / f"{name}.log"
         self.starts = 0
         self._config, self._folder = config, folder
@@ -109,8 +112,7 @@ class Program:
         """Temporary files below our folder: a killed process does not remove them."""
         temporary = self._folder / "tmp"
         temporary.mkdir(exist_ok=True)
-        ours = str(Path(gauss_cdc.__file__).parents[1])
-        path = os.pathsep.join(p for p in (ours, os.environ.get("PYTHONPATH", "")) if p)
+        path = os.pathsep.join(p for p in (str(self.tree), os.environ.get("PYTHONPATH", "")) if p)
         return {
             STEP_FILE: str(self._step_file),
             "TMPDIR": str(temporary),
