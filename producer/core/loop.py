@@ -331,7 +331,8 @@ class Loop:
             engine.mark_loads({str(gone): None})
             return
         self._observer.on_step("run: a table is read again")
-        self._take_back(rereads.read(engine.lend(), self._relations.known))
+        if (placed := rereads.read(engine.lend(), self._relations.known)) is not None:
+            self._take_back(placed)
 
     def _place(self) -> None:
         """Write the next piece of a load that the stream does not wait for."""

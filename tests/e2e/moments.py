@@ -27,12 +27,16 @@ CREATE TABLE h (id int PRIMARY KEY, v text) PARTITION BY HASH (id);
 CREATE TABLE h_0 PARTITION OF h FOR VALUES WITH (MODULUS 2, REMAINDER 0);
 CREATE TABLE h_1 PARTITION OF h FOR VALUES WITH (MODULUS 2, REMAINDER 1);
 CREATE TABLE up (id int PRIMARY KEY, v text); CREATE TABLE down (w int, PRIMARY KEY (id)) INHERITS (up);
+CREATE TABLE one.k (id int PRIMARY KEY, v text, long text); CREATE TABLE two.k (LIKE one.k INCLUDING ALL);
+ALTER TABLE one.k ALTER long SET STORAGE EXTERNAL;
 CREATE TABLE g (id int PRIMARY KEY, v int, w int GENERATED ALWAYS AS (v + 1) STORED);
 INSERT INTO e SELECT n, 'ok', n, ROW('sad'::mood, n)::pair, '{sad,ok}' FROM generate_series(1, 30) n;
 INSERT INTO u SELECT n, 'c' || n, 'v' FROM generate_series(1, 30) n;
 INSERT INTO h SELECT n, 'h' FROM generate_series(1, 60) n;
 INSERT INTO up SELECT n, 'u' FROM generate_series(1, 20) n;
 INSERT INTO down (id, v, w) SELECT n, 'd', n FROM generate_series(100, 120) n;
+INSERT INTO one.k SELECT n, 'one', repeat('long ' || n, 500) FROM generate_series(1, 70) n;
+INSERT INTO two.k SELECT n, 'two' FROM generate_series(10, 90) n;
 INSERT INTO g (id, v) SELECT n, n FROM generate_series(1, 20) n;
 """
 _ALL = "insert, update, delete, truncate"
@@ -117,7 +121,7 @@ class Moments(Play):
         """Insert, update and delete in some tables."""
         with session.cursor() as cursor:
             for _ in range(self.random.randint(1, 4)):
-                kind = self.random.choice(("_insert", "_update", "_update", "_delete"))
+                kind = self.random.choice(("_insert", "_update", "_update", "_delete", "_move"))
                 for statement in list(getattr(self, kind)(cursor)):
                     cursor.execute("SAVEPOINT rows")
                     try:
@@ -138,13 +142,23 @@ class Moments(Play):
         elif "code" in named:
             yield f"INSERT INTO {table} (id, code) VALUES ({at}, 'c{at}') ON CONFLICT DO NOTHING"
 
+    def _move(self, cursor) -> Iterator[str]:
+        """Rows that come to another key, also without their long values."""
+        table = self.random.choice(self._tables(cursor))
+        keys = [(name, kind) for name, kind, is_key in self._columns(cursor, table) if is_key]
+        if keys:
+            name, kind = self.random.choice(keys)
+            if kind in {"integer", "bigint"}:
+                by = self.random.choice((1, 37, -50, 500, 3000))
+                yield f"UPDATE {table} SET {name} = {name} + {by} WHERE {self._some()}"
+
     # ------------------------------------------------------------ moments
     def _pair(self, cursor) -> Pair | None:
         tables = self._tables(cursor)
         if not tables:
             return None
         kinds = ["publication", "table", "table", "column", "column", "type", "partition",
-                 "harmless", "dump", "trigger"]  # fmt: skip
+                 "harmless", "dump", "trigger", "schema"]  # fmt: skip
         kind = self.random.choice(kinds)
         found: Pair | None = getattr(self, f"_of_{kind}")(cursor, self.random.choice(tables))
         if found is None or (setting := self._setting()) is None:
@@ -330,6 +344,21 @@ class Moments(Play):
             ([f"TRUNCATE {part}", "ROWS"], []),
             ([f"ALTER TABLE {part} SET UNLOGGED", f"UPDATE {part} SET v = 'unlogged'"], [f"ALTER TABLE {part} SET LOGGED"]),
             ([f"SET session_replication_role = replica; TRUNCATE {part}; RESET session_replication_role"], ["ROWS"]),
+        ])  # fmt: skip
+
+    def _of_schema(self, cursor, table: str) -> Pair | None:
+        """Schemas with tables of one name; locks of these do not hold their schemas."""
+        cursor.execute(
+            "SELECT name FROM unnest('{one,two}'::name[]) name WHERE to_regnamespace(name) IS NULL AND to_regnamespace('away') IS NOT NULL"
+        )
+        if missing := cursor.fetchone():  # a statement in the midst was cancelled
+            return [f"ALTER SCHEMA away RENAME TO {missing[0]}"], ["ROWS"]
+        steps = (("one", "away"), ("two", "one"), ("away", "two"))
+        swap = [f"ALTER SCHEMA {was} RENAME TO {now}" for was, now in steps]
+        return self.random.choice([
+            (swap, ["ROWS"]),
+            ([*swap, "ROWS"], swap),
+            (["ALTER SCHEMA one RENAME TO away", "ROWS"], ["ALTER SCHEMA away RENAME TO one"]),
         ])  # fmt: skip
 
     def _of_harmless(self, cursor, table: str) -> Pair | None:

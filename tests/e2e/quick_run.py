@@ -11,7 +11,7 @@ import threading
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gauss_cdc import wiring
 from gauss_cdc.config import load
@@ -23,15 +23,15 @@ from producer.pipeline import run
 _FORKED: Final = multiprocessing.get_context("forkserver")
 
 
-def started(configuration: Path, log: Path) -> BaseProcess:
-    """Start it as a process of its own, which can be killed."""
+def started(configuration: Path, log: Path, **tuning: int) -> BaseProcess:
+    """Start it as a process of its own, which can be killed; `tuning`: fields of `Tuning`."""
     _FORKED.set_forkserver_preload([__name__])
-    process = _FORKED.Process(target=_run, args=(configuration, log), daemon=True)
+    process = _FORKED.Process(target=_run, args=(configuration, log, tuning), daemon=True)
     process.start()
     return process
 
 
-def _run(configuration: Path, log_file: Path) -> None:
+def _run(configuration: Path, log_file: Path, changed: dict[str, Any]) -> None:
     with log_file.open("ab") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
@@ -47,7 +47,7 @@ def _run(configuration: Path, log_file: Path) -> None:
         on_warning=log.warning,
         on_retry=log.warning,
     )
-    tuning = replace(options.tuning, rest_seconds=0.2, look_share=0)
+    tuning = replace(options.tuning, rest_seconds=0.2, look_share=0, **changed)
     limits = replace(options.limits, heartbeat_seconds=0.2)
     options = replace(options, look_seconds=0.2, tuning=tuning, limits=limits)
     run(options, watch, Progress())

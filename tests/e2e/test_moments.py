@@ -1,8 +1,9 @@
 """Whatever an owner or administrator does at the source, and undoes: equal, or not called exact.
 
 A sequence is a moment (`moments`) or two among random statements and rows; `run` is killed in some
-of them.  At every `wait` that says so, in the middle and at the end, the target is equal but for
-tables that are called not exact.
+of them, and in some tables are asked for before it: half of the pairs read all in small ranges of
+keys, beside the stream.  At every `wait` that says so, in the middle and at the end, the target is
+equal but for tables that are called not exact.
 
     make moments SEQUENCES=5000 SEED=7        finds are printed with their seed and statements
 """
@@ -27,7 +28,12 @@ import psycopg2
 from gauss_cdc.config import load
 from gauss_cdc.inspect.places import Endpoints
 from gauss_cdc_lab.services import Addresses
+from producer.core.ports import Wish
 from producer.errors import CdcError
+from producer.sources import requests
+from producer.sources.dial import parse_dsn
+from producer.sources.postgres import catalog
+from schemas.tables import TableId
 from spark_consumers.errors import ApplyError, KafkaDown
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
 from spark_consumers.loop import job
@@ -60,9 +66,13 @@ prefix = "{prefix}"
 "bootstrap.servers" = "{kafka}"
 [registry]
 url = "{registry}"
+[load]
+mode = "{mode}"
+rate = 400
 [target]
 dsn = "{target}"
 """
+IN_RANGES = {"range_rows": 20, "beside_bytes": 0}  # no table is too small
 PLACE = attrgetter(*COMPARED)  # of a ledger: what it calls exact is said of this place
 PUBLICATIONS = ("", "FOR ALL TABLES", "FOR TABLES IN SCHEMA public, one, two")
 
@@ -149,6 +159,7 @@ class Scene:
         self.seen: Counter[str] = Counter()
         self.log = folder / f"run-{seed}.log"
         self.file = folder / f"{seed}.toml"
+        self.tuning = IN_RANGES if seed % 2 else {}
         self.file.write_text(
             TOML.format(
                 source=source,
@@ -156,6 +167,7 @@ class Scene:
                 prefix=prefix,
                 kafka=addresses.kafka_bootstrap,
                 registry=addresses.registry_url,
+                mode="chunks" if seed % 4 == 1 else "snapshot",
             )
         )
         ask(source, START)
@@ -187,7 +199,7 @@ class Scene:
         self.thread.start()
 
     def go(self) -> BaseProcess:
-        self.process = quick_run.started(self.file, self.log)
+        self.process = quick_run.started(self.file, self.log, **self.tuning)
         return self.process
 
     def kill(self) -> None:
@@ -250,6 +262,8 @@ class Scene:
         choose = self.random.random
         if choose() < 0.3:
             self.play.some(self.random.randint(1, 8))
+        if choose() < 0.3:
+            self.ask_for_tables()
         is_killed = choose() < 0.25
         for at in range(self.random.choice((1, 1, 2))):
             if is_killed and at == 0:
@@ -260,6 +274,17 @@ class Scene:
         self.look()
         if choose() < 0.2:
             self.settle()
+
+    def ask_for_tables(self) -> None:
+        """Have tables read again: the next statements come while their loads are under way."""
+        with answering(self.source) as asks:
+            names = [TableId(*n.split(".", 1)) for n in sorted(columns(asks)) if '"' not in n]
+        wanted = [table for table in names if table.schema in {"public", "one", "two"}]
+        if wanted:
+            wishes = [Wish(table) for table in self.random.choices(wanted, k=3)]
+            self.play.done.append(f"asked for: {', '.join(str(one.table) for one in wishes)}")
+            with closing(catalog.connect(parse_dsn(self.source))) as session:
+                requests.ask(catalog.QueryingConnection(session), self.prefix, wishes)
 
     def settle(self) -> None:
         """Let marks be mended; what is left is of tables that only a person can mend."""

@@ -271,6 +271,42 @@ def test_a_column_is_dropped_in_the_middle_of_a_load(addresses, topic_prefix, ne
         assert path.applier.drain().state == "EXACT"
 
 
+SWAP = "ALTER SCHEMA one RENAME TO x; ALTER SCHEMA two RENAME TO one; ALTER SCHEMA x RENAME TO two"
+
+
+def test_a_table_that_had_another_name_before_its_point_is_read_behind_its_rename(
+    addresses, topic_prefix, new_database
+) -> None:
+    """The stream has it by the name of then, and a look finds the rename."""
+    source, target = new_database(), new_database()
+    for schema in ("one", "two"):
+        ask(source, f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.c (id int PRIMARY KEY, v text)")
+        ask(source, f"INSERT INTO {schema}.c SELECT n, '{schema}' FROM generate_series(1, 9) n")
+    with Path(addresses, topic_prefix, source, target, look_seconds=0.2) as path:
+        path.options = replace(path.options, include=("one.*", "two.*"))
+        path.start()
+        path.catch_up()
+        path.stop()
+        ask(source, SWAP)
+        ask(source, "UPDATE one.c SET v = 'swapped' WHERE id = 1")
+        ask(source, SWAP)
+        with closing(connect(parse_dsn(source))) as connection:
+            session = QueryingConnection(connection)
+            requests.ask(session, topic_prefix, [Wish(TableId("two", "c"))])
+        path.start()
+        until(lambda: is_read_again(path), "the re-read", pause)
+        path.catch_up()
+
+        made = "SELECT schemaname || '.' || tablename FROM pg_tables WHERE schemaname IN {}"
+        (names, copied) = (
+            sorted(name for (name,) in ask(url, made.format("('one', 'two')")))
+            for url in (source, target)
+        )
+        assert copied == names
+        for name in names:
+            assert content(target, name) == content(source, name)
+
+
 def _has(path: Path, table: str) -> bool:
     path.applier.drain()
     there = ask(path.target, "SELECT to_regclass(%s) IS NOT NULL", table)[0][0]

@@ -325,6 +325,23 @@ MUTATIONS: Final = (
         "head",
         _REREAD,
     ),
+    # ------------------------------------------------------------ names at a point
+    Mutation(
+        "point-under-another-name",
+        "a table that the stream has under another name at its point is read later",
+        "producer/core/loads/reread.py",
+        "_refuse_renamed(shape, known)  # before",
+        "pass  # before",
+        _REREAD,
+    ),
+    Mutation(
+        "begun-under-another-name",
+        "a load beside the stream does not begin where the stream has another name for its table",
+        "producer/core/loads/reread.py",
+        "if piece.shape is not None:\n                _refuse_renamed",
+        "if False:\n                _refuse_renamed",
+        _REREAD,
+    ),
     # ------------------------------------------------------------ the loop
     Mutation(
         "confirm-at-write",

@@ -30,7 +30,7 @@ from producer.core.loads.queue import FOR_ALL, LoadQueue
 from producer.core.loads.window import UNSEEN, QuietWindow
 from producer.core.ports import Blocking, Clock, Point, Source
 from producer.core.shape_change import StatementChanges
-from producer.errors import CdcError, SourceBusy, TableChanging
+from producer.errors import CdcError, SourceBusy
 from schemas.control import ANY
 from schemas.positions import Lsn, lsn_text
 from schemas.tables import UNCHANGED, TableId, TableSchema
@@ -291,9 +291,7 @@ class Rereads:
         return None
 
     def _take_shape(self, shape: TableSchema, known: Mapping[TableId, TableSchema]) -> None:
-        for other in known.values():
-            if shape.oid and shape.oid == other.oid and shape.id != other.id:
-                raise CdcError("it is being renamed", was=other.id)
+        _refuse_renamed(shape, known)
         self._publish(shape)
 
     def stops(self, message: Message) -> bool:
@@ -440,11 +438,18 @@ class Rereads:
         self._done(table)
         return replace(writer_state, head=replace(head, resume=max(head.resume, at))), table
 
-    def read(self, writer_state: WriterState, known: Mapping[TableId, TableSchema]) -> Placed:
-        """Read the table, and write it; `known` is in force at the point."""
+    def read(
+        self, writer_state: WriterState, known: Mapping[TableId, TableSchema]
+    ) -> Placed | None:
+        """Read the table, and write it; `known` is in force at the point.  None: not now."""
         point, shape, began = self._point, self._shape, self._clock.now()
         assert point is not None
         assert shape is not None
+        try:
+            _refuse_renamed(shape, known)  # before the point it may have got another name
+        except CdcError as error:
+            self._put_off(shape.id, error)
+            return None
         self._check_for_one(writer_state, shape, known)
         load = self._at_first()
         writer_state = self._blocking(self._writing.again, writer_state, point, shape, load)
@@ -462,7 +467,9 @@ class Rereads:
         table = beside.table
         try:
             piece = beside.next(known.get(table))
-        except TableChanging as error:
+            if piece.shape is not None:
+                _refuse_renamed(piece.shape, known)
+        except CdcError as error:
             if beside.is_begun:
                 self._begin_again(error.what)
             else:
@@ -493,3 +500,10 @@ class Rereads:
             point.close()
         if beside is not None:
             beside.close()
+
+
+def _refuse_renamed(shape: TableSchema, known: Mapping[TableId, TableSchema]) -> None:
+    """Raise CdcError where the stream has the table under another name still."""
+    for other in known.values():
+        if shape.oid and shape.oid == other.oid and shape.id != other.id:
+            raise CdcError("it is being renamed", was=other.id)

@@ -493,6 +493,21 @@ def test_a_table_that_is_being_renamed_is_read_later() -> None:
     assert play.notes == ["public.a is read again later: it is being renamed (was=public.b)"]
 
 
+def test_a_table_that_gets_another_name_before_its_point_is_read_later() -> None:
+    """The stream would have it twice; no look could tell which name is its own."""
+    play = Play()
+    play.rereads.follow({"public.a": "GAP"}, {}, {}, {})
+    play.rereads.make_point({A: shape(A, 5)})
+
+    assert play.rereads.read(cast("Any", None), {B: shape(A, 5), C: shape(B, 5)}) is None
+    assert (play.read, play.rereads.has_point) == ([], False)
+    assert play.notes == ["public.a is read again later: it is being renamed (was=public.b)"]
+    play.time += 31.0
+    play.rereads.make_point({A: shape(A, 5)})
+    assert play.rereads.read(cast("Any", None), {A: shape(A, 5)}) is not None
+    assert play.read == ["a"]
+
+
 def test_a_table_that_is_not_captured_keeps_its_gap_until_it_is() -> None:
     play = Play()
     play.time = 100.0
@@ -1125,6 +1140,21 @@ def test_one_whose_table_is_another_one_by_now_does_not_begin_at_once() -> None:
     assert not play.rereads.is_under_way
     play.rereads.make_point(KEYED)
     assert not play.rereads.is_under_way, "it rests"
+
+
+def test_one_that_gets_another_name_before_it_begins_is_read_later() -> None:
+    play, now = InRanges(), replace(KEYED[A], oid=5)
+    play.ranges = lambda _: (now, play.given)  # type: ignore[method-assign]
+    play.rereads.follow({"public.a": "GAP"}, {}, {}, {A: now})
+    play.rereads.make_point({A: now})
+    play.rereads.reach(400, {A: now}, is_between=True)
+    play.given.answer = RangeRead(now, Visible(9), 480)
+    play.rereads.reach(500, {A: now}, is_between=True)
+
+    known = {B: replace(now, id=B)}
+    assert play.rereads.place(state_of({"public.a": "GAP"}), 500, known) is None
+    assert (play.places, play.rereads.is_under_way) == ([], False)
+    assert play.notes == ["public.a is read again later: it is being renamed (was=public.b)"]
 
 
 def test_the_stream_stops_before_the_commit_where_a_range_may_be_written() -> None:
