@@ -33,7 +33,7 @@ def encode_commits(cut: Commits) -> bytes:
     """Return the Avro binary of a COMMITS record, without Confluent's framing."""
     if not isinstance(cut.commits, PackedEntries):
         out = io.BytesIO()
-        fastavro.schemaless_writer(out, _schema(), cut_to_avro(cut))
+        fastavro.schemaless_writer(out, _schema(), cut_to_avro(cut), strict_allow_default=True)
         return out.getvalue()
     head = cut.head
     parts = [

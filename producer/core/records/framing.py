@@ -10,8 +10,11 @@ import fastavro
 
 
 def framed(schema_id: int, schema: Any, record: Mapping[str, Any]) -> bytes:
-    """Write a record with fastavro; `schema` is already parsed. For records other than rows."""
+    """Write a record with fastavro; `schema` is already parsed. For records other than rows.
+
+    Raises ValueError for a field that the schema lacks: it would be left out in silence.
+    """
     out = io.BytesIO()
     out.write(b"\x00" + schema_id.to_bytes(4, "big"))
-    fastavro.schemaless_writer(out, schema, record)
+    fastavro.schemaless_writer(out, schema, record, strict_allow_default=True)
     return out.getvalue()

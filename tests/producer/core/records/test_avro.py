@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from producer.core.records.avro import long, names, varint
+from producer.core.records.framing import framed
 
 
 def written(schema: Any, value: Any) -> bytes:
@@ -39,3 +40,13 @@ def test_what_is_not_a_long(number: int) -> None:
 @given(st.lists(st.text(max_size=5), max_size=3))
 def test_names_are_an_array(items: list[str]) -> None:
     assert names(items) == written({"type": "array", "items": "string"}, items)
+
+
+def test_a_field_that_the_schema_lacks_is_not_left_out_in_silence() -> None:
+    """What a look saw of triggers was: no later run compared it."""
+    fields = [{"name": "a", "type": "long"}, {"name": "b", "type": "long", "default": 7}]
+    schema = fastavro.parse_schema({"type": "record", "name": "R", "fields": fields})
+
+    assert framed(1, schema, {"a": 1}) == b"\0\0\0\0\x01\x02\x0e"
+    with pytest.raises(ValueError, match="c"):
+        framed(1, schema, {"a": 1, "c": 2})
