@@ -1,4 +1,4 @@
-"""Containers really run: services by testcontainers, and `run` and `apply` in the product's image.
+"""Containers really run: services by testcontainers, and two `run` and `apply` of our own image.
 
 Each container is killed while rows are written, and started again; `verify` finds them equal.  Then
 the same by compose.yaml, with podman-compose.
@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def services(podman: Podman) -> Iterator[docker.Containers]:
 
 
 class Product:
-    """`run` and `apply` as containers of the product's image."""
+    """`run` and `apply` as containers of the product's image, and a second one of each."""
 
     def __init__(self, folder: Path, addresses: Addresses) -> None:
         self.source, self.target = (addresses.postgres_url(name) for name in ("source", "target"))
@@ -95,7 +96,11 @@ class Product:
                 registry=addresses.registry_url,
             )
         )  # fmt: skip
-        self.containers = {name: self.container(name) for name in ("run", "apply")}
+        self.containers = {
+            f"{which} {name}": self.container(name)
+            for which in ("first", "second")
+            for name in ("run", "apply")
+        }
 
     def container(self, *command: str) -> DockerContainer:
         made = DockerContainer(images.PRODUCT).with_command(list(command))
@@ -145,7 +150,9 @@ def product(services: docker.Containers, tmp_path: Path) -> Iterator[Product]:
         execute(services.addresses.postgres_url("postgres"), f"CREATE DATABASE {name}")
     made = Product(tmp_path, services.addresses)
     execute(made.source, "CREATE TABLE t (id serial PRIMARY KEY, v int)")
-    with made.containers["run"], made.containers["apply"]:
+    with ExitStack() as stack:
+        for container in made.containers.values():
+            stack.enter_context(container)
         yield made
 
 
@@ -161,7 +168,7 @@ def test_each_container_is_killed_while_rows_are_written_and_the_copy_is_equal(
     writer.start()
     until(lambda: copied(product) > 0, "the first rows", time.sleep, PATIENCE)
 
-    for name in (*NAMES, *product.containers):
+    for name in (*NAMES, *product.containers):  # who works, or who waits
         owner = services if name in NAMES else product
         owner.kill(name)
         written = writer.written
@@ -175,7 +182,7 @@ def test_each_container_is_killed_while_rows_are_written_and_the_copy_is_equal(
     assert product.call("wait", "--timeout", "200s")[0] == 0
     status, said = product.call("verify")
     assert status == 0, said
-    # SIGTERM ends both cleanly, before the engine kills them.
+    # SIGTERM ends all cleanly, before the engine kills them.
     for name, container in product.containers.items():
         inside = container.get_wrapped_container()
         inside.stop(timeout=10)

@@ -71,7 +71,7 @@ CUTS: list[Cut] = [
               {"x": (4,)}),
     TableLoad(HEAD, TableId("public", "t"), LoadPhase.BEGIN),
     TableLoad(HEAD, TableId("public", "t"), LoadPhase.BEGIN, looked=Looked(7, "1", {"16": "3"})),
-    State(HEAD, IDENTITY, "hash", "cluster", TOPICS, {}, looked=Looked(1 << 40, "", {}, "16571:736")),
+    State(HEAD, IDENTITY, "hash", "cluster", TOPICS, {}, looked=Looked(1 << 40, "", {}, "16:7")),
     Heartbeat(HEAD),
 ]  # fmt: skip
 TABLE = TableSchema(
