@@ -118,6 +118,44 @@ def test_a_label_that_is_renamed_meanwhile_is_not_read_by_its_new_name(
     assert not any(b"glad" in (row[1] or b"") for row in seen)
 
 
+@pytest.mark.parametrize("rows", [0, 3000])
+@pytest.mark.parametrize("moment", ["before", "meanwhile"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER SCHEMA one RENAME TO away; ALTER SCHEMA two RENAME TO one",
+        "ALTER SCHEMA one RENAME TO away",
+    ],
+)
+def test_a_schema_that_is_renamed_meanwhile_is_noticed(
+    postgres_url: str, slot: Callable[[], str], statement: str, moment: str, rows: int, monkeypatch
+) -> None:
+    """A lock on a table keeps its name, and not that of its schema: another one is copied."""
+    for schema in ("one", "two"):
+        run(
+            postgres_url,
+            f"CREATE SCHEMA {schema}",
+            f"CREATE TABLE {schema}.t (id int PRIMARY KEY, v text)",
+            f"INSERT INTO {schema}.t SELECT n, '{schema}' FROM generate_series(1, {rows}) n",
+        )
+    before = GaussReading._only
+
+    def only(reading: GaussReading, table: TableId) -> str:
+        run(postgres_url, statement)
+        return before(reading, table)
+
+    with gauss_snapshot.imported(session(postgres_url), slot()) as reading:
+        (shape,) = reading.shapes([table := TableId("one", "t")])
+        if moment == "before":
+            run(postgres_url, statement)
+        else:
+            monkeypatch.setattr(GaussReading, "_only", only)
+        came: list[Cells] = []
+        with pytest.raises(TableChanging, match=r"schema was renamed|altered after"):
+            reading.copy_rows(table, shape.columns, came.extend)
+    assert not came
+
+
 def test_only_what_the_snapshot_saw_is_read(postgres_url: str, slot: Callable[[], str]) -> None:
     run(
         postgres_url,

@@ -8,12 +8,12 @@ from typing import Any
 
 import psycopg2
 import pytest
-from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from gauss_cdc_lab.services.process import poll
 from producer.core.changes import Cells
 from producer.core.ports import ShutdownRequested
 from producer.errors import ConnectionLost, SourceError, TableChanging
+from producer.sources import meaning as names
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog, snapshot
 from producer.sources.postgres.snapshot import SnapshotReading
@@ -218,18 +218,18 @@ def test_a_view_in_a_tables_place_is_not_read(
 ) -> None:
     """A lock on a table keeps its name, and not that of its schema."""
     execute(postgres_url, BIG)
-    before = catalog.meaning
+    before = names.meaning
 
-    def meaning(reading: Connection, table: TableId) -> catalog.Meaning | None:
-        found = before(reading, table)
-        if reading is now:  # what is asked last
+    def meaning(asks: Any, table: TableId) -> names.Meaning | None:
+        found = before(asks, table)
+        if asks._connection is now:
             monkeypatch.undo()
             execute(postgres_url, SWAPPED)
         return found
 
     with opened(postgres_url, ["big"]) as reading:
         shapes, now = reading.shapes(tables(["big"])), reading._now
-        monkeypatch.setattr(catalog, "meaning", meaning)
+        monkeypatch.setattr(names, "meaning", meaning)
 
         with pytest.raises(SourceError, match="view"):
             reading.copy_rows(shapes[0].id, shapes[0].columns, lambda _: None)
@@ -255,7 +255,7 @@ def test_a_schema_that_is_renamed_meanwhile_is_noticed(
     postgres_url: str, statement: str, rows: int
 ) -> None:
     execute(postgres_url, TWO.format(rows=rows))
-    names = ["one.t", "two.t"]
+    both = ["one.t", "two.t"]
     renamed = pytest.raises(TableChanging, match="schema was renamed")
-    with opened(postgres_url, names) as reading, renamed:
-        read(reading, names, lambda: execute(postgres_url, statement))
+    with opened(postgres_url, both) as reading, renamed:
+        read(reading, both, lambda: execute(postgres_url, statement))

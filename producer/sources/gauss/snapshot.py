@@ -26,14 +26,16 @@ from producer.sources.gauss import gaps
 from producer.sources.gauss.copy_csv import CsvRows
 from producer.sources.gauss.storage import stored
 from producer.sources.labels import unrenamed
+from producer.sources.meaning import MeantRows
 from producer.sources.session import Asks
 from schemas.quoting import constant, identifier, qualified
 from schemas.tables import Column, TableId, TableSchema
 
 # Settings that would cut a load short, where the server has them.
 _QUIET: Final = {"row_security": "off", "idle_in_transaction_session_timeout": "0"}
-# A statement is parsed by the catalog as it is now, whatever the snapshot: no such column, table.
-_ALTERED: Final = frozenset({"42703", "42P01"})
+# A statement is parsed by the catalog as it is now, whatever the snapshot: no such column, table,
+# schema.
+_ALTERED: Final = frozenset({"42703", "42P01", "3F000"})
 LOCKED: Final = frozenset({"57014", "55P03"})  # the statement's time is over, or no lock is had
 _LOCK_SECONDS: Final = 2  # the stream waits meanwhile
 
@@ -59,7 +61,7 @@ def imported(
     of its own, which is taken in here.
     Raises SourceError for one that is gone.
     """
-    with open_session() as session:
+    with open_session() as session, open_session() as now:
         session.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if snapshot is not None:
             session.query(f"SET TRANSACTION SNAPSHOT {constant(snapshot)}")
@@ -68,7 +70,7 @@ def imported(
         ((encoding,),) = session.query("SELECT current_setting('server_encoding')")
         if encoding is None:
             raise DecodeError("the server does not report its encoding")
-        yield GaussReading(session, encoding, open_session)
+        yield GaussReading(session, encoding, now)
 
 
 def hold(
@@ -114,7 +116,7 @@ class GaussReading:
 
     session: CopyingSession
     encoding: str  # of the cells, as the server names it: "GBK"
-    open_session: Callable[[], CopyingSession]  # with the same server, of now
+    now: Asks  # a session that sees what was committed since
 
     def shapes(self, tables: Sequence[TableId]) -> list[TableSchema]:
         """Shapes as the stream describes them: with stored generated columns."""
@@ -132,14 +134,14 @@ class GaussReading:
         """Send all rows to `hand_on`, some hundred at a time, as cells in the stream's encoding.
 
         Raises Unsupported for a table whose row policies hide rows from this user, TableChanging
-        where a label of an enum was renamed since.
+        where a label of an enum was renamed since, or the table's schema.
         """
         self._refuse_hidden_rows(table)
-        if any(column.user_type is not None for column in columns):
-            with self.open_session() as now:
-                self._copy(table, columns, unrenamed(table, self.session, now, hand_on))
-        else:
-            self._copy(table, columns, hand_on)
+        meant = MeantRows(table, self.session, self.now, hand_on)
+        has_types = any(column.user_type is not None for column in columns)
+        checked = unrenamed(table, self.session, self.now, meant) if has_types else meant
+        self._copy(table, columns, checked)
+        meant.check()
 
     def _copy(
         self, table: TableId, columns: Sequence[Column], hand_on: Callable[[Sequence[Cells]], None]

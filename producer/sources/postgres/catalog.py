@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import psycopg2
 from psycopg2 import extensions, sql
@@ -519,28 +519,6 @@ def _indexes(cursor: Any, oids: list[int], version: int) -> dict[int, list[Plain
         name, names, *flags = shape
         indexes.setdefault(oid, []).append(PlainIndex(name, tuple(names), *flags))
     return indexes
-
-
-class Meaning(NamedTuple):
-    """The table that a name means, and what wrote the row of its schema.
-
-    A lock of a table does not keep its schema from being renamed, and to another one's name.
-    """
-
-    oid: int
-    schema_xid: str
-
-
-def meaning(connection: Connection, table: TableId) -> Meaning | None:
-    """Read what a name means; None: nothing."""
-    with asking(connection) as cursor:
-        cursor.execute(
-            "SELECT c.oid, n.xmin::text FROM pg_class c JOIN pg_namespace n"
-            " ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",
-            [*table],
-        )
-        row = cursor.fetchone()
-    return None if row is None else Meaning(*row)
 
 
 def table_rights(connection: Connection, tables: Sequence[TableId]) -> list[TableRights]:

@@ -23,10 +23,10 @@ from producer.core.loads.copy_lines import CopyLines
 from producer.errors import CdcError, ConnectionLost, TableChanging
 from producer.options import Options
 from producer.sources.labels import refuse_renamed, written
+from producer.sources.meaning import meaning, renamed
 from producer.sources.postgres import catalog, catalog_look
 from producer.sources.postgres.captured import captured
 from producer.sources.postgres.connection import ReplicationConnection
-from producer.sources.postgres.snapshot import renamed
 from schemas.encodings import WITHOUT
 from schemas.positions import Lsn, lsn_text, parse_lsn
 from schemas.quoting import literal, names
@@ -283,13 +283,14 @@ class _Sessions:
         table = self._shape.id
         if self._session is None:
             self._session = ReplicationConnection.open(self._options.source, replication=False)
-        session, said = self._session, catalog.meaning(asks, table)
+        session, now = self._session, catalog.QueryingConnection(asks)
+        said = meaning(now, table)
         settings = "; ".join(f"SET LOCAL {k} = {literal(v)}" for k, v in _IN_ORDER.items())
         session.query(
             f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {settings};"
             f" LOCK TABLE {_name(table)} IN ACCESS SHARE MODE"
         )
-        meant = catalog.meaning(asks, table)  # the lock may have waited for another table's name
+        meant = meaning(now, table)  # the lock may have waited for another table's name
         if said is None or meant is None or said.schema_xid != meant.schema_xid:
             raise renamed(table)
         ((snapshot, high, file),) = session.query(_SNAPSHOT)
@@ -304,7 +305,7 @@ class _Sessions:
         if key_columns(shape) != key_columns(self._shape):
             raise TableChanging("its key was altered while it was loaded", table=table)
         has_types = any(column.user_type is not None for column in shape.columns)
-        labels = written(catalog.QueryingConnection(asks)) if has_types else {}
+        labels = written(now) if has_types else {}
         order, tuning = self._order(asks, shape), self._options.tuning
         limit = max(1, min(tuning.range_rows, tuning.range_bytes // self._row_bytes))
         lines, size = list[bytes](), 0
@@ -319,13 +320,13 @@ class _Sessions:
             # Labels do not wait for the lock: as they were printed, or newer.
             before, shape = shape, as_sent(catalog.table_schemas(asks, [table])[0])
             if shape == before:  # they may have had other names for a moment
-                refuse_renamed(table, labels, written(catalog.QueryingConnection(asks)))
+                refuse_renamed(table, labels, written(now))
         if is_whole:
             session.query("COMMIT")
         else:
             self._session = None
             session.close()
-        if catalog.meaning(asks, table) != meant:
+        if meaning(now, table) != meant:
             raise renamed(table)
         if lines:
             self._row_bytes = max(1, size // len(lines))

@@ -20,6 +20,7 @@ from producer.core.loads.copy_lines import CopyLines
 from producer.errors import DecodeError, SourceError, TableChanging
 from producer.sources.dial import ConnectionArguments
 from producer.sources.labels import unrenamed
+from producer.sources.meaning import MeantRows, renamed
 from producer.sources.postgres import catalog
 from schemas.quoting import names, qualified
 from schemas.tables import Column, TableId, TableSchema
@@ -131,25 +132,13 @@ class SnapshotReading:
 
         Raises TableChanging where a label of an enum was renamed since, or the table's schema.
         """
-        meant, read = (catalog.meaning(each, table) for each in (self._now, self.connection))
-        if meant is None or read is None or meant.oid != read.oid:
-            raise renamed(table)
-        if any(column.user_type is not None for column in columns):
-            was, now = map(catalog.QueryingConnection, (self.connection, self._now))
-            hand_on = unrenamed(table, was, now, hand_on)
-
-        is_checked = False
-
-        def check() -> None:
-            """Once rows come, COPY has taken the table's name for what it means."""
-            nonlocal is_checked
-            if not is_checked and catalog.meaning(self._now, table) != meant:
-                raise renamed(table)
-            is_checked = True
+        was, now = map(catalog.QueryingConnection, (self.connection, self._now))
+        meant = MeantRows(table, was, now, hand_on)
+        has_types = any(column.user_type is not None for column in columns)
+        checked = unrenamed(table, was, now, meant) if has_types else meant
 
         def hand_on_lines(lines: list[bytes]) -> None:
-            check()
-            hand_on(CopyLines(lines, len(columns), table))
+            checked(CopyLines(lines, len(columns), table))
 
         rows = _Rows(table, hand_on_lines)
         try:
@@ -162,16 +151,7 @@ class SnapshotReading:
                 raise
             raise renamed(table) from error
         rows.finish()
-        check()
-
-
-def renamed(table: TableId) -> TableChanging:
-    """Make the error of a table whose name means another one, or none, though it is locked."""
-    return TableChanging(
-        "a schema was renamed or altered while a table of it was read",
-        table=table,
-        hint="the load starts over",
-    )
+        meant.check()
 
 
 def _copy(table: TableId, columns: Sequence[Column], partitions: Sequence[int]) -> str:
