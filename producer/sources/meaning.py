@@ -15,21 +15,21 @@ from schemas.quoting import constant
 from schemas.tables import TableId
 
 
-class Meaning(NamedTuple):
+class Meant(NamedTuple):
     """The table, and what wrote the row of its schema."""
 
     oid: str | None
     schema_xid: str | None
 
 
-def meaning(asks: Asks, table: TableId) -> Meaning | None:
+def meaning(asks: Asks, table: TableId) -> Meant | None:
     """Read what a name means; None: nothing."""
     rows = asks.query(
         "SELECT c.oid::text, n.xmin::text FROM pg_catalog.pg_class c"  # noqa: S608  quoted
         " JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace"
         f" WHERE n.nspname = {constant(table.schema)} AND c.relname = {constant(table.name)}"
     )
-    return Meaning(*rows[0]) if rows else None
+    return Meant(*rows[0]) if rows else None
 
 
 def renamed(table: TableId) -> TableChanging:

@@ -220,7 +220,7 @@ def test_a_view_in_a_tables_place_is_not_read(
     execute(postgres_url, BIG)
     before = names.meaning
 
-    def meaning(asks: Any, table: TableId) -> names.Meaning | None:
+    def meaning(asks: Any, table: TableId) -> names.Meant | None:
         found = before(asks, table)
         if asks._connection is now:
             monkeypatch.undo()
