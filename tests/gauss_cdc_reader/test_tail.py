@@ -12,6 +12,7 @@ from producer.core.records.encode import TransactionConstants, compile_encoder
 from schemas.envelope import envelope_schema
 from schemas.tables import Column, TableId, TableSchema
 from spark_consumers.decode.rows import REFUSALS
+from tests import expressions
 
 TABLE = TableSchema(TableId("s", "t"), (Column("id", 23, nullable=False),), ("id",))
 SCHEMA = envelope_schema("bank", TABLE)
@@ -53,6 +54,13 @@ def test_every_value_is_read_by_the_pattern_as_by_fastavro(
 
     assert [reader(io.BytesIO(data)) for data in VALUES] == wanted
     assert wanted[-1] == RowTail("r", 1, 22, (1 << 51) - 1)
+
+
+def test_the_pattern_reads_no_text_in_two_ways_again_and_again(reader: TailReader) -> None:
+    assert reader._pattern is not None
+    assert expressions.explodes(reader._pattern) is None
+    for text in expressions.worst(reader._pattern, 600):
+        reader._pattern.fullmatch(text)
 
 
 def test_texts_of_another_server_are_learned(reader: TailReader) -> None:
