@@ -194,6 +194,7 @@ class Scene:
         self.quiet = threading.Lock()  # held while the target is compared
         self.over = threading.Event()
         self.failure: BaseException | None = None
+        self.waits_for = ""  # what the consumer's loop does without
         self.process = self.go()
         self.thread = threading.Thread(target=self._apply, daemon=True)
         self.thread.start()
@@ -220,7 +221,9 @@ class Scene:
             try:
                 with self.quiet:
                     self.applier.drain(self.over.is_set)
-            except KafkaDown:
+                self.waits_for = ""
+            except KafkaDown as error:
+                self.waits_for = str(error)
                 self.over.wait(0.1)  # nothing has made the topics yet
             except (ApplyError, CdcError) as error:
                 self.failure = error
@@ -243,7 +246,9 @@ class Scene:
             while found is None:
                 goal = places.source().goal()
                 standing = places.wait(goal, gives_up, lambda _: None, said.append)
-                assert standing is not None, f"wait never ends: {said}\n{self.tail(2000)}"
+                assert standing is not None, (
+                    f"wait never ends: {said} {self.waits_for}\n{self.tail(2000)}"
+                )
                 assert standing.target is not None
                 inexact = standing.target.inexact
                 with self.quiet:  # what was told is of this very commit, or it is asked again
