@@ -201,11 +201,12 @@ def newest_key(url: str, table: Table) -> int:
     return int(ask(url, f"SELECT coalesce(max(id), 0) FROM {table.name}")[0][0])
 
 
-def warm_up(source: str) -> None:
-    """Short transactions, then one that Spark's executors take."""
+def warm_up(source: str, large: int = 1) -> None:
+    """Short transactions, then so many that Spark's executors take."""
     row = "INSERT INTO w0 SELECT g, 1, 1, 'w', now(), true FROM generate_series"
     ask(source, f"DO $$ BEGIN FOR n IN 1 .. 200 LOOP {row}(-n, -n) g; COMMIT; END LOOP; END $$")
-    ask(source, f"{row}(1, {_WARM_ROWS}) g")
+    for begin in range(0, large * _WARM_ROWS, _WARM_ROWS):
+        ask(source, f"{row}({begin + 1}, {begin + _WARM_ROWS}) g")
 
 
 def newest(config: Path) -> int:

@@ -155,13 +155,13 @@ class _Waiting:
 
 
 @contextmanager
-def waiting(at: Rig, rows: int, *, mixed: bool) -> Iterator[_Waiting]:
-    """Fill topics."""
+def waiting(at: Rig, rows: int, *, mixed: bool, executors: int) -> Iterator[_Waiting]:
+    """Fill topics; each executor gets a part of the warm-up, whose first one costs a second."""
     source, prefix = at.database(), unique("scale")
     make_tables(source, (*TABLES, WARM))
     config = at.configuration(prefix, source)
     at.first_load(config, url=source)
-    warm_up(source)
+    warm_up(source, 2 * executors)
     at.drain(config, wal_end(source), url=source)
     warm = newest(config)
     done = (bulk_mixed if mixed else bulk_inserts)(source, rows)
@@ -306,9 +306,12 @@ def main() -> None:
     given = options.parse_args()
     if given.quick:
         given.rows, given.workers = 600_000, "2"  # fewer are the driver's
-    report, found = Report("scale"), []
-    with rig(given.set) as at, waiting(at, given.rows, mixed=given.mixed) as work:
-        for workers in map(int, given.workers.split(",")):
+    report, found, sizes = Report("scale"), [], [*map(int, given.workers.split(","))]
+    with (
+        rig(given.set) as at,
+        waiting(at, given.rows, mixed=given.mixed, executors=max(sizes)) as work,
+    ):
+        for workers in sizes:
             folder = at.folder / f"cluster-{workers}"
             folder.mkdir()
             with SparkCluster(folder, at.addresses, workers=workers) as cluster:
