@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from producer.core.changes import Cells
 from producer.errors import TableChanging
 from producer.sources.session import Asks
-from schemas.tables import TableId
+from schemas.tables import Column, TableId
 
 # A rename of a label does not wait for readers, and their statements print it at once.  It may be
 # undone before anybody asks: the row has another transaction then.
@@ -20,6 +20,11 @@ _LABELS: Final = (
 def written(asks: Asks) -> dict[str | None, str | None]:
     """Return the labels of all enums by oid, with what wrote them last."""
     return {oid: label for oid, label in asks.query(_LABELS)}  # noqa: C416  rows are lists
+
+
+def has_user_types(columns: Iterable[Column]) -> bool:
+    """Say whether cells of these columns may have labels."""
+    return any(column.user_type is not None for column in columns)
 
 
 def refuse_renamed(
@@ -35,9 +40,18 @@ def refuse_renamed(
 
 
 def unrenamed(
-    table: TableId, reading: Asks, now: Asks, hand_on: Callable[[Sequence[Cells]], None]
+    table: TableId,
+    columns: Iterable[Column],
+    reading: Asks,
+    now: Asks,
+    hand_on: Callable[[Sequence[Cells]], None],
 ) -> Callable[[Sequence[Cells]], None]:
-    """Hand rows on as long as labels have the names that `reading` shows; else TableChanging."""
+    """Hand rows on as long as labels have the names that `reading` shows; else TableChanging.
+
+    Where no column is of a type of users, there is nothing to look at.
+    """
+    if not has_user_types(columns):
+        return hand_on
     seen = written(reading)
 
     def checked(rows: Sequence[Cells]) -> None:

@@ -6,13 +6,15 @@ A schema may be renamed, and another one get its name, while tables of both are 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from producer.core.changes import Cells
 from producer.errors import TableChanging
 from producer.sources.session import Asks
 from schemas.quoting import constant
 from schemas.tables import TableId
+
+NOT_THERE: Final = frozenset({"42P01", "3F000"})  # SQLSTATE: no such table, no such schema
 
 
 class Meant(NamedTuple):

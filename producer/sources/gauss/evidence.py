@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from typing import Final
 
 from producer.errors import ConnectionLost, SourceError
+from producer.sources.meaning import NOT_THERE
 from producer.sources.session import Asks
 from schemas.quoting import constant, qualified
 from schemas.tables import TableId
 
 _CANCELLED: Final = {"57014", "55P03", "40P01"}  # by a timeout, a lock, a deadlock
-_GONE: Final = {"42P01", "3F000"}  # no such table, no such schema
 _ROWS: Final = 1000  # of its beginning, where the first rows are stored
 _LIMIT_MS: Final = 2000  # for one query
 _VISIBLE_SECONDS: Final = 2.0
@@ -55,7 +55,7 @@ def rows_of(session: Asks, wanted: dict[TableId, set[int]]) -> Iterator[tuple[in
                     raise
                 if error.where.get("sqlstate") in _CANCELLED:
                     wanted[table] = xids
-                elif error.where.get("sqlstate") not in _GONE:
+                elif error.where.get("sqlstate") not in NOT_THERE:
                     yield from ((xid, table) for xid in xids)
                 continue
             for (xid,) in found:

@@ -26,16 +26,15 @@ from producer.sources.gauss import gaps
 from producer.sources.gauss.copy_csv import CsvRows
 from producer.sources.gauss.storage import stored
 from producer.sources.labels import unrenamed
-from producer.sources.meaning import MeantRows
+from producer.sources.meaning import NOT_THERE, MeantRows
 from producer.sources.session import Asks
 from schemas.quoting import constant, identifier, qualified
 from schemas.tables import Column, TableId, TableSchema
 
 # Settings that would cut a load short, where the server has them.
 _QUIET: Final = {"row_security": "off", "idle_in_transaction_session_timeout": "0"}
-# A statement is parsed by the catalog as it is now, whatever the snapshot: no such column, table,
-# schema.
-_ALTERED: Final = frozenset({"42703", "42P01", "3F000"})
+# A statement is parsed by the catalog as it is now, whatever the snapshot.
+_ALTERED: Final = NOT_THERE | {"42703"}  # no such column
 LOCKED: Final = frozenset({"57014", "55P03"})  # the statement's time is over, or no lock is had
 _LOCK_SECONDS: Final = 2  # the stream waits meanwhile
 
@@ -138,8 +137,7 @@ class GaussReading:
         """
         self._refuse_hidden_rows(table)
         meant = MeantRows(table, self.session, self.now, hand_on)
-        has_types = any(column.user_type is not None for column in columns)
-        checked = unrenamed(table, self.session, self.now, meant) if has_types else meant
+        checked = unrenamed(table, columns, self.session, self.now, meant)
         self._copy(table, columns, checked)
         meant.check()
 

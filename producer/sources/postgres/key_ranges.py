@@ -22,7 +22,7 @@ from producer.core.key_ranges import Key, RangeRead, Visible, key_columns, key_o
 from producer.core.loads.copy_lines import CopyLines
 from producer.errors import CdcError, ConnectionLost, TableChanging
 from producer.options import Options
-from producer.sources.labels import refuse_renamed, written
+from producer.sources.labels import has_user_types, refuse_renamed, written
 from producer.sources.meaning import meaning, renamed
 from producer.sources.postgres import catalog, catalog_look
 from producer.sources.postgres.captured import captured
@@ -304,7 +304,7 @@ class _Sessions:
         place, shape = _Snapshot.of(snapshot, high), as_sent(found)
         if key_columns(shape) != key_columns(self._shape):
             raise TableChanging("its key was altered while it was loaded", table=table)
-        has_types = any(column.user_type is not None for column in shape.columns)
+        has_types = has_user_types(shape.columns)
         labels = written(now) if has_types else {}
         order, tuning = self._order(asks, shape), self._options.tuning
         limit = max(1, min(tuning.range_rows, tuning.range_bytes // self._row_bytes))

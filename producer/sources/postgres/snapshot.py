@@ -20,7 +20,7 @@ from producer.core.loads.copy_lines import CopyLines
 from producer.errors import DecodeError, SourceError, TableChanging
 from producer.sources.dial import ConnectionArguments
 from producer.sources.labels import unrenamed
-from producer.sources.meaning import MeantRows, renamed
+from producer.sources.meaning import NOT_THERE, MeantRows, renamed
 from producer.sources.postgres import catalog
 from schemas.quoting import names, qualified
 from schemas.tables import Column, TableId, TableSchema
@@ -43,7 +43,6 @@ WITH RECURSIVE below (oid) AS (
     UNION SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
 SELECT oid FROM below
 """
-_NOT_THERE: Final = frozenset({"42P01", "3F000"})  # no such table, no such schema
 _BLOCK_BYTES: Final = 128 << 10  # handed on at once
 _BLOCK_ROWS: Final = 1_000
 
@@ -134,8 +133,7 @@ class SnapshotReading:
         """
         was, now = map(catalog.QueryingConnection, (self.connection, self._now))
         meant = MeantRows(table, was, now, hand_on)
-        has_types = any(column.user_type is not None for column in columns)
-        checked = unrenamed(table, was, now, meant) if has_types else meant
+        checked = unrenamed(table, columns, was, now, meant)
 
         def hand_on_lines(lines: list[bytes]) -> None:
             checked(CopyLines(lines, len(columns), table))
@@ -147,7 +145,7 @@ class SnapshotReading:
                 partitions = [oid for (oid,) in cursor.fetchall()]
                 cursor.copy_expert(_copy(table, columns, partitions), rows)
         except SourceError as error:
-            if error.where.get("sqlstate") not in _NOT_THERE:
+            if error.where.get("sqlstate") not in NOT_THERE:
                 raise
             raise renamed(table) from error
         rows.finish()

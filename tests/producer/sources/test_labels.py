@@ -4,7 +4,9 @@ import pytest
 
 from producer.errors import TableChanging
 from producer.sources.labels import unrenamed
-from schemas.tables import TableId
+from schemas.tables import Column, TableId, UserType
+
+MOOD = Column("v", 70_000, user_type=UserType("e", "mood"))
 
 
 class Server:
@@ -19,7 +21,8 @@ class Server:
 
 def test_rows_are_handed_on_until_a_label_has_another_name() -> None:
     now, came = Server(a="sad", b="ok"), []
-    hand_on = unrenamed(TableId("s", "t"), Server(a="sad", b="ok"), now, came.append)
+    shown = Server(a="sad", b="ok")
+    hand_on = unrenamed(TableId("s", "t"), [MOOD], shown, now, came.append)
 
     hand_on([[b"sad"]])
     now.labels = {"b": "ok", "c": "new"}  # no statement prints one that is gone
