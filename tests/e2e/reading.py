@@ -3,6 +3,7 @@
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, TypeAlias
 
 from gauss_cdc_reader import Change, Reader
@@ -104,6 +105,7 @@ def changes(*tables: str, group: str | None = None) -> Callable[[Reader], Batche
     return lambda reader: ([one] for _, one in reader.changes(*tables, group=group))
 
 
+@contextmanager
 def each_way(
     client: dict[str, Any],
     registry: str,
@@ -111,7 +113,7 @@ def each_way(
     tables: Iterable[str],
     group: str = "services",
     **options: Any,
-) -> dict[str, Reading]:
+) -> Iterator[dict[str, Reading]]:
     """A service for each way to read these tables of the schema `public`."""
     names = tuple(f"public.{table}" for table in tables)
     ways = {
@@ -119,10 +121,15 @@ def each_way(
         "changes": changes(*names),
         "group": changes(*names, group=f"{prefix}.{group}"),
     }
-    return {
-        way: Reading(Reader(client | QUICK, registry=registry, prefix=prefix, **options), batches)
-        for way, batches in ways.items()
-    }
+    with ExitStack() as stack:
+        yield {
+            way: stack.enter_context(
+                Reading(
+                    Reader(client | QUICK, registry=registry, prefix=prefix, **options), batches
+                )
+            )
+            for way, batches in ways.items()
+        }
 
 
 def equal(readings: dict[str, Reading], url: str, tables: Iterable[str]) -> None:

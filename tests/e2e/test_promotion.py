@@ -91,6 +91,16 @@ class Load:
         assert not self._thread.is_alive()
 
 
+def killed_and_promoted(pair: Pair) -> None:
+    """Kill the primary under a load, and promote the standby, which gets one more commit."""
+    load = Load(pair.primary)
+    until(lambda: load.committed > 300, "a load", threading.Event().wait)
+    pair.primary.stop(signal.SIGKILL)
+    load.join()
+    pair.promote()
+    pair.standby.ask("UPDATE quiet SET note = 'after the promotion'")
+
+
 def checked(path: Path) -> list[tuple[Level, str]]:
     """What `check` says of the standbys."""
     with closing(catalog.connect(path.options.source)) as connection:
@@ -113,12 +123,7 @@ def test_the_stream_goes_on_at_the_promoted_standby(
     with waited_for(addresses, topic_prefix, new_database) as (pair, path):
         well = [(Level.OK, f"slot {SLOT} is followed, with feedback")]
         until(lambda: checked(path) == well, "feedback", threading.Event().wait)
-        load = Load(pair.primary)
-        until(lambda: load.committed > 300, "a load", threading.Event().wait)
-        pair.primary.stop(signal.SIGKILL)
-        load.join()
-        pair.promote()
-        pair.standby.ask("UPDATE quiet SET note = 'after the promotion'")
+        killed_and_promoted(pair)
         same(pair, path)
         path.stop()
         ledger = path.catch_up_to(0)

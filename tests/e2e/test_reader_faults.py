@@ -7,7 +7,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path as File
@@ -219,14 +219,11 @@ def run(
     program.close()
 
 
-@contextmanager
-def reading(addresses: Addresses, prefix: str, group: str) -> Iterator[dict[str, Reading]]:
+def reading(
+    addresses: Addresses, prefix: str, group: str
+) -> AbstractContextManager[dict[str, Reading]]:
     client = {"bootstrap.servers": addresses.kafka_bootstrap}
-    with ExitStack() as stack:
-        readings = each_way(client, addresses.registry_url, prefix, TABLES, group)
-        for one in readings.values():
-            stack.enter_context(one)
-        yield readings
+    return each_way(client, addresses.registry_url, prefix, TABLES, group)
 
 
 def have(readings: dict[str, Reading], rows: dict[str, int]) -> Callable[[], bool]:
@@ -345,16 +342,13 @@ def test_services_read_over_tls_with_logins(
     with (
         private_registry(addresses.registry_url, tmp_path) as front,
         Path(plain, topic_prefix, source, new_database()) as path,
-        ExitStack() as stack,
     ):
         path.start()
-        readings = each_way(
-            login(broker, how), front.urls[registry], topic_prefix, TABLES, "services",
+        path.arrive()
+        with each_way(
+            login(broker, how), front.urls[registry], topic_prefix, TABLES,
             registry_options=front.options(mutual=registry == "mutual"),
-        )  # fmt: skip
-        path.arrive()
-        for one in readings.values():
-            stack.enter_context(one)
-        ask(source, "ALTER TABLE a ADD COLUMN w int; INSERT INTO a VALUES (100, 'y', 7)")
-        path.arrive()
-        equal(readings, source, TABLES)
+        ) as readings:  # fmt: skip
+            ask(source, "ALTER TABLE a ADD COLUMN w int; INSERT INTO a VALUES (100, 'y', 7)")
+            path.arrive()
+            equal(readings, source, TABLES)

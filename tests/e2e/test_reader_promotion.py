@@ -2,8 +2,8 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import pytest
@@ -12,19 +12,34 @@ from gauss_cdc_lab.services import Addresses
 from producer.errors import CdcError, SourceSwitched
 from tests.e2e.path import Path, until
 from tests.e2e.reading import Reading, each_way, equal
-from tests.e2e.test_promotion import Load, paired, waited_for
+from tests.e2e.test_promotion import Pair, killed_and_promoted, paired, waited_for
 
 NAMES = ("account", "entry", "quiet")
 
 
-@contextmanager
-def read(addresses: Addresses, path: Path) -> Iterator[dict[str, Reading]]:
+def read(addresses: Addresses, path: Path) -> AbstractContextManager[dict[str, Reading]]:
     client = {"bootstrap.servers": addresses.kafka_bootstrap}
-    with ExitStack() as stack:
-        readings = each_way(client, addresses.registry_url, path.prefix, NAMES)
-        for one in readings.values():
-            stack.enter_context(one)
-        yield readings
+    return each_way(client, addresses.registry_url, path.prefix, NAMES)
+
+
+def lose_a_commit(
+    pair: Pair,
+    path: Path,
+    readings: dict[str, Reading],
+    statement: str,
+    error: type[CdcError],
+) -> None:
+    """Let services have a commit that the promoted standby lacks; `run` stops there."""
+    pair.cut_off()
+    pair.primary.ask(statement)
+    path.arrive()
+    equal(readings, pair.primary.url, NAMES)
+    pair.primary.stop(signal.SIGKILL)
+    pair.promote()
+    until(lambda: path.failure is not None, "the stop", threading.Event().wait)
+    with pytest.raises(error):
+        path.stop()
+    path.failure = None
 
 
 def test_services_go_on_behind_the_promotion(
@@ -44,12 +59,7 @@ def test_services_go_on_behind_the_promotion(
             sums.add(balances - deltas)
 
         whole.taken = taken  # type: ignore[method-assign]
-        load = Load(pair.primary)
-        until(lambda: load.committed > 300, "a load", threading.Event().wait)
-        pair.primary.stop(signal.SIGKILL)
-        load.join()
-        pair.promote()
-        pair.standby.ask("UPDATE quiet SET note = 'after the promotion'")
+        killed_and_promoted(pair)
         path.source = pair.standby.url
         path.arrive()
         equal(readings, pair.standby.url, NAMES)
@@ -62,24 +72,14 @@ def test_services_go_on_behind_the_promotion(
 def test_services_are_told_what_a_forced_switch_lost_and_read_it_again(
     addresses: Addresses, topic_prefix: str, new_database: Callable[[], str]
 ) -> None:
-    with (
-        paired(addresses, topic_prefix, new_database()) as (pair, path),
-    ):
+    with paired(addresses, topic_prefix, new_database()) as (pair, path):
         path.start()
         path.arrive()
         pair.wait_for_slot(path.options.slot)
         with read(addresses, path) as readings:
-            pair.cut_off()
-            pair.primary.ask("UPDATE account SET balance = 1 WHERE id = 7")
-            path.arrive()
-            equal(readings, pair.primary.url, NAMES)
-            pair.primary.stop(signal.SIGKILL)
-            pair.promote()
-            until(lambda: path.failure is not None, "the stop", threading.Event().wait)
-            with pytest.raises(SourceSwitched):
-                path.stop()
+            lost = "UPDATE account SET balance = 1 WHERE id = 7"
+            lose_a_commit(pair, path, readings, lost, SourceSwitched)
 
-            path.failure = None
             path.options = replace(path.options, accept_switch=True, repair="auto")
             path.start()
             until(lambda: path.progress.has_streamed, "the stream", threading.Event().wait)
@@ -103,17 +103,8 @@ def test_services_begin_anew_where_the_promoted_server_has_no_slot(
         path.start()
         path.arrive()
         with read(addresses, path) as readings:
-            pair.cut_off()
-            pair.primary.ask("INSERT INTO entry VALUES (7, 1)")
-            path.arrive()
-            equal(readings, pair.primary.url, NAMES)
-            pair.primary.stop(signal.SIGKILL)
-            pair.promote()
-            until(lambda: path.failure is not None, "the stop", threading.Event().wait)
-            with pytest.raises(CdcError):
-                path.stop()
+            lose_a_commit(pair, path, readings, "INSERT INTO entry VALUES (7, 1)", CdcError)
 
-            path.failure = None
             path.options = replace(path.options, accept_gap=True)
             path.start()
             path.source = pair.standby.url

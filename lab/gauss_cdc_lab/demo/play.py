@@ -164,10 +164,9 @@ class _Play:
         )
         self._report = Report(plan.workload, plan.seed)
         self._programs = [
-            Program(name, place.config_file, folder=place.folder) for name in ("run", "apply")
+            Program(name, place.config_file, folder=place.folder, tree=plan.older or OURS)
+            for name in ("run", "apply")
         ]
-        for program in self._programs:
-            program.tree = plan.older or OURS
         sampler = partial(LakeSampler, place.target_kind, place.mode)
         self._sampler: Sampler = (sampler if place.is_lake else Sampler)(
             place.target_url, self._config.kafka.prefix, self._workload

@@ -30,8 +30,10 @@ OURS: Final = Path(gauss_cdc.__file__).parents[1]
 class Program:
     """One command of ours, started as often as it takes; `tree` is the release that it is of."""
 
-    def __init__(self, name: str, config: Path, *options: str, folder: Path) -> None:
-        self.name, self.tree, self._options = name, OURS, options
+    def __init__(
+        self, name: str, config: Path, *options: str, folder: Path, tree: Path = OURS
+    ) -> None:
+        self.name, self.tree, self._options = name, tree, options
         self.log = folder / "logs" / f"{name}.log"
         self.starts = 0
         self._config, self._folder = config, folder
