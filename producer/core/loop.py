@@ -302,8 +302,8 @@ class Loop:
         if (complete := rereads.needless()) is not None:
             engine.mark_loads({str(complete): None})
         if not rereads.is_under_way:
-            if self._pending is None and (gone := rereads.make_point(self._relations.known)):
-                engine.mark_loads({str(gone): None})
+            if self._pending is None and (noted := rereads.make_point(self._relations.known)):
+                engine.mark_loads(noted)
             self._step_all([])  # the point's table may have a topic since
             return False
         is_between = not self._assembler.is_open and self._lost_between is None
@@ -535,11 +535,7 @@ class Loop:
     def _step(self, happened: Happened) -> None:
         if isinstance(happened, TransactionEnded):
             self._ended(1, happened)
-            if happened.holes:
-                self._rereads.lose({gap.table for gap in happened.holes})
-            renamed = {f.now for f in happened.fates if f.now is not None and f.now != f.table}
-            if renamed:
-                self._rereads.queue.lack(renamed)
+            self._rereads.meet(happened.fates, {gap.table for gap in happened.holes})
             mended = {fate.table for fate in happened.fates if fate.table == fate.now}
             for gap in happened.holes:
                 for table in sorted(mended) if gap.table == ANY else (gap.table,):

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import psycopg2
 
+from gauss_cdc.config import Config
 from gauss_cdc_lab.services import Addresses
 from producer.core.events import Limits
 from producer.core.loop import Progress
@@ -114,6 +115,16 @@ class Path:
         self.cuts.close()
         self.rows.close()
         self.sink.close()
+
+    def configured(self) -> Config:
+        """What a command is given."""
+        options = self.options
+        source = {"dsn": self.source, "slot": options.slot, "publication": options.publication}
+        kafka = {"prefix": self.prefix, "client": dict(options.client)}
+        registry, target = {"url": options.registry_url}, {"dsn": self.target}
+        return Config.model_validate(
+            {"source": source, "kafka": kafka, "registry": registry, "target": target}
+        )
 
     def start(self) -> None:
         """Start `run`."""

@@ -2,18 +2,20 @@
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
 import psycopg2
 import pytest
 
+from gauss_cdc.inspect.places import Endpoints
 from producer.core.ports import Tuning, Wish
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres.catalog import QueryingConnection, connect
 from schemas.tables import TableId
-from tests.e2e.path import Path, UntilTold, ask, content, pause, until
+from tests.e2e.path import PATIENCE, Path, UntilTold, ask, content, pause, until
 from tests.e2e.test_ddl import install
 
 ROWS = 3000
@@ -243,6 +245,37 @@ def test_a_table_gets_the_name_of_one_that_waits_in_the_midst_of_its_load(
         until(lambda: not path.catch_up().inexact, "the end of all loads", pause)
         for (table,) in ask(source, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"):
             assert content(target, table) == content(source, table)
+
+
+def test_its_publication_sends_nothing_of_it_any_more(addresses, topic_prefix, new_database):
+    """The load is a gap then, as long as the owner leaves it so: `wait` waits for no END."""
+    source, target = new_database(), new_database()
+    make(source)
+    more = {"tuning": RANGES, "repair": "auto", "loads_beside": True, "load_rate": 1000}
+    with Path(addresses, topic_prefix, source, target, look_seconds=0.2, **more) as path:
+        enough, ranges = threading.Event(), Ranges(path)
+        ranges.on_range = lambda count: enough.set() if count == 5 else None
+        path.on_load = ranges
+        path.start()
+        until(enough.is_set, "some ranges", pause)
+        ask(source, f"ALTER PUBLICATION {topic_prefix} SET (publish = '')")
+        with Endpoints(path.configured()) as places:
+            ends = time.monotonic() + PATIENCE
+
+            def applies(seconds: float) -> bool:
+                path.applier.drain()
+                pause(seconds)
+                return time.monotonic() > ends
+
+            standing = places.wait(places.source().goal(), applies, lambda _: None)
+        assert standing is not None, "`wait` never ends"
+        assert "publishes only nothing" in standing.target.inexact["public.t"]
+
+        ask(source, "DELETE FROM t WHERE id % 3 = 0")
+        every = "insert, update, delete, truncate"
+        ask(source, f"ALTER PUBLICATION {topic_prefix} SET (publish = '{every}')")
+        until(lambda: not path.catch_up().inexact, "the end of the load", pause)
+        assert_equal(path)
 
 
 def _is_loaded(path: Path, table: str) -> bool:

@@ -13,7 +13,6 @@ import psycopg2
 import pytest
 from psycopg2.errors import Error, InsufficientPrivilege
 
-from gauss_cdc.config import Config
 from gauss_cdc.inspect.places import Endpoints
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
@@ -75,16 +74,6 @@ def path(addresses, topic_prefix, new_database) -> Iterator[Path]:
         path.start()
         path.catch_up()
         yield path
-
-
-def configured(path: Path) -> Config:
-    options = path.options
-    source = {"dsn": path.source, "slot": options.slot, "publication": options.publication}
-    kafka = {"prefix": path.prefix, "client": dict(options.client)}
-    registry, target = {"url": options.registry_url}, {"dsn": path.target}
-    return Config.model_validate(
-        {"source": source, "kafka": kafka, "registry": registry, "target": target}
-    )
 
 
 def assert_equal(path: Path) -> None:
@@ -192,7 +181,7 @@ def test_a_table_of_our_name_that_is_anothers_means_nothing(
 
             assert_equal(path)
             until(lambda: any(NOT_READ in note for note in path.notes), "a note", pause)
-            with Endpoints(configured(path)) as places:
+            with Endpoints(path.configured()) as places:
                 standing = places.standing()
             assert (standing.down, sum(NOT_READ in n for n in standing.notes)) == ({}, 1)
             ask(source, "INSERT INTO account VALUES (5, 0)")

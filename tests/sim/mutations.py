@@ -769,7 +769,7 @@ MUTATIONS: list[Mutation] = [
              edit(Rereads, "watch", ("if any(was != now", "if False and any(was != now")),
              _BESIDE, first_seed=2),
     Mutation("beside-lost", "and a gap begins the load again",
-             edit(Rereads, "lose", ("self._begin_again(", "len(")), _BESIDE, first_seed=2),
+             edit(Rereads, "meet", ("self._begin_again(", "len(")), _BESIDE, first_seed=2),
     Mutation("beside-resumed", "after a crash the source goes on at the newest range [H37]",
              edit(load.Loader, "_beside", ("resume=max(self._head.resume, self._at)",
                                            "resume=self._head.resume")),

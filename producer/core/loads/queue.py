@@ -190,6 +190,10 @@ class LoadQueue:
         """Say whether a table is to be read because of a gap."""
         return self._open.get(table) == GAP
 
+    def is_begun(self, table: TableId) -> bool:
+        """Say whether a load of a table for all has begun, and has no place to go on from."""
+        return self._open.get(table) == LoadPhase.BEGIN
+
     def complete(self) -> Iterator[TableId]:
         """Yield tables whose creation the stream reported, before or behind a point's making.
 

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple, Protocol
 from producer.core.catalog.look import Before
 from producer.core.changes import Begin, Logical, Lost, Message, Relation, Update
 from producer.core.delivery.engine import WriterState
+from producer.core.events import Fate
 from producer.core.key_ranges import Upto, key_columns
 from producer.core.loads.beside import Beside, Piece
 from producer.core.loads.queue import FOR_ALL, LoadQueue
@@ -31,7 +32,7 @@ from producer.core.loads.window import UNSEEN, QuietWindow
 from producer.core.ports import Blocking, Clock, Point, Source
 from producer.core.shape_change import StatementChanges
 from producer.errors import CdcError, SourceBusy
-from schemas.control import ANY
+from schemas.control import ANY, GAP
 from schemas.positions import Lsn, lsn_text
 from schemas.tables import UNCHANGED, TableId, TableSchema
 
@@ -44,6 +45,7 @@ _MOVED: Final = (
     "a row came to another key without all of its values, while the table was being loaded"
 )
 _OTHER_KEY: Final = "its key was altered while it was loaded"
+_LOOKS_UNTIL_CAPTURED: Final = 10  # until a table that is not captured is tried again
 _MOST_BEGUN: Final = 3  # times that a load beside the stream begins; then a point is taken
 
 
@@ -107,6 +109,7 @@ class Rereads:
         self._beside: Beside | None = None  # instead of a point
         self._begun: Counter[TableId] = Counter()  # how often, since the last END
         self._anew: set[TableId] = set()  # begin again, whatever was written
+        self._uncaptured: set[TableId] = set()  # whose load was to go on when it was tried last
         self._known: Mapping[TableId, TableSchema] = {}
         self._is_repair = False
         self._mark_seconds = self._patience = mark_seconds
@@ -184,15 +187,15 @@ class Rereads:
         return None
 
     # ------------------------------------------------------------ the point
-    def make_point(self, known: Mapping[TableId, TableSchema]) -> TableId | None:
-        """Make the next table's point, if it is time; return a table without a load instead.
+    def make_point(self, known: Mapping[TableId, TableSchema]) -> Mapping[str, str | None]:
+        """Make the next table's point, if it is time; return phases to be noted instead.
 
         Called between any two reads: all that the stream has sent was taken, and the point lies
         behind it.
         """
         now, queue = self._clock.now(), self.queue
         if (table := queue.next()) is None:
-            return None
+            return {}
         is_known = table in known
         goes_on = is_known and table not in self._anew
         self._table, self._load = table, queue.load_of(table, is_known=is_known, goes_on=goes_on)
@@ -200,7 +203,7 @@ class Rereads:
         self._is_repair = queue.has_gap(table)
         try:
             if self._opens_beside(table):
-                return None
+                return {}
             is_hidden = queue.is_hidden(table)
             self._point = self._blocking(self._source.point, table, if_gone=is_hidden)
             if self._point is not None:
@@ -208,15 +211,29 @@ class Rereads:
         except CdcError as error:
             # It is busy for any table, and each try stops the stream.
             self._put_off(table, error, all_others=isinstance(error, SourceBusy))
-            return None
+            return {}
         if self._shape is not None or queue.is_hidden(table):
-            return None
+            return {}
         if not is_known and not self._is_repair:
             self._done(table)
-            return table
-        self.let_go()  # it is not captured now: renamed, or to be captured again
-        queue.put_off_looks(table, 10)
-        return None
+            return {str(table): None}
+        return self._wait_for(table)
+
+    def _wait_for(self, table: TableId) -> Mapping[str, str | None]:
+        """Let a table wait that is not captured now: renamed, or to be captured again.
+
+        The stream tells of another name before long.  A load that was to begin again and cannot is
+        a gap from then on: who waits for its END could wait as long as the owner likes.
+        """
+        self.let_go()
+        self.queue.put_off_looks(table, _LOOKS_UNTIL_CAPTURED)
+        if not self.queue.is_begun(table):
+            return {}
+        if table not in self._uncaptured:
+            self._uncaptured.add(table)
+            return {}
+        self._note(f"{table}: its load cannot go on, since the table is not captured whole")
+        return {str(table): GAP}
 
     def _check_for_one(
         self, writer_state: WriterState, shape: TableSchema, known: Mapping[TableId, TableSchema]
@@ -240,6 +257,7 @@ class Rereads:
             return False
         if (found := self._blocking(self._source.ranges, table)) is None:
             return False
+        self._uncaptured.discard(table)
         shape, ranges = found
         is_begun = not self._load.is_void
         self._beside = Beside(
@@ -259,10 +277,14 @@ class Rereads:
         """Nothing is read of the load under way."""
         return Upto(request=self._load.request, target=self._load.target)
 
-    def lose(self, tables: Collection[str]) -> None:
-        """Take it that the source did not send all rows of these: what is read of them is void."""
-        self.queue.lack(tables)
-        if self._beside is not None and (str(self._beside.table) in tables or ANY in tables):
+    def meet(self, fates: Collection[Fate], lacking: Collection[str]) -> None:
+        """Take what a transaction did: what is read of a table that lacks rows is void."""
+        if not fates and not lacking:
+            return
+        # How far a load is goes with the table that brings its name.
+        renamed = {fate.now for fate in fates if fate.now is not None and fate.now != fate.table}
+        self.queue.lack({*lacking, *renamed})
+        if self._beside is not None and {str(self._beside.table), ANY} & {*lacking}:
             self._begin_again("the stream lacks rows of it")
 
     def _begin_again(self, why: str) -> None:
@@ -281,6 +303,7 @@ class Rereads:
         load, self._load = self._load, Upto()
         self.let_go()
         self._begun.pop(table, None)
+        self._uncaptured.discard(table)
         self.queue.done(table, load)
 
     def _shape_of(self, table: TableId, known: Mapping[TableId, TableSchema]) -> TableSchema | None:

@@ -19,6 +19,7 @@ from producer.core.changes import (
     Update,
 )
 from producer.core.delivery.engine import WriterState
+from producer.core.events import Fate
 from producer.core.key_ranges import Key, RangeRead, Upto, Visible
 from producer.core.loads.beside import Beside, Piece
 from producer.core.loads.queue import EVERYTHING, Due, LoadQueue, asked
@@ -264,7 +265,7 @@ def test_a_table_that_is_gone_is_hidden_up_to_a_place_that_shows_it_gone() -> No
     play.queue.hide(A)
     play.rereads.follow({"public.a": "PENDING"}, {}, {}, {})
 
-    assert play.rereads.make_point({}) is None
+    assert play.rereads.make_point({}) == {}
     assert play.rereads.needless() is None
     assert not play.rereads.stops(Begin(Lsn(6), 0, 1))
     assert play.rereads.stops(Begin(Lsn(7), 0, 1))
@@ -333,7 +334,7 @@ def test_a_table_rests_for_its_gaps_only() -> None:
     assert play.go(1, "a") == "a"
 
     play.rereads.follow({"public.a": "CHUNK"}, {}, {}, {})
-    assert play.rereads.make_point({}) is None
+    assert play.rereads.make_point({}) == {}
     assert play.rereads.has_point
 
 
@@ -548,10 +549,42 @@ def test_a_table_that_is_gone_has_no_load_unless_it_may_come_back(
 
     gone = play.rereads.make_point({table: shape(table) for table in known})
 
-    assert gone == (A if is_over else None)
+    assert gone == ({"public.a": None} if is_over else {})
     assert not play.rereads.has_point
     assert place.is_open is not shows
     assert play.answered == ([("a", 9)] if is_over and not loads else [])
+
+
+def test_a_load_that_begins_again_is_a_gap_where_its_table_stays_uncaptured() -> None:
+    """The stream has time to tell of another name; who waits for END does not wait for ever."""
+    play, known = Play(), {A: shape(A)}
+    play.captured.discard(A)
+    play.rereads.follow({"public.a": "BEGIN"}, {}, {}, {})
+    assert play.rereads.make_point(known) == {}
+    assert play.rereads.make_point(known) == {}  # not before its next turn
+    play.time += 10.0
+    assert play.rereads.make_point(known) == {"public.a": "GAP"}
+    assert "public.a: its load cannot go on" in play.notes[-1]
+
+    play.rereads.follow({"public.a": "GAP"}, {}, {}, {})
+    play.captured.add(A)
+    play.time += 10.0
+    assert play.rereads.make_point(known) == {}
+    assert play.rereads.has_point
+
+
+def test_a_table_that_was_captured_meanwhile_has_as_long_again() -> None:
+    play, known = Play(), {A: shape(A)}
+    play.captured.discard(A)
+    play.rereads.follow({"public.a": "BEGIN"}, {}, {}, {})
+    play.rereads.make_point(known)
+    play.captured.add(A)
+    play.time += 10.0
+    play.rereads.make_point(known)
+    play.rereads.read(cast("Any", None), known)
+    play.captured.discard(A)
+    play.rereads.follow({"public.a": "BEGIN"}, {}, {}, {})
+    assert play.rereads.make_point(known) == {}
 
 
 def test_a_table_that_the_stream_has_made_needs_no_point() -> None:
@@ -578,12 +611,26 @@ def test_a_table_that_the_stream_has_made_is_read_where_rows_of_it_were_not_sent
     play.queue.hide(B)
     play.rereads.follow({"public.a": "PENDING", "public.b": "PENDING"}, {}, {}, {})
     play.hidden.clear()  # CREATE TABLE, which CREATE TABLE AS looks like
-    play.rereads.lose({lost})
+    play.rereads.meet((), {lost})
 
     assert play.rereads.needless() == (None if lost == ANY else B)
     play.rereads.make_point({A: shape(A, 5)})
     assert play.points == [A]
     assert play.rereads.needless() is None
+
+
+@pytest.mark.parametrize("is_of_rows", [False, True])
+def test_a_table_that_takes_the_name_of_one_that_waits_is_read(is_of_rows: bool) -> None:
+    """Its own load was open, and goes on under that name; the name alone is shown."""
+    play = Play()
+    play.queue.hide(A)
+    play.rereads.follow({"public.a": "PENDING", "public.b": "CHUNK"}, {}, {}, {})
+    play.hidden.clear()
+    play.rereads.meet([Fate("public.b", "public.a", is_of_rows=is_of_rows)], ())
+
+    assert play.rereads.needless() is None
+    play.rereads.make_point({A: shape(A, 5)})
+    assert play.points == [A]
 
 
 def test_a_table_that_the_stream_has_made_is_read_where_somebody_asks() -> None:
@@ -1073,7 +1120,7 @@ def test_one_that_begins_again_does_not_go_on_where_it_was() -> None:
     play.rereads.follow({"public.a": "CHUNK"}, {"public.a": Upto((b"7",)).text}, {}, KEYED)
     play.rereads.make_point(KEYED)
 
-    play.rereads.lose({"public.a"})
+    play.rereads.meet((), {"public.a"})
     play.rereads.make_point(KEYED)
     play.comes(480)
 
@@ -1112,7 +1159,7 @@ def test_one_that_begins_again_and_again_is_read_at_a_point() -> None:
         play.rereads.make_point(KEYED)
         if again:
             play.comes(480)
-        play.rereads.lose({"public.a"})
+        play.rereads.meet((), {"public.a"})
 
     assert "again, while the stream waits" in play.notes[-1]
     play.rereads.make_point(KEYED)
