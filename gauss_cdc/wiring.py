@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from gauss_cdc import secrets
 from gauss_cdc.config import Config
 from producer.core.events import Limits
 from producer.core.ports import Tuning
 from producer.kafka.topics import TopicSettings
 from producer.options import Options
 from producer.sources.dial import ConnectionArguments, parse_dsn
+from producer.sources.password_command import PasswordCommand
 from schemas.types import TypeOptions
 
 
@@ -22,6 +26,14 @@ def target_arguments(config: Config) -> ConnectionArguments:
     )
 
 
+def source_arguments(config: Config) -> ConnectionArguments:
+    """Connection arguments of the source."""
+    found, words = config.source.connection(), config.source.password_command
+    if not words:
+        return found
+    return replace(found, password_command=PasswordCommand(words, secrets.known))
+
+
 def _milliseconds(seconds: float) -> int:
     return int(seconds * 1000)
 
@@ -32,7 +44,7 @@ def producer_options(
     """Arguments of `producer.pipeline.run`."""
     kafka = config.kafka
     return Options(
-        source=config.source.connection(),
+        source=source_arguments(config),
         slot=config.source.slot,
         prefix=kafka.prefix,
         client=kafka.client_settings(),

@@ -73,7 +73,7 @@ class Link:
         """The credentials for a login over this link."""
         return Credentials(
             user=arguments.user,
-            password=arguments.password,
+            password=arguments.current_password(),
             encrypted=self.is_encrypted or self.is_local,
             certificate=self.certificate,
             methods=arguments.methods,

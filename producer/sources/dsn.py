@@ -24,6 +24,7 @@ import psycopg2
 from psycopg2.extensions import parse_dsn as libpq_parse_dsn
 
 from producer.errors import LoginRefused, SourceError
+from producer.sources.password_command import PasswordCommand
 from schemas.plaintext import is_loopback
 from schemas.secret_file import exposed
 
@@ -66,6 +67,7 @@ class ConnectionArguments:
     dbname: str = ""
     user: str = ""
     password: str | None = field(default=None, repr=False)
+    password_command: PasswordCommand | None = None  # instead of a password
     hostaddr: str = ""  # connect here, but check the certificate against `host`
     sslmode: str = ""  # "": as `mode` decides
     sslrootcert: str = ""
@@ -144,6 +146,10 @@ class ConnectionArguments:
             return frozenset((*LIBPQ_METHODS, *GAUSS_METHODS)) - {name[1:] for name in names}
         return frozenset(names)
 
+    def current_password(self) -> str | None:
+        """Return the password for a login that begins now.  Raises LoginRefused."""
+        return self.password if self.password_command is None else self.password_command()
+
     def check_files(self) -> None:
         """Raise LoginRefused where a file that the dsn names cannot be used."""
         named = {
@@ -205,11 +211,12 @@ class ConnectionArguments:
         if self.asked:  # empty it would exclude every method
             settings["require_auth"] = self.asked
         # An empty setting differs from a missing one, which libpq takes from the environment.
-        return settings | {name: getattr(self, name) or "" for name in _AS_SAID}
+        settings |= {name: getattr(self, name) or "" for name in _AS_SAID}
+        return settings | {"password": self.current_password() or ""}
 
 
 _AS_SAID: Final = (
-    *("password", "hostaddr", "sslcert", "sslkey", "sslpassword", "sslcrl", "sslcrldir"),
+    *("hostaddr", "sslcert", "sslkey", "sslpassword", "sslcrl", "sslcrldir"),
     "ssl_max_protocol_version",
 )
 # libpq warns about a file that is not a regular one; for an empty name it takes ~/.pgpass.

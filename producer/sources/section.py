@@ -75,6 +75,10 @@ class SourceSection(Section):
     password_file: Path | None = None
     """File that holds the password; used where the variable is not set."""
 
+    password_command: tuple[str, ...] = ()
+    """A command that prints the password, as a list of words, without a shell; run at logins, for
+    tokens that are good for minutes. Instead of a password."""
+
     ssl_password: SecretStr = SecretStr("")
     """Of `sslkey`; read from GAUSS_CDC_SOURCE_SSL_PASSWORD; never printed."""
 
@@ -106,7 +110,8 @@ class SourceSection(Section):
 
     def problems(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Find what is wrong across keys: which key, and why."""
-        yield from ()
+        if self.password_command and self.password.get_secret_value():
+            yield ("password-command",), "there is a password already: leave one of the two out"
 
     def connection(self) -> ConnectionArguments:
         """What is logged in with."""

@@ -22,6 +22,7 @@ from producer.errors import (
     SlotMissing,
     SlotTaken,
     SourceError,
+    Unsupported,
 )
 from producer.wire.protocol import ServerError
 from schemas.errors import LOAD_AGAIN
@@ -51,10 +52,16 @@ _NO_HBA: Final = (
     "address, such as `hostssl DATABASE USER ADDRESS scram-sha-256` (a logical stream matches the "
     "database's own line, not `replication`)"
 )
-_NO_RIGHT: Final = "ALTER ROLE the user WITH REPLICATION"
+_NO_RIGHT: Final = (
+    "ALTER ROLE the user WITH REPLICATION; at Amazon RDS and Aurora GRANT rds_replication TO it"
+)
 _NO_READING: Final = (
     "GRANT the user what it is to read: USAGE of the schema and SELECT on the table; "
     "`gauss-cdc check` names what it lacks"
+)
+DIRECT: Final = (
+    "PgBouncer and its like keep no session and no stream: name the server's own host and port,"
+    " see docs/managed.md"
 )
 _MISSING_SLOT: Final = (
     "`gauss-cdc slot list` shows those there are; if it was dropped, changes since then are gone: "
@@ -68,6 +75,8 @@ _WAL_LEVEL: Final = "set wal_level = logical in postgresql.conf and restart the 
 _MEANINGS: Final[Mapping[tuple[Asked, str], Meaning]] = {
     (Asked.LOGIN, "28P01"): Meaning(LoginRefused, "check user and password"),
     (Asked.LOGIN, "28000"): Meaning(LoginRefused, _NO_HBA),
+    # A server says it of a broken message alone, a pooler of settings that it does not know.
+    (Asked.LOGIN, "08P01"): Meaning(Unsupported, DIRECT),
     (Asked.LOGIN, "3D000"): Meaning(LoginRefused, "no such database; check the dsn"),
     (Asked.LOGIN, "55000"): Meaning(
         ConnectionLost, "the database takes no connections: ALTER DATABASE, ALLOW_CONNECTIONS true"

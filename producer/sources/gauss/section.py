@@ -43,6 +43,7 @@ class GaussSection(SourceSection):
         )
 
     def problems(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        yield from super().problems()
         known = PLUGINS[Vendor(self.kind)]
         if self.output_plugin not in known:
             yield ("plugin",), f"{self.kind} has no {self.plugin!r}; one of {', '.join(known)}"

@@ -20,6 +20,7 @@ from producer.errors import ConnectionLost, SourceError, Unsupported
 from producer.sources import patterns
 from producer.sources.dial import ConnectionArguments
 from producer.sources.postgres.connection import ReplicationConnection, reach
+from producer.sources.postgres.managed import ROLES, refuse_pooler
 from producer.sources.session_settings import POSTGRES, WHERE_KNOWN
 from producer.wire.protocol import ServerError
 from producer.wire.sqlstate import Asked, refusal
@@ -70,6 +71,9 @@ def connect(arguments: ConnectionArguments) -> Connection:
         raise ConnectionLost("cannot connect", host=arguments.host) from error
     connection.autocommit = True
     with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_catalog.pg_backend_pid()")
+        ((pid,),) = cursor.fetchall()
+        refuse_pooler(connection.info.backend_pid, pid, arguments.host)
         cursor.execute(WHERE_KNOWN)
     if connection.info.parameter_status("server_encoding") == WITHOUT:
         for name in (WITHOUT, "SQLASCII"):  # psycopg2 knows both
@@ -129,6 +133,7 @@ class ServerInfo:
     is_superuser: bool
     has_replication: bool
     may_create: bool  # CREATE on the database: required for a publication
+    service_roles: list[str]  # roles by which a provider's service is known
 
 
 def server_info(connection: Connection) -> ServerInfo:
@@ -145,9 +150,11 @@ def server_info(connection: Connection) -> ServerInfo:
                    coalesce(current_setting('max_slot_wal_keep_size', true), ''),
                    coalesce(current_setting('idle_replication_slot_timeout', true), ''),
                    current_setting('wal_sender_timeout'), rolsuper, rolreplication,
-                   has_database_privilege(current_database(), 'CREATE')
+                   has_database_privilege(current_database(), 'CREATE'),
+                   ARRAY(SELECT rolname::text FROM pg_roles WHERE rolname = ANY (%s))
             FROM pg_roles WHERE rolname = current_user
-            """
+            """,
+            [list(ROLES)],
         )
         return ServerInfo(*cursor.fetchone())
 

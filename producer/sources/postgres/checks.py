@@ -23,6 +23,7 @@ from producer.sources.postgres.captured import (
 )
 from producer.sources.postgres.catalog_look import OF_SENT
 from producer.sources.postgres.decoding_standby import check_standby
+from producer.sources.postgres.managed import DOCUMENT, service_of
 from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.role import check_role
 from producer.sources.postgres.standbys import check_standbys
@@ -47,7 +48,7 @@ def _check_source(
     options: Options, connection: Connection, primary: Primary, *, fix: bool
 ) -> Iterator[Finding]:
     info = catalog.server_info(connection)
-    yield from _server(info)
+    yield from check_server(info)
     try:
         check_role(options.source, connection)
     except CdcError as error:
@@ -84,7 +85,7 @@ def _check_source(
         yield from check_key(table, options.key)
         yield from _way(options, connection, table)
     yield from _not_logged(options, connection)
-    yield from _triggers(options, connection, info.version)
+    yield from _triggers(options, connection, info)
     yield from requests.check(catalog.QueryingConnection(connection))
 
 
@@ -98,7 +99,9 @@ def _options(options: Options, version: int) -> Iterator[Finding]:
         yield Finding(Level.WARNING, "options", sentence)
 
 
-def _triggers(options: Options, connection: Connection, version: int) -> Iterator[Finding]:
+def _triggers(
+    options: Options, connection: Connection, info: catalog.ServerInfo
+) -> Iterator[Finding]:
     """How schema changes are captured, and which are lost."""
     found = ddl_triggers.state(connection, options.publication)
     if found.version and found.problem:
@@ -134,15 +137,17 @@ def _triggers(options: Options, connection: Connection, version: int) -> Iterato
                 "run `gauss-cdc ddl install` again",
             )
         return
+    may_install = info.version >= ddl_triggers.OLDEST and service_of(info.service_roles) is None
     yield Finding(
         Level.NOTE,
         "schema changes",
         gaps.WITHOUT_TRIGGERS,
-        "a superuser may run `gauss-cdc ddl install`" if version >= ddl_triggers.OLDEST else "",
+        "a superuser may run `gauss-cdc ddl install`" if may_install else "",
     )
 
 
-def _server(info: catalog.ServerInfo) -> Iterator[Finding]:
+def check_server(info: catalog.ServerInfo) -> Iterator[Finding]:
+    """Version, settings, and whose service it is."""
     if info.version < _OLDEST:
         yield Finding(
             Level.ERROR,
@@ -154,12 +159,19 @@ def _server(info: catalog.ServerInfo) -> Iterator[Finding]:
         yield Finding(Level.WARNING, "server", "before 13 schema changes can only be inferred")
     else:
         yield Finding(Level.OK, "server", info.version_text.split(" on ")[0])
+    service = service_of(info.service_roles)
+    if service is not None:
+        yield Finding(Level.NOTE, "service", f"{service.name}: see {DOCUMENT} for its recipe")
+        if service.warning:
+            yield Finding(Level.WARNING, "slot", service.warning)
     if info.wal_level != "logical":
         yield Finding(
             Level.ERROR,
             "wal_level",
             f"is {info.wal_level}",
-            "ALTER SYSTEM SET wal_level = logical, then restart the server",
+            "ALTER SYSTEM SET wal_level = logical, then restart the server"
+            if service is None
+            else service.wal_level,
         )
     for name, used, most in (
         ("max_replication_slots", info.slots_used, info.max_replication_slots),

@@ -30,6 +30,7 @@ class PostgresSection(SourceSection):
         return self.plugin or "pgoutput"
 
     def problems(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        yield from super().problems()
         if self.output_plugin != "pgoutput":
             yield ("plugin",), "PostgreSQL is read by pgoutput"
         yield from refused(options.problems(self.options))

@@ -6,6 +6,7 @@ import pytest
 
 from gauss_cdc import config
 from gauss_cdc.config import ConfigError, load
+from gauss_cdc.secrets import STARS, masked
 from gauss_cdc.wiring import producer_options
 from producer.sources.gauss.options import Vendor, effective
 
@@ -248,3 +249,19 @@ def test_an_option_of_pgoutput_that_may_be_set_is_taken(file: Path) -> None:
     loaded = load(written(file, options='origin = "none"\nbinary = false', kind="postgres"))
 
     assert producer_options(loaded).plugin_options == {"origin": "none", "binary": "false"}
+
+
+@pytest.mark.parametrize("kind", ["gaussdb", "opengauss", "postgres"])
+def test_a_command_may_print_the_password_and_its_output_is_masked(file: Path, kind: str) -> None:
+    loaded = load(written(file, 'password-command = ["echo", "tok en 123"]', kind=kind))
+
+    assert producer_options(loaded).source.current_password() == "tok en 123"
+    assert masked("login with tok en 123") == f"login with {STARS}"
+
+
+def test_a_password_and_a_command_for_it_are_one_too_many(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(config.SOURCE_PASSWORD, "pencil")
+
+    assert "there is a password already" in refused(file, 'password-command = ["echo", "x"]')
