@@ -16,6 +16,7 @@ from producer.sources.base import CatalogSession
 from producer.sources.dial import ConnectionArguments
 from producer.sources.gauss.connection import GaussConnection
 from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.postgres.managed import refuse_pooler_of
 from spark_consumers.sinks.base import Kind, Setup
 from spark_consumers.sinks.kinds import SINKS
 from spark_consumers.sinks.postgres.driver import Refused
@@ -78,7 +79,8 @@ def _section(config: Config) -> TargetSection:
 def _connect(arguments: ConnectionArguments) -> Any:
     """Log in by psycopg2; raise Refused with the cause, and None as its code if it is temporary."""
     try:
-        return psycopg2.connect(**arguments.libpq())
+        connection = psycopg2.connect(**arguments.libpq())
+        refuse_pooler_of(connection, arguments.host)
     except psycopg2.OperationalError as error:
         # libpq gives no SQLSTATE for a failed login, only text: our own client repeats the login,
         # and raises the exact error.
@@ -91,6 +93,7 @@ def _connect(arguments: ConnectionArguments) -> Any:
         raise Refused(None, hint="psycopg2 could not connect, and then it was possible") from error
     except CdcError as refused:  # files and settings of the dsn
         raise gauss_dbapi.login_refused(refused) from refused
+    return connection
 
 
 class _TargetClient(NamedTuple):

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from gauss_cdc.target import _connect
 from gauss_cdc_lab.services.process import LOOPBACK, accepts, free_ports, poll
 from producer.errors import Unsupported
 from producer.sources.dsn import ConnectionArguments
 from producer.sources.postgres import catalog
 from producer.sources.postgres.connection import ReplicationConnection
+from spark_consumers.sinks.postgres.driver import Refused
 from tests import debian
 from tests.integration.private_postgres import DATABASE, PrivateServer, private_server
 
@@ -67,6 +69,19 @@ def test_a_pooler_is_named(server: PrivateServer, tmp_path: Path, ignored: str, 
     assert raised.value.hint.startswith("PgBouncer and its like keep no session")
 
 
+@pytest.mark.parametrize("ignored", ["extra_float_digits", EVERYTHING])
+def test_a_target_behind_one_is_refused(
+    server: PrivateServer, tmp_path: Path, ignored: str
+) -> None:
+    """What `apply` sets for its session would hold for another one, or for none."""
+    with pooler(server, tmp_path, ignored) as arguments, pytest.raises(Refused) as raised:
+        _connect(arguments)
+
+    assert raised.value.hint.startswith("PgBouncer and its like keep no session")
+    assert isinstance(raised.value.sqlstate, str), "it is not tried again"
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_the_server_itself_is_none(server: PrivateServer, way: str) -> None:
     WAYS[way](server.arguments()).close()
+    _connect(server.arguments()).close()

@@ -20,7 +20,7 @@ from producer.errors import ConnectionLost, SourceError, Unsupported
 from producer.sources import patterns
 from producer.sources.dial import ConnectionArguments
 from producer.sources.postgres.connection import ReplicationConnection, reach
-from producer.sources.postgres.managed import ROLES, refuse_pooler
+from producer.sources.postgres.managed import ROLES, refuse_pooler_of
 from producer.sources.session_settings import POSTGRES, WHERE_KNOWN
 from producer.wire.protocol import ServerError
 from producer.wire.sqlstate import Asked, refusal
@@ -70,10 +70,8 @@ def connect(arguments: ConnectionArguments) -> Connection:
         ReplicationConnection.open(arguments, replication=False).close()
         raise ConnectionLost("cannot connect", host=arguments.host) from error
     connection.autocommit = True
+    refuse_pooler_of(connection, arguments.host)
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_catalog.pg_backend_pid()")
-        ((pid,),) = cursor.fetchall()
-        refuse_pooler(connection.info.backend_pid, pid, arguments.host)
         cursor.execute(WHERE_KNOWN)
     if connection.info.parameter_status("server_encoding") == WITHOUT:
         for name in (WITHOUT, "SQLASCII"):  # psycopg2 knows both

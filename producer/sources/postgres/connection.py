@@ -22,7 +22,7 @@ from producer.errors import (
 from producer.sources import hosts, session_settings
 from producer.sources.connection import ServerConnection
 from producer.sources.dial import ConnectionArguments, Link, dial, parse_dsn
-from producer.sources.postgres.managed import refuse_pooler
+from producer.sources.postgres.managed import ASKED, refuse_pooler
 from producer.sources.session import Session
 from producer.sources.streaming import Streaming
 from producer.wire import commands, protocol
@@ -60,7 +60,7 @@ class ReplicationConnection(ServerConnection):
         try:
             connection = cls(link, arguments)
             connection._log_in(deadline, replication=replication)
-            ((pid,),) = connection.query("SELECT pg_catalog.pg_backend_pid()")
+            ((pid,),) = connection.query(ASKED)
             refuse_pooler(connection.backend_pid, int(pid or 0), arguments.host)
             if not replication:
                 connection.query(session_settings.WHERE_KNOWN)

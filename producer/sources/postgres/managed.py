@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
+from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
+
 from producer.errors import Unsupported
 from producer.wire.sqlstate import DIRECT
 
@@ -57,6 +59,18 @@ ROLES: Final = tuple(service.role for service in SERVICES)
 def service_of(roles: Collection[str]) -> Provider | None:
     """Return the service that has one of these roles; None: a server of one's own."""
     return next((service for service in SERVICES if service.role in roles), None)
+
+
+ASKED: Final = "SELECT pg_catalog.pg_backend_pid()"
+
+
+def refuse_pooler_of(connection: Connection, host: str) -> None:
+    """Do so for a session of psycopg2's that is new; raises Unsupported."""
+    with connection.cursor() as cursor:
+        cursor.execute(ASKED)
+        ((pid,),) = cursor.fetchall()
+    connection.rollback()
+    refuse_pooler(connection.info.backend_pid, pid, host)
 
 
 def refuse_pooler(told: int, asked: int, host: str) -> None:
