@@ -148,6 +148,12 @@ class StreamError(ApplyError):
     exit_code = 80
 
 
+class NothingYet(StreamError):
+    """There are topics, and no commit: `run` has just made them, or they are another prefix's."""
+
+    verdict = Verdict.RETRY
+
+
 class ShapeChanged(StreamError):
     """A table's columns changed so that rows before and after do not fit into one frame."""
 

@@ -45,6 +45,7 @@ from spark_consumers.decode.control import decode_control, decode_cut
 from spark_consumers.dialects.spark import keeps_values
 from spark_consumers.errors import (
     KafkaDown,
+    NothingYet,
     RangeExpired,
     SchemaUnknown,
     StreamError,
@@ -147,7 +148,7 @@ class History:
             self._consumer.close()
 
     def newest(self) -> Standing:
-        """Return the place after the last durable commit; StreamError where there is none."""
+        """Return the place after the last durable commit; NothingYet where there is none."""
         low, end = self._ends()
         window = _NEAR
         while True:
@@ -161,7 +162,7 @@ class History:
                 )
                 return _behind(offset, head)
             if since == low:
-                raise StreamError(
+                raise NothingYet(
                     "the cuts topic has no record of this source",
                     topic=self.names.cuts,
                     hint="is the prefix right, and has `run` been started?",

@@ -1,14 +1,15 @@
 """What a service reads of topics on a real broker: whole commits, and from where it stopped."""
 
 import asyncio
+import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import OFFSET_END, TopicPartition
 
 from gauss_cdc_reader import (
     AsyncReader,
@@ -329,6 +330,44 @@ def test_a_place_that_is_yet_to_come_is_refused(
 
     with pytest.raises(StreamError, match="yet to come"):
         list(getattr(reader, way)(*tables, after="1/5001", wait=False))
+
+
+class First(logging.Handler):
+    """Calls what it is given at the first warning."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        super().__init__(logging.WARNING)
+        self.then: Callable[[], None] | None = then
+        self.said = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        then, self.then = self.then, None
+        if then is not None:
+            self.said = record.getMessage()
+            then()
+
+
+def test_topics_that_have_no_commit_yet_are_waited_for(source: KafkaFeed, reader: Reader) -> None:
+    """As those are that are not there yet: `run` makes the topics a moment before its first cut."""
+    cuts = source.names.cuts
+    future = source.admin.delete_records([TopicPartition(cuts, 0, OFFSET_END)])
+    assert all(one.result() for one in future.values())
+
+    def begin() -> None:
+        source.feed.start(epoch=2)
+        source.feed.commits([insert(A, "1", "x")])
+        source.publish()
+
+    first = First(begin)
+    log = logging.getLogger("gauss_cdc_reader")
+    log.addHandler(first)
+    try:
+        commit = next(iter(reader.commits(after="snapshot")))
+    finally:
+        log.removeHandler(first)
+
+    assert "has no record of this source" in first.said
+    assert (commit.position.epoch, [change.op for change in commit.changes]) == (2, ["c"])
 
 
 KEYED_BY_V = replace(A, key=("v",), identity_columns=("v",))
