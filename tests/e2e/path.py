@@ -12,6 +12,7 @@ from typing import Any, Self
 import psycopg2
 
 from gauss_cdc.config import Config
+from gauss_cdc.inspect.places import Endpoints
 from gauss_cdc_lab.services import Addresses
 from producer.core.events import Limits
 from producer.core.loop import Progress
@@ -147,6 +148,23 @@ class Path:
     def catch_up(self) -> Ledger:
         """Apply until the target holds everything committed at the source before now."""
         return self.catch_up_to(self._goal())
+
+    def wait(self) -> Ledger:
+        """Apply until `wait` ends, as of now; where the target stands then."""
+        ends = time.monotonic() + PATIENCE
+
+        def applies(seconds: float) -> bool:
+            if self.failure is not None:
+                raise self.failure
+            self.applier.drain()
+            pause(seconds)
+            return time.monotonic() > ends
+
+        with Endpoints(self.configured()) as places:
+            standing = places.wait(places.source().goal(), applies, lambda _: None)
+        assert standing is not None, "`wait` never ends"
+        assert standing.target is not None
+        return standing.target
 
     def arrive(self) -> None:
         """Wait until everything committed at the source before now is durable in Kafka."""

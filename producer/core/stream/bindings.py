@@ -82,7 +82,7 @@ class Bindings:
         relations, transactions = self._relations, self._transactions
         relations.fill(relation_id)
         relation = relations.look_up(relation_id)
-        for moved in relations.renamed(relation, is_shown=is_shown):
+        for moved in relations.renamed(relation):
             transactions.hand_over()
             self._record(moved, None, lsn)  # its topic is made with its first row
             self._forget(moved)

@@ -155,14 +155,14 @@ class Relations:
         """Say whether rows of the table with this name are to be delivered."""
         return self._wanted(table)
 
-    def renamed(self, relation: Relation, *, is_shown: bool = False) -> list[ShapeChange]:
-        """Return renames and drops that the oids show, where no statement is described.
+    def renamed(self, relation: Relation) -> list[ShapeChange]:
+        """Return renames and drops that the oids show.
 
         While a table exists, its oid belongs to no other.  So if a name has another oid, the
-        former table lost that name; an oid with another name is a rename.  `is_shown`: by a look,
-        so no statement is going to describe it.
+        former table lost that name; an oid with another name is a rename.  A described statement
+        leaves none to be seen; a trigger that was off does.
         """
-        if self._name_table is None or (self._reports_ddl and not is_shown):
+        if self._name_table is None:
             return []
         table_id = TableId(relation.schema, relation.table)
         mine = self._at(relation.relation)
@@ -184,11 +184,11 @@ class Relations:
                 self._given_up.add(other.oid)
                 del self._known[table_id]
                 changes.append(ShapeChange(other, None, "DROP TABLE"))
+            elif now == table_id:  # it has its name again by now: the next look gives it back
+                changes.append(self._rename(other, _passing(other)))
             elif now in self._known:  # names that swap, or it gets its own back later
-                # In the schema that it leaves: `now` is another table's still.
-                passing = TableId(table_id.schema, f"gauss_cdc_{other.oid}")
-                changes.append(self._rename(other, passing))
-                aside = self._known[passing], now
+                changes.append(self._rename(other, _passing(other)))
+                aside = self._known[_passing(other)], now
             else:
                 changes.append(self._rename(other, now))
         if mine is not None:
@@ -311,3 +311,8 @@ class Relations:
         columns = tuple(replace(c, nullable=True) if c.name == column else c for c in known.columns)
         self._known[table_id] = table = replace(known, columns=columns)
         return table
+
+
+def _passing(table: TableSchema) -> TableId:
+    """Name a table in the schema that it leaves, while its next name is another one's still."""
+    return TableId(table.id.schema, f"gauss_cdc_{table.oid}")
