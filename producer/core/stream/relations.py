@@ -7,7 +7,7 @@ returns them.  Otherwise a row whose shape differs from the one in force is an i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -200,6 +200,21 @@ class Relations:
     def _at(self, oid: int) -> TableSchema | None:
         """The table with this oid, if it is captured and its oid is known."""
         return next((t for t in self._known.values() if t.oid == oid), None) if oid else None
+
+    def sent_as(self, partition: int, root: int) -> Iterator[Hole]:
+        """Note gaps where a row of a table that is captured by itself came as one of its root.
+
+        It is a partition here.  The catalog may not show that any more, nor what it had in between.
+        """
+        table, other = self._at(partition), self.look_up(root)
+        if table is None or self._name_table is None or not self._wanted(table.id):
+            return
+        name = TableId(other.schema, other.table)
+        yield Hole(str(table.id), "seen", f"it was a partition: its rows came as those of {name}")
+        if self._wanted(name):
+            yield Hole(
+                str(name), "seen", f"{table.id} was a partition: its rows came, and no other"
+            )
 
     def _rename(self, table: TableSchema, to: TableId) -> ShapeChange:
         after = replace(table, id=to)
