@@ -246,12 +246,13 @@ class ByOid(Play):
             {ID: replace(ACCOUNT, oid=ACCOUNTS)},
             read_catalog=lambda _: replace(ACCOUNT, oid=ACCOUNTS),
             name_table=lambda _: ID,
+            root_of=lambda oid: {PART: ACCOUNTS}.get(oid, 0),
             wanted=lambda table: table in {ID, WHOLE},
             new_tables_are_complete=True,
         )
 
 
-WHOLE = TableId("public", "whole")
+WHOLE, PART = TableId("public", "whole"), 16395
 AS_ROOT = (described(*COLUMNS, relation=OTHERS, table=WHOLE), described(*COLUMNS))
 
 
@@ -269,6 +270,18 @@ def test_a_row_that_comes_as_one_of_a_root_is_missing_in_its_own_table(row: Mess
 
     assert isinstance(ended, TransactionEnded)
     assert [hole.table for hole in ended.holes] == ["public.account", "public.whole"]
+
+
+@pytest.mark.parametrize(("root", "count"), [(OTHERS, 2), (ACCOUNTS, 0)])
+def test_a_row_of_a_partition_whose_root_had_one_for_a_while(root: int, count: int) -> None:
+    """Its own root is captured, and the row came as one of the table above that."""
+    part = described(*COLUMNS, relation=PART, table=TableId("public", "part"))
+    play, row = ByOid(), insert(1, relation=root)
+
+    *_, ended = play.transaction(*AS_ROOT[: 1 if root == OTHERS else 2], part, row)
+
+    assert isinstance(ended, TransactionEnded)
+    assert len(ended.holes) == count
 
 
 @pytest.mark.parametrize(
