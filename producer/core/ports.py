@@ -330,6 +330,9 @@ class Source(takeover.Source, Protocol):
     def table_name(self, oid: int) -> TableId | None:
         """Return the present name of the table with this oid; None if it is gone."""
 
+    def root_of(self, oid: int) -> int:
+        """Return the oid of a partition's root, as it is by now; 0: it has none."""
+
     def keep_alive(self, *, force: bool = False) -> None:
         """Send a status message that confirms nothing, to keep the session alive."""
 

@@ -341,6 +341,7 @@ class Turn:
             read_catalog=source.shape,
             name_type=source.type_name,
             name_table=source.table_name if source.ids_are_oids else None,
+            root_of=source.root_of,
             wanted=lambda table: self.wants(table) and table not in hidden,
             new_tables_are_complete=source.new_tables_are_complete,
             reports_ddl=source.reports_ddl,

@@ -171,6 +171,10 @@ class PlainSource:
         del oid
         return None
 
+    def root_of(self, oid: int) -> int:
+        del oid
+        return 0
+
     def keep_alive(self, *, force: bool = False) -> None:
         del force
 

@@ -12,6 +12,7 @@ from spark_consumers.loop.job import Applier
 from tests.integration.postgres_target import Target, load, only_postgresql
 from tests.spark_consumers.feed import (
     Row,
+    alter,
     delete,
     insert,
     table,
@@ -242,6 +243,32 @@ def test_a_composite_of_nulls_is_not_null(target: Target) -> None:
     target.apply(Row(keyless, "d", [None]), Row(keyless, "u", ["(,)"], ["(1,)"]))
 
     assert target.query("SELECT format('%s', p) FROM keyless ORDER BY 1") == [("(,)",), ("(1,)",)]
+
+
+def test_a_copied_table_is_no_type_of_other_tables(target: Target) -> None:
+    """The source drops it CASCADE, and no stream says in which order their columns go."""
+    art, kind = table("art", "id integer, name text"), UserType("c", "art")
+    has = TableSchema(
+        TableId("public", "has"),
+        (
+            Column("id", 23, -1, "integer", nullable=False),
+            Column("r", 90008, -1, "public.art", user_type=kind),
+            Column("rs", 90009, -1, "public.art[]",
+                   user_type=UserType("a", "_art", "public.art", 90008, of=kind)),
+        ),
+        ("id",),
+    )  # fmt: skip
+    load(target, art, ["1", "one"])
+    load(target, has, ["1", "(1,one)", '{"(1,one)"}'])
+    assert target.query("SELECT r::text, rs::text FROM has") == [("(1,one)", '{"(1,one)"}')]
+
+    target.feed.commits([alter(art, None, tag="DROP TABLE")])
+    left = replace(has, columns=has.columns[:1])
+    target.feed.commits([alter(has, left)])
+    target.drain()
+
+    assert target.query("SELECT to_regclass('art')") == [(None,)]
+    assert target.query("SELECT * FROM has") == [(1,)]
 
 
 @only_postgresql  # openGauss has no such extension

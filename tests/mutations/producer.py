@@ -541,6 +541,14 @@ MUTATIONS: Final = (
         _AGAIN,
     ),
     Mutation(
+        "row-under-its-root",
+        "a row of a captured table that comes as one of its root is missing in its own",
+        "producer/core/stream/assemble.py",
+        "if root != self._described and not",
+        "if root == 0 and not",
+        _ASSEMBLE,
+    ),
+    Mutation(
         "again-under-a-former-name",
         "before a schema change of cuts an oid does not tell the table's name there [H48]",
         "producer/core/log/delivered.py",

@@ -353,6 +353,10 @@ class SimSource:
     def table_name(self, _oid: int) -> None:
         """Ids are no oids."""
 
+    def root_of(self, _oid: int) -> int:
+        """There are no partitions."""
+        return 0
+
     def _visit(self, label: str) -> None:
         """In a session of its own, which a promotion ends, too, but for the standby's own."""
         self._actor.park(label)

@@ -113,6 +113,7 @@ class Assembler:
             max_row_bytes=max_row_bytes,
             put_aside=ports.put_aside,
         )
+        self._described = 0  # the relation that the newest message described; 0: it described none
         self._messages: LogicalMessages | None = None
         if messages is not None:
             self._messages = LogicalMessages(
@@ -137,6 +138,8 @@ class Assembler:
         """Take (WAL position, message) pairs; return what happened, rows in batches."""
         write = self._rows.write
         for lsn, message in messages:
+            if self._described:
+                self._follow_description(message)
             match message:
                 case Insert(relation, new):
                     write(relation, "c", "", None, new, lsn)
@@ -150,6 +153,7 @@ class Assembler:
                     self._transactions.close(message)
                 case Relation():
                     self._bindings.describe(message)
+                    self._described = message.relation
                 case Truncate(relations):
                     self._truncate(relations, lsn)
                 case StatementChanges():
@@ -207,6 +211,20 @@ class Assembler:
             for relation in relations:
                 self._bindings.empty(relation, begin.xid)
 
+    def _follow_description(self, message: Message) -> None:
+        """See that a row is of the relation that was described for it, the last of them.
+
+        The source describes a root, then the partition that has the row.
+        """
+        match message:
+            case TypeMessage() | Relation() | Stretch():
+                return
+            case Insert(root, _) | Update(root, _, _, _) | Delete(root, _, _):
+                if root != self._described and not self._transactions.is_skipped:
+                    for gap in self._relations.sent_as(self._described, root):
+                        self._transactions.add_gap(gap)
+        self._described = 0
+
     def _walk(self, stretch: Stretch) -> None:
         """Let the native walker take what it can; it tells no tables of what it drops."""
         transactions = self._transactions
@@ -219,6 +237,8 @@ class Assembler:
             now_us=self._now_us(),
             max_rows=MAX_ROWS,
         )
+        if walk.at != stretch.at:
+            self._described = 0
         stretch.at, stretch.begun = walk.at, walk.begun
         stretch.begin = transactions.take_back(walk)
 

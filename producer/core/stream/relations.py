@@ -7,7 +7,7 @@ returns them.  Otherwise a row whose shape differs from the one in force is an i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -43,6 +43,7 @@ class Relations:
         read_catalog: ReadCatalog,
         name_type: NameType = lambda _oid, _mod: "",
         name_table: NameTable | None = None,
+        root_of: Callable[[int], int] = lambda _oid: 0,
         wanted: Callable[[TableId], bool],
         new_tables_are_complete: bool,
         reports_ddl: bool = False,
@@ -57,11 +58,12 @@ class Relations:
         `reports_ddl`: the source describes every statement, with the shapes of tables after it.
 
         `name_table` returns the present name of the table with an oid; None, if the stream's
-        relation ids are not oids.
+        relation ids are not oids.  `root_of` returns the oid of a partition's present root.
         """
         self._known = known
         self._read_catalog, self._name_type = read_catalog, name_type
-        self._name_table = name_table
+        self._name_table, self._root_of = name_table, root_of
+        self._roots: dict[int, int] = {}  # of partitions, as rows came that are theirs by now, too
         self._wanted = wanted
         self._given_up: set[int] = set()  # oids of tables that were dropped here, unsure
         self._new_tables_are_complete, self._had = new_tables_are_complete, had
@@ -200,6 +202,28 @@ class Relations:
     def _at(self, oid: int) -> TableSchema | None:
         """The table with this oid, if it is captured and its oid is known."""
         return next((t for t in self._known.values() if t.oid == oid), None) if oid else None
+
+    def sent_as(self, partition: int, root: int) -> Iterator[Hole]:
+        """Note gaps where a row of a table that is captured by itself came as one of its root.
+
+        It is a partition here, or has this one.  The catalog may not show that any more, nor what
+        it had in between.
+        """
+        if self._name_table is None:
+            return
+        table, other = self._at(partition), self.look_up(root)
+        if table is None and not self._reports_ddl and self._roots.get(partition) != root:
+            if (now := self._root_of(partition)) == root:
+                self._roots[partition] = root
+            table = self._at(now)
+        if table is None or table.oid == root or not self._wanted(table.id):
+            return
+        name = TableId(other.schema, other.table)
+        yield Hole(str(table.id), "seen", f"it was a partition: its rows came as those of {name}")
+        if self._wanted(name):
+            yield Hole(
+                str(name), "seen", f"{table.id} was a partition: its rows came, and no other"
+            )
 
     def _rename(self, table: TableSchema, to: TableId) -> ShapeChange:
         after = replace(table, id=to)

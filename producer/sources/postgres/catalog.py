@@ -363,6 +363,13 @@ def table_name(connection: Connection, oid: int) -> TableId | None:
     return TableId(*row) if row is not None else None
 
 
+def root_of(connection: Connection, oid: int) -> int:
+    """The oid of the root of a partition; 0 if it is none."""
+    with asking(connection) as cursor:
+        cursor.execute("SELECT coalesce(pg_partition_root(%s)::oid::bigint, 0)", [oid])
+        return int(cursor.fetchall()[0][0])
+
+
 def type_name(connection: Connection, oid: int, modifier: int) -> str:
     """The SQL text of a built-in type, as in a column's definition; empty for any other.
 

@@ -560,6 +560,11 @@ class PostgresSource(PlainSource):
         self._await_visible()
         return catalog.table_name(self.connection, oid)
 
+    def root_of(self, oid: int) -> int:
+        """Return the root of a partition by oid; 0 if it is none."""
+        self._await_visible()
+        return catalog.root_of(self.connection, oid)
+
     def _judge(self, oid: int) -> Trust:
         """Read from the catalog who may write to a table with the name of our triggers' table."""
         self._await_visible()

@@ -33,13 +33,15 @@ from spark_consumers.sinks.postgres.products import TargetProduct
 from spark_consumers.sinks.postgres.rights import owner_problems
 from spark_consumers.sinks.postgres.shadows import Shadows, written
 
-# Each part in quotes, whether it needs them or not: as type_names.parse() writes them.
+# Each part in quotes, whether it needs them or not: as type_names.parse() writes them.  A table
+# that is copied is no type of another one's column: it could be neither dropped nor altered.
 _TYPES: Final = f"""
 SELECT said.qualified, said.name FROM (
     SELECT '"' || replace(n.nspname, '"', '""') || '"."' || replace(t.typname, '"', '""') || '"',
            '"' || replace(t.typname, '"', '""') || '"', t.typtype
     FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
-    WHERE t.typtype <> 'p' AND {part(is_trusted("t.typowner"))}
+    WHERE t.typtype <> 'p' AND {part(is_trusted("t.typowner"))} AND NOT EXISTS (
+        SELECT 1 FROM pg_catalog.pg_class c WHERE c.oid = t.typrelid AND c.relkind <> 'c')
 ) said (qualified, name, typtype)
 WHERE said.qualified = ANY (%s) OR said.typtype = 'b' AND '*.' || said.name = ANY (%s)
 """

@@ -247,6 +247,9 @@ class Source:
     def table_name(self, oid: int) -> TableId | None:
         return next((t.id for t in self.known if t.oid == oid), None)
 
+    def root_of(self, _oid: int) -> int:
+        return 0
+
     def look(self, _known: Any, *, unless: str, before: Before | None) -> Look | Unchanged | None:
         self.befores.append(before)
         self.did.append(("looked", unless))

@@ -1,6 +1,7 @@
 """Messages become records with their places: one source transaction after the other."""
 
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from producer.core.changes import (
     Begin,
     Cells,
+    Delete,
     Insert,
     Logical,
     Lost,
@@ -31,6 +33,7 @@ from producer.core.events import (
 )
 from producer.core.shape_change import StatementChanges
 from producer.core.stream.redelivery import Delivered, DeliveredPart, Redelivery
+from producer.core.stream.relations import Relations
 from producer.errors import DecodeError, HistoryDiffers
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers.records import Trust
@@ -233,6 +236,79 @@ def test_a_gap_of_a_table_that_is_not_captured_is_ignored() -> None:
     (only,) = Play().transaction(Lost("public", "other", "seen", "why"))
 
     assert only == PositionReached(1008)
+
+
+class ByOid(Play):
+    """The world of a server whose relation ids are oids."""
+
+    def make_relations(self) -> Relations:
+        return Relations(
+            {ID: replace(ACCOUNT, oid=ACCOUNTS)},
+            read_catalog=lambda _: replace(ACCOUNT, oid=ACCOUNTS),
+            name_table=lambda _: ID,
+            root_of=lambda oid: {PART: ACCOUNTS}.get(oid, 0),
+            wanted=lambda table: table in {ID, WHOLE},
+            new_tables_are_complete=True,
+        )
+
+
+WHOLE, PART = TableId("public", "whole"), 16395
+AS_ROOT = (described(*COLUMNS, relation=OTHERS, table=WHOLE), described(*COLUMNS))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        insert(1, relation=OTHERS),
+        Update(OTHERS, "", None, [b"1", b"Bob"]),
+        Delete(OTHERS, "K", [b"1", None]),
+    ],
+)
+def test_a_row_that_comes_as_one_of_a_root_is_missing_in_its_own_table(row: Message) -> None:
+    """The catalog shows no partition any more where it is one for a transaction."""
+    *_, ended = ByOid().transaction(AS_ROOT[0], TypeMessage(9, "public", "mood"), AS_ROOT[1], row)
+
+    assert isinstance(ended, TransactionEnded)
+    assert [hole.table for hole in ended.holes] == ["public.account", "public.whole"]
+
+
+@pytest.mark.parametrize(("root", "count"), [(OTHERS, 2), (ACCOUNTS, 0)])
+def test_a_row_of_a_partition_whose_root_had_one_for_a_while(root: int, count: int) -> None:
+    """Its own root is captured, and the row came as one of the table above that."""
+    part = described(*COLUMNS, relation=PART, table=TableId("public", "part"))
+    play, row = ByOid(), insert(1, relation=root)
+
+    *_, ended = play.transaction(*AS_ROOT[: 1 if root == OTHERS else 2], part, row)
+
+    assert isinstance(ended, TransactionEnded)
+    assert len(ended.holes) == count
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (*AS_ROOT, insert(1)),
+        (AS_ROOT[1], insert(1), AS_ROOT[0], insert(2, relation=OTHERS)),
+        (
+            *AS_ROOT,
+            Truncate((OTHERS, ACCOUNTS), cascade=False, restart_identity=False),
+            insert(2, relation=OTHERS),
+        ),
+        (AS_ROOT[0], described(*COLUMNS, relation=7), insert(1, relation=OTHERS)),
+    ],
+)
+def test_a_row_behind_its_own_description_is_of_that_table(messages: Iterable[Message]) -> None:
+    *_, ended = ByOid().transaction(*messages)
+
+    assert isinstance(ended, TransactionEnded)
+    assert ended.holes == ()
+
+
+def test_a_row_that_came_as_one_of_a_root_and_was_delivered_before_is_no_gap() -> None:
+    play = ByOid(redelivery=Redelivery(2000))
+    row = insert(1, relation=OTHERS)
+
+    assert not [one for one in play.transaction(*AS_ROOT, row) if hasattr(one, "holes")]
 
 
 def test_undecodable_bytes_that_were_not_kept_stop_the_stream() -> None:
