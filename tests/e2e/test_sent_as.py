@@ -70,6 +70,30 @@ def test_rows_of_a_partition_whose_root_is_moved_come_under_the_name_in_force(
         assert [t for t in tables if not is_equal(path, t)] == [], statement
 
 
+@pytest.mark.parametrize(
+    ("part", "root", "bounds"), [("alone", "r", "(200) TO (300)"), ("r", "above", "(0) TO (200)")]
+)
+def test_a_table_that_is_a_partition_for_one_transaction_is_read_again(
+    path: Undone, part: str, root: str, bounds: str
+) -> None:
+    """Its rows come as those of the root, and no look shows that it had one."""
+    for table, kind in (("alone", ""), ("above", "PARTITION BY RANGE (id)")):
+        execute(path.source, f"CREATE TABLE {table} (id int PRIMARY KEY, v int) {kind}")
+    execute(path.source, "INSERT INTO alone VALUES (250, 1)")
+    until(lambda: is_mended(path, ["r", "alone"]), "a copy", time.sleep)
+
+    statements = (
+        f"ALTER TABLE {root} ATTACH PARTITION {part} FOR VALUES FROM {bounds}",
+        f"UPDATE {root} SET v = 7 WHERE id IN (10, 250)",
+        f"ALTER TABLE {root} DETACH PARTITION {part}",
+    )
+    ask(path.source, "; ".join(statements))
+    marks = path.waited()
+    assert [t for t in ("r", "alone") if id_of(t) not in marks and not is_equal(path, t)] == []
+    until(lambda: is_mended(path, ["r", "alone"]), "a copy", time.sleep)
+    assert [t for t in ("r", "alone") if not is_equal(path, t)] == []
+
+
 def is_mended(path: Undone, tables: list[str]) -> bool:
     return path.waited() == {} and all(has(path, table) for table in tables)
 

@@ -165,10 +165,10 @@ CASES: Final = (
     StreamGap(
         "behind-hidden",
         "rows after a DDL or DCL statement that the catalog does not show: a DROP (also ON"
-        " COMMIT DROP), one whose object another statement changed before the look, one about a"
-        " role if `run` may not read pg_authid, one in a subtransaction; and rows in partitions,"
-        " amid a table that sent none before, deleted ones, and all where a standby or a"
-        " coordinator is read",
+        " COMMIT DROP), one that changes nothing (OWNER TO its owner), one whose object another"
+        " statement changed before the look, one about a role if `run` may not read pg_authid, one"
+        " in a subtransaction; and rows in partitions, amid a table that sent none before, deleted"
+        " ones, and all where a standby or a coordinator is read",
         _behind(INVISIBLE, INVISIBLE),
         "none; commit before writing rows",
         f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",
