@@ -541,14 +541,6 @@ MUTATIONS: Final = (
         _AGAIN,
     ),
     Mutation(
-        "another-oid-without-a-statement",
-        "a table that took a name while the triggers were off is not the one before",
-        "producer/core/stream/relations.py",
-        "known.oid not in {0, relation.relation}",
-        "known.oid < 0",
-        _ASSEMBLE,
-    ),
-    Mutation(
         "row-under-its-root",
         "a row of a captured table that comes as one of its root is missing in its own",
         "producer/core/stream/assemble.py",

@@ -241,10 +241,7 @@ class Relations:
         table_id = TableId(relation.schema, relation.table)
         known = self._known.get(table_id)
         reports_ddl = self._reports_ddl or table_id in self._stated
-        # Its statements would have been described, unless the triggers were off for a while.
-        is_other = known is not None and self._reports_ddl and self._has_other_oid(known, relation)
-        is_stated = reports_ddl and not is_shown and not is_other
-        if is_stated and known is not None and agrees(relation, known):
+        if reports_ddl and not is_shown and known is not None and agrees(relation, known):
             return known, None  # as of this very place, which a reading of now is not
         reading = self._reading(relation)
         table = self._named(merge(relation, reading, known))
@@ -265,16 +262,9 @@ class Relations:
             if why:
                 holes = (Hole(str(table_id), "suspected", why),)
             return table, ShapeChange(None, table, "CREATE TABLE", holes)
-        if is_other:
-            why = "was dropped and made again, and no statement came"
-            holes = (Hole(str(table_id), "seen", why),)
-            return table, ShapeChange(known, table, "ALTER TABLE", holes, why)
         if followed(known) == followed(table) and not made_again(known, table):
             return table, None
         return table, self._doubted(difference(known, table), reading, relation.relation)
-
-    def _has_other_oid(self, known: TableSchema, relation: Relation) -> bool:
-        return self._name_table is not None and known.oid not in {0, relation.relation}
 
     def withheld(self, relation: Relation) -> list[str]:
         """Return columns that the table has still, and the stream does not send: a column list.

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from types import FrameType
@@ -238,11 +238,8 @@ def test_a_gap_of_a_table_that_is_not_captured_is_ignored() -> None:
     assert only == PositionReached(1008)
 
 
-@dataclass
 class ByOid(Play):
     """The world of a server whose relation ids are oids."""
-
-    reports_ddl: bool = False
 
     def make_relations(self) -> Relations:
         return Relations(
@@ -252,7 +249,6 @@ class ByOid(Play):
             root_of=lambda oid: {PART: ACCOUNTS}.get(oid, 0),
             wanted=lambda table: table in {ID, WHOLE},
             new_tables_are_complete=True,
-            reports_ddl=self.reports_ddl,
         )
 
 
@@ -306,16 +302,6 @@ def test_a_row_behind_its_own_description_is_of_that_table(messages: Iterable[Me
 
     assert isinstance(ended, TransactionEnded)
     assert ended.holes == ()
-
-
-def test_a_table_of_the_same_name_that_no_statement_told_is_a_gap() -> None:
-    """The triggers were off while it was made; the same shape does not make it the same."""
-    *_, ended = ByOid(reports_ddl=True).transaction(
-        described(*COLUMNS, relation=7), insert(1, relation=7)
-    )
-
-    assert isinstance(ended, TransactionEnded)
-    assert [hole.table for hole in ended.holes] == ["public.account"]
 
 
 def test_a_row_that_came_as_one_of_a_root_and_was_delivered_before_is_no_gap() -> None:
