@@ -544,8 +544,8 @@ MUTATIONS: Final = (
         "row-under-its-root",
         "a row of a captured table that comes as one of its root is missing in its own",
         "producer/core/stream/assemble.py",
-        "if root != self._described and not",
-        "if root == 0 and not",
+        "self._described not in {root, _NAMED}",
+        "root == 0",
         _ASSEMBLE,
     ),
     Mutation(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, assert_never
 
 from producer.core.catalog.catalog_differences import Altered, Described, Dropped, Finding, Unseen
 from producer.core.changes import (
@@ -48,6 +48,9 @@ from producer.errors import DecodeError
 from schemas.control import ANY, Hole, SchemaChange
 from schemas.positions import Lsn, lsn_text
 from schemas.tables import TableId, TableSchema
+
+# Descriptions behind a statement are of tables that it named, until a row comes: of its record.
+_NAMED: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ class Assembler:
             max_row_bytes=max_row_bytes,
             put_aside=ports.put_aside,
         )
-        self._described = 0  # the relation that the newest message described; 0: it described none
+        self._described = 0  # the relation that the newest message described; 0: none, see _NAMED
         self._messages: LogicalMessages | None = None
         if messages is not None:
             self._messages = LogicalMessages(
@@ -153,11 +156,12 @@ class Assembler:
                     self._transactions.close(message)
                 case Relation():
                     self._bindings.describe(message)
-                    self._described = message.relation
+                    self._described = _NAMED if self._described == _NAMED else message.relation
                 case Truncate(relations):
                     self._truncate(relations, lsn)
                 case StatementChanges():
                     self._bindings.apply(message, lsn)
+                    self._described = _NAMED
                 case StatementsDescribed(is_on):
                     self._relations.describe_statements(is_on=is_on)
                 case Logical() if self._messages is not None:
@@ -217,10 +221,11 @@ class Assembler:
         The source describes a root, then the partition that has the row.
         """
         match message:
-            case TypeMessage() | Relation() | Stretch():
+            case TypeMessage() | Relation() | Stretch() | StatementChanges():
                 return
             case Insert(root, _) | Update(root, _, _, _) | Delete(root, _, _):
-                if root != self._described and not self._transactions.is_skipped:
+                is_other = self._described not in {root, _NAMED}
+                if is_other and not self._transactions.is_skipped:
                     for gap in self._relations.sent_as(self._described, root):
                         self._transactions.add_gap(gap)
         self._described = 0

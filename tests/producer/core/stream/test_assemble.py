@@ -304,6 +304,27 @@ def test_a_row_behind_its_own_description_is_of_that_table(messages: Iterable[Me
     assert ended.holes == ()
 
 
+def test_a_description_that_follows_from_a_statement_is_of_no_row() -> None:
+    """Renamed tables are described again; then the trigger deletes its record."""
+    renamed = described(*COLUMNS)
+    *_, ended = ByOid().transaction(
+        AS_ROOT[0],
+        StatementChanges((), Origin.TRIGGER),
+        renamed,
+        Delete(OTHERS, "K", [b"1", None]),
+        described(*COLUMNS),
+        insert(1),
+    )
+
+    assert isinstance(ended, TransactionEnded)
+    assert ended.holes == ()
+    *_, ended = ByOid().transaction(
+        StatementChanges((), Origin.TRIGGER), insert(1), *AS_ROOT, insert(2, relation=OTHERS)
+    )
+    assert isinstance(ended, TransactionEnded)
+    assert len(ended.holes) == 2, "behind the next row a description counts again"
+
+
 def test_a_row_that_came_as_one_of_a_root_and_was_delivered_before_is_no_gap() -> None:
     play = ByOid(redelivery=Redelivery(2000))
     row = insert(1, relation=OTHERS)
