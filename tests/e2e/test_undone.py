@@ -115,7 +115,7 @@ class Undone(Path):
 
         with Endpoints(load(self.file)) as places:
             standing = places.wait(places.source().goal(), pause, lambda _: None, said.append)
-        assert standing is not None, f"wait does not end: {said}"
+        assert standing is not None, f"wait does not end: {said} {self.notes[-8:]}"
         assert standing.target is not None
         return dict(standing.target.inexact)
 
