@@ -147,7 +147,7 @@ class ConnectionArguments:
         return frozenset(names)
 
     def current_password(self) -> str | None:
-        """Return the password for a login that begins now.  Raises LoginRefused."""
+        """Return the password of a login that begins now; see `PasswordCommand` for errors."""
         return self.password if self.password_command is None else self.password_command()
 
     def check_files(self) -> None:

@@ -149,22 +149,23 @@ class Path:
         """Apply until the target holds everything committed at the source before now."""
         return self.catch_up_to(self._goal())
 
-    def wait(self) -> Ledger:
-        """Apply until `wait` ends, as of now; where the target stands then."""
+    def waited(self) -> dict[str, str]:
+        """Apply until `wait` ends, as of now; the marks with which it does."""
+        said: list[str] = []
         ends = time.monotonic() + PATIENCE
 
         def applies(seconds: float) -> bool:
             if self.failure is not None:
                 raise self.failure
-            self.applier.drain()
             pause(seconds)
+            self.applier.drain()
             return time.monotonic() > ends
 
         with Endpoints(self.configured()) as places:
-            standing = places.wait(places.source().goal(), applies, lambda _: None)
-        assert standing is not None, "`wait` never ends"
+            standing = places.wait(places.source().goal(), applies, lambda _: None, said.append)
+        assert standing is not None, f"`wait` does not end: {said} {self.notes[-8:]}"
         assert standing.target is not None
-        return standing.target
+        return dict(standing.target.inexact)
 
     def arrive(self) -> None:
         """Wait until everything committed at the source before now is durable in Kafka."""

@@ -102,6 +102,16 @@ class Ranges:
         self.on_range(len(self.written))
 
 
+def begin_load(path: Path, count: int) -> Ranges:
+    """Start `run` with its first load; return when so many ranges of it are written."""
+    enough, ranges = threading.Event(), Ranges(path)
+    ranges.on_range = lambda written: enough.set() if written == count else None
+    path.on_load = ranges
+    path.start()
+    until(enough.is_set, "some ranges", pause)
+    return ranges
+
+
 @pytest.fixture
 def path(addresses, topic_prefix, new_database) -> Iterator[Path]:
     """The table is loaded, and wrong at the target."""
@@ -200,12 +210,8 @@ def test_a_first_load_in_chunks_holds_nobody_and_goes_on_after_a_restart(
     ask(source, "CREATE TABLE small (id int PRIMARY KEY); INSERT INTO small VALUES (1)")
     more = {"tuning": RANGES, "repair": "auto", "loads_beside": True}
     with Path(addresses, topic_prefix, source, target, **more) as path:
-        enough, ranges = threading.Event(), Ranges(path)
-        ranges.on_range = lambda count: enough.set() if count == 12 else None
-        path.on_load = ranges
         with Owner(source, 7):
-            path.start()
-            until(enough.is_set, "some ranges", pause)
+            ranges = begin_load(path, 12)
             path.stop()
             path.start()
             until(lambda: not path.applier.drain().inexact, "the load's end", pause)
@@ -234,30 +240,24 @@ def test_a_table_gets_the_name_of_one_that_waits_in_the_midst_of_its_load(
     install(source, topic_prefix)
     more = {"tuning": RANGES, "repair": "auto", "loads_beside": True, "load_rate": 1000}
     with Path(addresses, topic_prefix, source, target, look_seconds=0.2, **more) as path:
-        enough, ranges = threading.Event(), Ranges(path)
-        ranges.on_range = lambda count: enough.set() if count == 5 else None
-        path.on_load = ranges
-        path.start()
-        until(enough.is_set, "some ranges", pause)
+        begin_load(path, 5)
         ask(source, statements)
         until(lambda: not path.catch_up().inexact, "the end of all loads", pause)
         for (table,) in ask(source, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"):
             assert content(target, table) == content(source, table)
 
 
-def test_its_publication_sends_nothing_of_it_any_more(addresses, topic_prefix, new_database):
+def test_its_publication_sends_nothing_of_it_any_more(
+    addresses, topic_prefix, new_database
+) -> None:
     """The load is a gap then, as long as the owner leaves it so: `wait` waits for no END."""
     source, target = new_database(), new_database()
     make(source)
     more = {"tuning": RANGES, "repair": "auto", "loads_beside": True, "load_rate": 1000}
     with Path(addresses, topic_prefix, source, target, look_seconds=0.2, **more) as path:
-        enough, ranges = threading.Event(), Ranges(path)
-        ranges.on_range = lambda count: enough.set() if count == 5 else None
-        path.on_load = ranges
-        path.start()
-        until(enough.is_set, "some ranges", pause)
+        begin_load(path, 5)
         ask(source, f"ALTER PUBLICATION {topic_prefix} SET (publish = '')")
-        assert "publishes only nothing" in path.wait().inexact["public.t"]
+        assert "publishes only nothing" in path.waited()["public.t"]
 
         ask(source, "DELETE FROM t WHERE id % 3 = 0")
         every = "insert, update, delete, truncate"

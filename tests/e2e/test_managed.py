@@ -13,6 +13,7 @@ from dataclasses import replace
 import psycopg2
 import pytest
 
+from gauss_cdc_lab.services.process import poll
 from producer.core.ports import Wish
 from producer.sources import requests
 from producer.sources.password_command import PasswordCommand
@@ -43,7 +44,16 @@ def server() -> Iterator[PrivateServer]:
             "ALTER DATABASE bank OWNER TO master",
             "CREATE DATABASE copy OWNER master",
         )
+        assert poll(lambda: may_log_in(running), 60)  # pg_hba.conf is read a moment later
         yield running
+
+
+def may_log_in(server: PrivateServer) -> bool:
+    try:
+        as_master(server)
+    except psycopg2.OperationalError:
+        return False
+    return True
 
 
 def as_master(server: PrivateServer, *statements: str, database: str = "bank") -> None:
@@ -58,7 +68,7 @@ def _is_copied(path: Path, table: str) -> bool:
     return bool(ask(path.target, "SELECT to_regclass(%s) IS NOT NULL", table)[0][0])
 
 
-def found(server: PrivateServer, path: Path) -> list[Finding]:
+def found(path: Path) -> list[Finding]:
     with closing(catalog.connect(path.options.source)) as session:
         return list(check_source(path.options, session, fix=False))
 
@@ -109,7 +119,7 @@ def test_check_knows_the_service_and_says_nothing_that_cannot_be_done_there(
     server: PrivateServer, path: Path, service: Provider
 ) -> None:
     as_service(server, service)
-    findings = found(server, path)
+    findings = found(path)
 
     assert [f.what for f in findings if f.level is Level.ERROR] == []
     assert [f.what for f in findings if f.subject == "service"] == [

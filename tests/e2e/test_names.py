@@ -27,10 +27,10 @@ def path(request, addresses, topic_prefix, new_database) -> Iterator[Path]:
     with_triggers = request.param != "no triggers"
     with Path(addresses, topic_prefix, source, target, repair="auto", look_seconds=1.0) as path:
         path.start()
-        path.wait()
+        path.waited()
         if with_triggers:
             install(source, topic_prefix)
-            path.wait()
+            path.waited()
             for which in ("end", "drop", "rewrite"):
                 ask(source, f"ALTER EVENT TRIGGER gauss_cdc_ddl_{which} DISABLE")
         yield path
@@ -72,7 +72,7 @@ def test_a_table_is_replaced_by_another_one_of_its_name(path: Path, are_on_again
 
 def assert_equal(path: Path) -> None:
     """Of every table that the target has, and that is not marked."""
-    marks = path.wait().inexact
+    marks = path.waited()
     tables = ask(path.target, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
     assert ("b",) in tables
     for (table,) in tables:

@@ -8,13 +8,12 @@ import psycopg2
 import pytest
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from gauss_cdc.config import load
-from gauss_cdc.inspect.places import Endpoints
+from gauss_cdc.config import Config, load
 from producer.core.ports import Tuning
 from producer.sources.postgres import catalog
 from schemas.tables import TableId
 from tests.e2e.commands import configured
-from tests.e2e.path import PATIENCE, Path, ask, content, until
+from tests.e2e.path import Path, ask, content, until
 from tests.e2e.test_ddl import install
 from tests.services_fixtures import execute
 
@@ -92,6 +91,9 @@ class Undone(Path):
         self.start()
         assert self.catch_up().inexact == {}
 
+    def configured(self) -> Config:
+        return load(self.file)
+
     def do(self, statements: list[str], *, together: bool) -> None:
         for statement in ["; ".join(statements)] if together else statements:
             execute(self.source, statement)
@@ -101,23 +103,6 @@ class Undone(Path):
         marks = self.waited()
         assert [name for name in self.unequal() if f"public.{name}" not in marks] == []
         return marks
-
-    def waited(self) -> dict[str, str]:
-        said: list[str] = []
-        end = time.monotonic() + PATIENCE
-
-        def pause(seconds: float) -> bool:
-            if self.failure is not None:
-                raise self.failure
-            time.sleep(seconds)
-            self.applier.drain()
-            return time.monotonic() > end
-
-        with Endpoints(load(self.file)) as places:
-            standing = places.wait(places.source().goal(), pause, lambda _: None, said.append)
-        assert standing is not None, f"wait does not end: {said} {self.notes[-8:]}"
-        assert standing.target is not None
-        return dict(standing.target.inexact)
 
     def be_looked_at(self, table: str) -> None:
         """Wait for a look that began behind all this, by an empty table that only a look finds."""

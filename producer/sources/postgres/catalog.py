@@ -20,7 +20,7 @@ from producer.errors import ConnectionLost, SourceError, Unsupported
 from producer.sources import patterns
 from producer.sources.dial import ConnectionArguments
 from producer.sources.postgres.connection import ReplicationConnection, reach
-from producer.sources.postgres.managed import ROLES, refuse_pooler_of
+from producer.sources.postgres.managed import ROLES, Provider, refuse_pooler_of, service_of
 from producer.sources.session_settings import POSTGRES, WHERE_KNOWN
 from producer.wire.protocol import ServerError
 from producer.wire.sqlstate import Asked, refusal
@@ -132,6 +132,11 @@ class ServerInfo:
     has_replication: bool
     may_create: bool  # CREATE on the database: required for a publication
     service_roles: list[str]  # roles by which a provider's service is known
+
+    @property
+    def service(self) -> Provider | None:
+        """Whose service it is; None: a server of one's own."""
+        return service_of(self.service_roles)
 
 
 def server_info(connection: Connection) -> ServerInfo:

@@ -23,7 +23,7 @@ from producer.sources.postgres.captured import (
 )
 from producer.sources.postgres.catalog_look import OF_SENT
 from producer.sources.postgres.decoding_standby import check_standby
-from producer.sources.postgres.managed import DOCUMENT, service_of
+from producer.sources.postgres.managed import DOCUMENT
 from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.role import check_role
 from producer.sources.postgres.standbys import check_standbys
@@ -137,7 +137,7 @@ def _triggers(
                 "run `gauss-cdc ddl install` again",
             )
         return
-    may_install = info.version >= ddl_triggers.OLDEST and service_of(info.service_roles) is None
+    may_install = info.version >= ddl_triggers.OLDEST and info.service is None
     yield Finding(
         Level.NOTE,
         "schema changes",
@@ -159,8 +159,7 @@ def check_server(info: catalog.ServerInfo) -> Iterator[Finding]:
         yield Finding(Level.WARNING, "server", "before 13 schema changes can only be inferred")
     else:
         yield Finding(Level.OK, "server", info.version_text.split(" on ")[0])
-    service = service_of(info.service_roles)
-    if service is not None:
+    if (service := info.service) is not None:
         yield Finding(Level.NOTE, "service", f"{service.name}: see {DOCUMENT} for its recipe")
         if service.warning:
             yield Finding(Level.WARNING, "slot", service.warning)

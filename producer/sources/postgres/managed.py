@@ -43,7 +43,6 @@ SERVICES: Final = (
         "azure_pg_admin",
         "set the server parameter wal_level = logical, and restart the server",
     ),
-    # Neon's and Supabase's tools may be installed beside each other: the narrower name is first.
     Provider(
         "Neon",
         "neon_superuser",
@@ -64,15 +63,6 @@ def service_of(roles: Collection[str]) -> Provider | None:
 ASKED: Final = "SELECT pg_catalog.pg_backend_pid()"
 
 
-def refuse_pooler_of(connection: Connection, host: str) -> None:
-    """Do so for a session of psycopg2's that is new; raises Unsupported."""
-    with connection.cursor() as cursor:
-        cursor.execute(ASKED)
-        ((pid,),) = cursor.fetchall()
-    connection.rollback()
-    refuse_pooler(connection.info.backend_pid, pid, host)
-
-
 def refuse_pooler(told: int, asked: int, host: str) -> None:
     """Raise Unsupported where the session is not one with the server itself.
 
@@ -82,3 +72,12 @@ def refuse_pooler(told: int, asked: int, host: str) -> None:
     """
     if told != asked:
         raise Unsupported("a connection pooler answers, not the server", hint=DIRECT, host=host)
+
+
+def refuse_pooler_of(connection: Connection, host: str) -> None:
+    """Raise Unsupported where a new session of psycopg2's is one with a pooler."""
+    with connection.cursor() as cursor:
+        cursor.execute(ASKED)
+        ((pid,),) = cursor.fetchall()
+    connection.rollback()
+    refuse_pooler(connection.info.backend_pid, pid, host)
