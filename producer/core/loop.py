@@ -132,7 +132,7 @@ class Loop:
         self._gaps_noted: set[str] = set()  # of them, those that a re-read mends
         self._refused: set[str] = set()  # sentences about tables that cannot be captured
         self._loads_seen: tuple[object, object] = (None, None)  # the loads that `rereads` knows
-        self._look_due = 0.0
+        self._look_due = self._look_took = 0.0
         self._at = engine.resume  # everything committed before was fed to the assembler
         self._pending: Iterator[tuple[Lsn, Message]] | None = None  # None: all of a read was taken
         self._lost_between: Lost | None = None  # outside a transaction: a gap of the next one
@@ -390,9 +390,10 @@ class Loop:
             known = relations.known
             look = self._source.look(known, unless=catalog.unless(known), before=catalog.before)
             now = self._clock.now()
-            took = now - began
-            options = self._options
-            self._look_due = now + max(options.look_seconds, options.tuning.look_share * took)
+            took, options = now - began, self._options
+            # One slow look alone says that others had the processor: `wait` waits for the next.
+            rest = options.tuning.look_share * min(took, self._look_took)
+            self._look_due, self._look_took = now + max(options.look_seconds, rest), took
             if isinstance(look, Unchanged):
                 catalog.take_unchanged(look)
             if not isinstance(look, Look):

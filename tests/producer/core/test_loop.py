@@ -594,7 +594,23 @@ def test_the_catalog_is_looked_at_every_few_seconds_and_less_often_where_that_is
     for _ in range(12):
         slow.passes(10)
     slow.go()
-    assert len(seen(slow, "looked")) == 3, "a look of a second, and 50 seconds without one"
+    assert len(seen(slow, "looked")) == 4, "a look of a second, and 50 seconds without one"
+
+
+def test_one_slow_look_alone_does_not_keep_the_next_one_waiting() -> None:
+    """Whoever waits for what the catalog shows waits as long: other programs had the processor."""
+    run = Run(look_seconds=3.0)
+    looks, took = run.source.look, [0.1, 8.0, 0.1, 0.1]
+
+    def look(known: Any, **how: Any) -> Look | Unchanged | None:
+        run.clock.time += took.pop(0) if took else 0.1
+        return looks(known, **how)
+
+    run.source.look = look  # type: ignore[method-assign]
+    for _ in range(5):
+        run.passes(7)
+    run.go()
+    assert took == []
 
 
 def test_a_look_is_judged_behind_its_place_with_what_was_emptied_before_it() -> None:
