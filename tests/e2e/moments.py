@@ -18,6 +18,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 from tests.e2e.ddl_play import Play
 
 MORE = """
+CREATE EXTENSION citext; CREATE EXTENSION hstore;
 CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE DOMAIN small AS int CHECK (VALUE < 100000);
 CREATE TYPE pair AS (m mood, n int);
 CREATE TABLE e (id int PRIMARY KEY, m mood, d small, p pair, ms mood[]);
@@ -38,6 +39,21 @@ INSERT INTO down (id, v, w) SELECT n, 'd', n FROM generate_series(100, 120) n;
 INSERT INTO one.k SELECT n, 'one', repeat('long ' || n, 500) FROM generate_series(1, 70) n;
 INSERT INTO two.k SELECT n, 'two' FROM generate_series(10, 90) n;
 INSERT INTO g (id, v) SELECT n, n FROM generate_series(1, 20) n;
+CREATE TABLE rt (a int PRIMARY KEY, b text);
+CREATE TABLE hr (id int PRIMARY KEY, r rt, rs rt[], v text);
+CREATE DOMAIN drt AS rt; CREATE TABLE hd (id int PRIMARY KEY, r drt);
+CREATE TABLE heir (v text, extra int, id int PRIMARY KEY);
+CREATE FUNCTION gf(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1 + 1';
+CREATE TABLE gg (id int PRIMARY KEY, v int, w int GENERATED ALWAYS AS (gf(v)) STORED, z int);
+CREATE TABLE odd (junk int, v text, id int PRIMARY KEY); ALTER TABLE odd DROP junk;
+CREATE TABLE ext (id int PRIMARY KEY, c citext, h hstore, t text);
+INSERT INTO rt SELECT n, 'b' || n FROM generate_series(1, 40) n;
+INSERT INTO hr SELECT n, ROW(n, 'x' || n)::rt, ARRAY[ROW(n, NULL)::rt], 'v' FROM generate_series(1, 80) n;
+INSERT INTO hd SELECT n, ROW(n, 'x' || n)::rt FROM generate_series(1, 40) n;
+INSERT INTO heir SELECT 'h' || n, n, n FROM generate_series(1000, 1060) n;
+INSERT INTO gg (id, v, z) SELECT n, n, n FROM generate_series(1, 80) n;
+INSERT INTO odd (v, id) SELECT 'o' || n, n FROM generate_series(700, 760) n;
+INSERT INTO ext SELECT n, 'C' || n, hstore('a', n::text), 't' FROM generate_series(1, 60) n;
 """
 _ALL = "insert, update, delete, truncate"
 _DEEP = """
@@ -158,6 +174,7 @@ class Moments(Play):
         if not tables:
             return None
         kinds = ["publication", "table", "table", "column", "column", "type", "partition",
+                 "attached", "row_type", "block", "heir", "computed", "extension",
                  "harmless", "dump", "trigger", "schema"]  # fmt: skip
         kind = self.random.choice(kinds)
         found: Pair | None = getattr(self, f"_of_{kind}")(cursor, self.random.choice(tables))
@@ -346,6 +363,113 @@ class Moments(Play):
             ([f"SET session_replication_role = replica; TRUNCATE {part}; RESET session_replication_role"], ["ROWS"]),
         ])  # fmt: skip
 
+    def _of_attached(self, cursor, table: str) -> Pair | None:
+        """A captured table that is a partition for a moment."""
+        new = self._name("pt")
+        attach = "ALTER TABLE p ATTACH PARTITION odd FOR VALUES FROM (700) TO (800)"
+        detach = "ALTER TABLE p DETACH PARTITION odd"
+        return self.random.choice([
+            ([attach, "UPDATE p SET v = 'both' WHERE id % 5 = 0", "ROWS"], [detach]),
+            ([attach, "UPDATE odd SET v = 'odd' WHERE id % 3 = 0", "ROWS"], [detach]),
+            ([attach, "ALTER TABLE p ALTER v TYPE text USING v || '~'", "ROWS"], [detach]),
+            ([attach, f"ALTER TABLE p ADD {new} int DEFAULT 2", "ROWS"], [f"ALTER TABLE p DROP {new}", detach]),
+            ([attach, f"ALTER TABLE p RENAME v TO {new}", "ROWS"], [f"ALTER TABLE p RENAME {new} TO v", detach]),
+            ([attach, "UPDATE p SET id = id + 200 WHERE id BETWEEN 500 AND 540", "ROWS"], [detach]),
+            (["ALTER TABLE odd SET UNLOGGED", attach, "ROWS"], [detach, "ALTER TABLE odd SET LOGGED"]),
+            ([attach, f"ALTER TABLE odd RENAME TO {new}", "ROWS"], [f"ALTER TABLE {new} RENAME TO odd", detach]),
+            ([attach, "TRUNCATE p", "INSERT INTO p SELECT n, 'again' FROM generate_series(700, 730) n"], [detach]),
+        ])  # fmt: skip
+
+    def _of_row_type(self, cursor, table: str) -> Pair | None:
+        """Columns whose type is the row of a captured table."""
+        new = self._name("r")
+        at = self.random.randint(1, 9999)
+        insert = f"INSERT INTO hr (id, r, rs) SELECT {at}, (SELECT x FROM rt x LIMIT 1), ARRAY(SELECT x FROM rt x LIMIT 2) ON CONFLICT DO NOTHING"
+        update = f"UPDATE hr SET r = rs[1] WHERE id % 5 = {at % 5}"
+        return self.random.choice([
+            ([f"ALTER TABLE rt ADD {new} int", insert, update, "ROWS"], [f"ALTER TABLE rt DROP {new}"]),
+            ([f"ALTER TABLE rt ADD {new} int", f"UPDATE hr SET r.{new} = 5 WHERE id % 2 = 0", "ROWS"], []),
+            ([f"ALTER TABLE rt RENAME b TO {new}", insert], [f"ALTER TABLE rt RENAME {new} TO b", update]),
+            (["ALTER TABLE rt DROP b CASCADE", insert], ["ALTER TABLE rt ADD b text", update]),
+            ([f"ALTER TABLE rt RENAME TO {new}", "ROWS"], [f"ALTER TABLE {new} RENAME TO rt"]),
+            (["ALTER TABLE rt SET SCHEMA one", "ROWS"], ["ALTER TABLE one.rt SET SCHEMA public"]),
+            (["ALTER TABLE rt SET SCHEMA hidden", insert, "ROWS"], ["ALTER TABLE hidden.rt SET SCHEMA public"]),
+            (["DROP TABLE rt CASCADE", "CREATE TABLE rt (a int PRIMARY KEY, b text)", "ALTER TABLE hr ADD r rt, ADD rs rt[]", "INSERT INTO rt VALUES (1, 'new')", insert], [update]),
+            (["ALTER TABLE hr DROP r", "ALTER TABLE rt ALTER a TYPE bigint", "ALTER TABLE hr ADD r rt", insert], ["ROWS"]),
+            ([f"CREATE TABLE {new} (LIKE rt)", f"ALTER TABLE hr ALTER r TYPE {new} USING ROW((r).a + 1, 'u')::{new}", "ROWS"], ["ALTER TABLE hr ALTER r TYPE rt USING ROW((r).a, 'back')::rt", f"DROP TABLE {new}"]),
+            ([f"CREATE VIEW {new} AS SELECT 1 AS a, 'x'::text AS b", f"ALTER TABLE hr ADD {new}_c {new}", f"UPDATE hr SET {new}_c = ROW(2, 'y')::{new} WHERE id % 2 = 0", f"ALTER VIEW {new} RENAME b TO bb", "ROWS"], [f"ALTER TABLE hr DROP {new}_c", f"DROP VIEW {new}"]),
+            (["TRUNCATE rt", "INSERT INTO rt VALUES (5, 'five')", insert], ["ROWS"]),
+        ])  # fmt: skip
+
+    def _of_block(self, cursor, table: str) -> Pair | None:
+        """Statements of one query: the log has them without a look in between."""
+        new, other = self._name("d"), self._name("d")
+        columns = [(n, k) for n, k, is_key in self._columns(cursor, table) if not is_key]
+        name, kind = self.random.choice(columns) if columns else ("id", "integer")
+        schema, _, bare = table.rpartition(".")
+        full, aside = f"{schema or 'public'}.{bare}", f"{schema or 'public'}.{new}"
+        blocks = [
+            (f"ALTER TABLE {table} ADD {new} int DEFAULT 5; UPDATE {table} SET {new} = 6 WHERE id % 2 = 0; ALTER TABLE {table} RENAME {new} TO {other}; ALTER TABLE {table} ALTER {other} TYPE text; DELETE FROM {table} WHERE id % 11 = 0; ALTER TABLE {table} ALTER {other} TYPE int USING length({other}) + 40;", [f"ALTER TABLE {table} DROP {other}"]),
+            (f"ALTER TABLE {table} ADD {new} int DEFAULT 5; BEGIN ALTER TABLE {table} ADD {other} int DEFAULT 7; UPDATE {table} SET {other} = 8; RAISE EXCEPTION 'x'; EXCEPTION WHEN raise_exception THEN UPDATE {table} SET {new} = 9 WHERE id % 3 = 0; END; ALTER TABLE {table} ADD {other} text DEFAULT 'm';", [f"ALTER TABLE {table} DROP {new}, DROP {other}"]),
+            (f"DROP TABLE {full} CASCADE; CREATE TABLE {full} (id int PRIMARY KEY, v text); INSERT INTO {full} SELECT n, 'one' FROM generate_series(1, 30) n; DROP TABLE {full}; CREATE TABLE {full} (v text, id int PRIMARY KEY, x int DEFAULT 3); INSERT INTO {full} (id, v) SELECT n, 'two' FROM generate_series(1, 60) n;", []),
+            (f"DROP TABLE {full} CASCADE; CREATE TABLE {full} (id int PRIMARY KEY, v text); BEGIN INSERT INTO {full} VALUES (1, 'in'); DROP TABLE {full}; CREATE TABLE {full} (id bigint PRIMARY KEY); RAISE EXCEPTION 'x'; EXCEPTION WHEN raise_exception THEN INSERT INTO {full} VALUES (2, 'kept'); END;", []),
+            (f"CREATE TABLE {aside} AS TABLE {table}; DROP TABLE {full} CASCADE; ALTER TABLE {aside} RENAME TO {bare}; ALTER TABLE {full} ADD PRIMARY KEY (id); UPDATE {full} SET id = id + 5;", []),
+            (f"ALTER TABLE {table} DROP {name} CASCADE; ALTER TABLE {table} ADD {name} {kind}; UPDATE {table} SET id = id WHERE id % 2 = 0; ALTER TABLE {table} DROP {name}; ALTER TABLE {table} ADD {name} {kind};", []),
+            (f"FOR i IN 1..5 LOOP EXECUTE format('ALTER TABLE {table} ADD {new}_%s int DEFAULT %s', i, i); EXECUTE format('UPDATE {table} SET {new}_%s = 0 WHERE id %% 4 = 1', i); END LOOP; FOR i IN 1..5 LOOP EXECUTE format('ALTER TABLE {table} DROP {new}_%s', i); END LOOP;", []),
+            (f"TRUNCATE {table} CASCADE; INSERT INTO {table} (id) VALUES (77); ALTER TABLE {table} ADD {new} int; TRUNCATE {table} CASCADE; INSERT INTO {table} (id) VALUES (78);", [f"ALTER TABLE {table} DROP {new}"]),
+            (f"ALTER TABLE {table} RENAME TO {new}; CREATE TABLE {full} (LIKE {aside} INCLUDING ALL); INSERT INTO {full} SELECT * FROM {aside} WHERE id % 2 = 0; DROP TABLE {aside} CASCADE;", []),
+            (f"ALTER TABLE {table} ADD {new} int; COMMIT; UPDATE {table} SET {new} = 4 WHERE id % 2 = 1; COMMIT; ALTER TABLE {table} DROP {new}; ROLLBACK; ALTER TABLE {table} RENAME {new} TO {other}; COMMIT; UPDATE {table} SET {other} = 5; ROLLBACK;", [f"ALTER TABLE {table} DROP {other}"]),
+            ("ALTER TABLE p DETACH PARTITION p_1; UPDATE p_1 SET v = v || '.'; ALTER TABLE p ATTACH PARTITION p_1 FOR VALUES FROM (200) TO (600); DELETE FROM p WHERE id % 13 = 0; ALTER TABLE p DETACH PARTITION p_1; INSERT INTO p_1 VALUES (599, 'in') ON CONFLICT DO NOTHING; ALTER TABLE p ATTACH PARTITION p_1 FOR VALUES FROM (200) TO (600);", []),
+            ("ALTER TABLE p ATTACH PARTITION odd FOR VALUES FROM (700) TO (800); UPDATE p SET v = v || ';' WHERE id % 3 = 0; ALTER TABLE p DETACH PARTITION odd; UPDATE odd SET v = v || ',' WHERE id % 2 = 0;", []),
+        ]  # fmt: skip
+        block, after = self.random.choice(blocks)
+        return [f"DO $$ BEGIN {block} END $$"], ["ROWS", *after]
+
+    def _of_heir(self, cursor, table: str) -> Pair | None:
+        """A captured table that inherits from another one for a moment."""
+        new = self._name("h")
+        start, end = "ALTER TABLE heir INHERIT up", "ALTER TABLE heir NO INHERIT up"
+        drop = f"ALTER TABLE heir DROP IF EXISTS {new}"
+        return self.random.choice([
+            ([start, "UPDATE up SET v = 'both' WHERE id % 3 = 0", "ROWS"], [end]),
+            ([start, f"ALTER TABLE up ADD {new} int DEFAULT 4", "UPDATE up SET v = 'x' WHERE id % 7 = 0", "ROWS"], [f"ALTER TABLE up DROP {new}", end, drop]),
+            ([start, f"ALTER TABLE up RENAME v TO {new}", "ROWS"], [f"ALTER TABLE up RENAME {new} TO v", end]),
+            ([start, "ALTER TABLE up ALTER v TYPE text USING upper(v) || '?'", "ROWS"], [end]),
+            ([start, "ALTER TABLE up ALTER v TYPE varchar(90)", "ROWS"], ["ALTER TABLE up ALTER v TYPE text", end]),
+            ([start, f"ALTER TABLE up ADD {new} float8 DEFAULT random()", "ROWS"], [f"ALTER TABLE up DROP {new}", end, drop]),
+            ([start, "TRUNCATE up", "INSERT INTO up SELECT n, 'again' FROM generate_series(1, 30) n", "ROWS"], [end]),
+            ([start, "ALTER TABLE up DROP v", "ROWS"], [end, "ALTER TABLE up ADD v text", "ALTER TABLE heir ADD COLUMN IF NOT EXISTS v text"]),
+            (["ALTER TABLE down NO INHERIT up", f"ALTER TABLE up ADD {new} int DEFAULT 5", f"ALTER TABLE down ADD {new} int DEFAULT 6", "ALTER TABLE down INHERIT up", "ROWS"], [f"ALTER TABLE up DROP {new}", f"ALTER TABLE down DROP IF EXISTS {new}"]),
+            (["DO $$ BEGIN ALTER TABLE heir INHERIT up; ALTER TABLE up ALTER v TYPE text USING v || '+'; ALTER TABLE heir NO INHERIT up; END $$"], ["ROWS"]),
+            ([start, "ALTER TABLE up ALTER id TYPE bigint", "ROWS"], ["ALTER TABLE up ALTER id TYPE int", end]),
+        ])  # fmt: skip
+
+    def _of_computed(self, cursor, table: str) -> Pair | None:
+        """Columns that the source computes, with functions that change."""
+        new = self._name("gn")
+        return self.random.choice([
+            (["CREATE OR REPLACE FUNCTION gf(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1 + 100'", "UPDATE gg SET z = z + 1", "ROWS"], ["CREATE OR REPLACE FUNCTION gf(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1 + 1'"]),
+            ([f"ALTER TABLE gg ADD {new} int GENERATED ALWAYS AS (gf(v) * 2) STORED", f"ALTER TABLE gg ALTER {new} DROP EXPRESSION", "UPDATE gg SET z = 1 WHERE id % 2 = 0", "ROWS"], [f"ALTER TABLE gg DROP {new}"]),
+            ([f"DO $$ BEGIN ALTER TABLE gg ADD {new} int GENERATED ALWAYS AS (gf(v) * 2) STORED; ALTER TABLE gg ALTER {new} DROP EXPRESSION; END $$"], ["ROWS", f"ALTER TABLE gg DROP {new}"]),
+            (["DROP FUNCTION gf(int) CASCADE", "CREATE FUNCTION gf(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1 + 1'", "ALTER TABLE gg ADD w int GENERATED ALWAYS AS (gf(v)) STORED", "ROWS"], []),
+            (["ALTER TABLE gg ALTER v TYPE bigint USING 1", "ROWS"], []),
+            (["ALTER TABLE gg ALTER z TYPE int USING gf(z)", "ROWS"], []),
+            ([f"ALTER TABLE gg ADD {new} int DEFAULT gf(3)", "ROWS"], [f"ALTER TABLE gg DROP {new}"]),
+            ([f"ALTER TABLE gg ADD {new} int GENERATED ALWAYS AS (v + z) STORED, ALTER z TYPE bigint", "ROWS"], [f"ALTER TABLE gg DROP {new}", "ALTER TABLE gg ALTER z TYPE int"]),
+            ([f"CREATE DOMAIN {new} AS int DEFAULT gf(6)", f"ALTER TABLE gg ADD {new}c {new}", "ROWS"], [f"ALTER TABLE gg DROP {new}c", f"DROP DOMAIN {new}"]),
+        ])  # fmt: skip
+
+    def _of_extension(self, cursor, table: str) -> Pair | None:
+        new = self._name("ex")
+        return self.random.choice([
+            (["DROP EXTENSION citext CASCADE", "ROWS"], ["CREATE EXTENSION citext", "ALTER TABLE ext ADD c citext"]),
+            (["DROP EXTENSION hstore CASCADE", "CREATE EXTENSION hstore", "ALTER TABLE ext ADD h hstore", "UPDATE ext SET h = hstore('b', id::text) WHERE id % 2 = 0"], ["ROWS"]),
+            (["ALTER EXTENSION citext SET SCHEMA hidden", "ROWS"], ["ALTER EXTENSION citext SET SCHEMA public"]),
+            (["ALTER TABLE ext ALTER c TYPE text", "UPDATE ext SET c = upper(c)", "ROWS"], ["ALTER TABLE ext ALTER c TYPE citext"]),
+            (["ALTER TABLE ext ALTER h TYPE text USING h::text", "ROWS"], ["ALTER TABLE ext ALTER h TYPE hstore USING h::hstore"]),
+            ([f"ALTER TABLE ext ADD {new} uuid DEFAULT gen_random_uuid()", "ROWS"], [f"ALTER TABLE ext DROP {new}"]),
+        ])  # fmt: skip
+
     def _of_schema(self, cursor, table: str) -> Pair | None:
         """Schemas with tables of one name; locks of these do not hold their schemas."""
         cursor.execute(
@@ -382,7 +506,9 @@ class Moments(Play):
         which = self.random.choice(("end", "drop", "rewrite"))
         off = f"ALTER EVENT TRIGGER gauss_cdc_ddl_{which} DISABLE"
         on = f"ALTER EVENT TRIGGER gauss_cdc_ddl_{which} ENABLE ALWAYS"
-        kind = self.random.choice(("column", "table", "type", "partition"))
+        kind = self.random.choice(
+            ("column", "table", "type", "partition", "attached", "row_type", "block", "heir")
+        )
         inner = getattr(self, f"_of_{kind}")(cursor, table) or (["ROWS"], [])
         return [off, *inner[0]], [*inner[1], on]
 

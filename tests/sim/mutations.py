@@ -774,7 +774,7 @@ MUTATIONS: list[Mutation] = [
              edit(load.Loader, "_beside", ("resume=max(self._head.resume, self._at)",
                                            "resume=self._head.resume")),
              {**_BESIDE, "adds": 1, "joins": 1, "producer_crashes": 12, "asks": 0,
-              "crash_at": "waits for a call"}, first_seed=49),
+              "crash_at": "waits for a call"}, first_seed=1536),
     Mutation("step-names-nothing", "each step of a load names its own records",
              edit(load, "with_offsets",
                   ("ranges=ranges", "ranges=()"))),
