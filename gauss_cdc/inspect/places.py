@@ -27,7 +27,7 @@ from producer.sources.base import SourceInspector, SourceStanding
 from producer.sources.kinds import SOURCES
 from producer.sources.requests import AskedAgain
 from schemas.accept import CutReplay, Foreign, Record, Records, backwards, judge, replay_tail
-from schemas.control import Head, Identity, Looked, TableLoad, are_loading
+from schemas.control import PENDING, Head, Identity, Looked, TableLoad, are_loading
 from schemas.errors import Verdict
 from schemas.positions import NOWHERE, Lsn, lsn_text
 from schemas.tables import TableId, TableSchema
@@ -59,6 +59,7 @@ class CutsStanding:
     alarm: str = ""  # the newest of them, or one that does not follow
     under_way: tuple[LoadStanding, ...] = ()  # loads, as far as their records show
     source_end: int | None = None  # of the log, as `run` was told last
+    notes_loads: bool = False  # the epoch loads tables that come
 
     @property
     def is_loading(self) -> bool:
@@ -145,7 +146,7 @@ class ReplicationStatus:
             "targets": [{"name": one.name, **one.of_target()} for one in self.each if one.name],
         }
         if self.cuts is not None:
-            del out["cuts"]["looked"]
+            del out["cuts"]["looked"], out["cuts"]["notes_loads"]
             out["cuts"]["under_way"] = [load.as_json() for load in self.cuts.under_way]
         for section, name in (
             ("source", "wal_end"),
@@ -327,6 +328,7 @@ class Endpoints:
             alarms=replay.alarms,
             alarm=str(replay.suspect or replay.alarm),
             source_end=None if head is None else head.source_end,
+            notes_loads=replay.notes_loads,
             under_way=loads_under_way(
                 cut
                 for _, cut in sorted(self._table_records.items())
@@ -511,7 +513,10 @@ class Endpoints:
             return ""
         looked = None if standing.cuts is None else standing.cuts.looked
         before = None if looked is None else Before.of(looked)
-        return self.source().unexplained(self.known_tables(at), before, at.inexact)
+        cuts, read = standing.cuts, None
+        if cuts is not None and cuts.notes_loads and self._kind.rereads(self._options):
+            read = {table for table, phase in cuts.loads.items() if phase != PENDING}
+        return self.source().unexplained(self.known_tables(at), before, at.inexact, read)
 
     def known_tables(self, at: Ledger) -> dict[TableId, TableSchema]:
         """Tables of the stream, as the commit has them that a target holds."""

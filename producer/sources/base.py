@@ -317,12 +317,14 @@ class SourceInspector:
         known: Mapping[TableId, TableSchema],
         before: Before | None,
         inexact: Container[str],
+        read: Container[str] | None = None,
     ) -> str:
         """Name what the catalog shows and neither the stream nor a mark explains; "": nothing.
 
-        `known`: the tables of the stream; `inexact`: those that are marked, as schema.table.
+        `known`: the tables of the stream; `inexact`: those that are marked, as schema.table;
+        `read`: those whose loads have begun, None: the epoch loads none that come.
         """
-        del known, before, inexact
+        del known, before, inexact, read
         return ""
 
     # ---- snapshot and verify

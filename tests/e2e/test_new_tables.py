@@ -115,6 +115,47 @@ def test_a_table_whose_updates_would_fail_is_not_published_by_itself(path: Path,
     assert_equal(path, "a", "(SELECT id FROM bare)")
 
 
+@pytest.mark.parametrize(
+    ("published", "comes"),
+    [
+        ("", "CREATE TABLE b (id int PRIMARY KEY, v text)"),
+        ("", "CREATE TABLE b (id int, v text); ALTER TABLE b REPLICA IDENTITY FULL"),
+        ("", "ALTER TABLE hidden.b SET SCHEMA public"),
+        ("ALL TABLES", "ALTER TABLE hidden.b SET SCHEMA public"),
+        ("ALL TABLES", "CREATE TABLE b (id int PRIMARY KEY, v text)"),
+    ],
+)
+def test_wait_waits_for_a_table_that_was_made_a_moment_ago(
+    addresses, topic_prefix, new_database, published: str, comes: str
+) -> None:
+    """The owner who made it asks at once whether the target has it; looks are seconds apart."""
+    source, target = new_database(), new_database()
+    make(source, ("a",))
+    ask(source, "CREATE SCHEMA hidden")
+    if "hidden" in comes:
+        ask(source, "CREATE TABLE hidden.b (id int PRIMARY KEY, v text)")
+        ask(source, "INSERT INTO hidden.b SELECT n, 'before' FROM generate_series(1, 40) n")
+    if published:
+        ask(source, f"CREATE PUBLICATION {topic_prefix} FOR {published}")
+    how = {"look_seconds": 3.0, "repair": "auto", "include": ("public.*",), "tuning": QUICK}
+    with Path(addresses, topic_prefix, source, target, **how) as path:
+        path.start()
+        path.catch_up()
+        for table in ("b", "c"):
+            ask(source, comes)
+            ask(source, "INSERT INTO b SELECT n, 'new' FROM generate_series(101, 140) n")
+            if table == "c":
+                ask(source, "ALTER TABLE b RENAME TO c")
+            until(lambda: path.waited() == {}, "no mark", pause)
+            assert content(target, table) == content(source, table)
+            ask(source, f"ALTER TABLE {table} RENAME TO gone; ALTER TABLE gone SET SCHEMA hidden")
+            if "hidden" in comes:
+                ask(source, "ALTER TABLE hidden.gone RENAME TO b")
+                ask(source, "DELETE FROM hidden.b WHERE v = 'new'")
+            else:
+                ask(source, "DROP TABLE hidden.gone")
+
+
 @pytest.mark.parametrize("published", ["TABLE a", "ALL TABLES"])
 def test_a_publication_that_is_not_ours_is_left_to_its_owner(path: Path, published: str) -> None:
     make(path.source, ("a",))

@@ -141,8 +141,10 @@ class GaussSourceInspector(SourceInspector):
         known: Mapping[TableId, TableSchema],
         before: Before | None,
         inexact: Container[str],
+        read: Container[str] | None = None,
     ) -> str:
         """Rows behind a statement that is not sent are lost, until `run` looks for it."""
+        del read  # each table is sent, from its first row on
         changed = self._changed(before, known)
         if left := [
             f"{table} {why}" for table, why in changed.items() if str(table) not in inexact

@@ -157,10 +157,11 @@ class PostgresSourceInspector(SourceInspector):
         known: Mapping[TableId, TableSchema],
         before: Before | None,
         inexact: Container[str],
+        read: Container[str] | None = None,
     ) -> str:
         """Without triggers a table that is dropped and made again is not in the stream.
 
-        The target holds every commit then, and another table.
+        The target holds every commit then, and another table, or none where it is new.
         """
         options = self._options
         is_told = ddl_triggers.state(self._connection).enabled
@@ -175,7 +176,24 @@ class PostgresSourceInspector(SourceInspector):
             reports_ddl=is_told,
         )
         left = [finding for finding in found if str(finding.table) not in inexact]
-        return "; ".join([*map(str, left), *since(before, look, known, inexact)])
+        coming = () if read is None else self._coming(look, known, read)
+        return "; ".join([*map(str, left), *since(before, look, known, inexact), *coming])
+
+    def _coming(
+        self, look: Look, known: Container[TableId], read: Container[str]
+    ) -> Iterator[str]:
+        """Name tables that `run` takes in once it looks: no load of them has begun."""
+        for table in look.arrived:
+            if table not in known and str(table) not in read:
+                yield f"{table} is published, and not loaded yet"
+        if look.is_ours:
+            new = [table for table in look.missing if table not in known]
+            shapes = catalog.found_schemas(self._connection, new)
+            version = self._connection.server_version
+            able = [t for t, s in shapes.items() if not catalog_look.without_identity(s, version)]
+            for rights in catalog.table_rights(self._connection, able):
+                if rights.owns:  # else `run` has said what somebody else must do
+                    yield f"{rights.id} is not published yet"
 
     # ---- verify
     @contextmanager
