@@ -33,6 +33,7 @@ from producer.errors import CdcError
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
+from schemas.quoting import literal
 from schemas.tables import TableId
 from spark_consumers.errors import ApplyError, KafkaDown
 from spark_consumers.kafka.read import CutReader, RangeReader, registry_at
@@ -74,14 +75,32 @@ dsn = "{target}"
 """
 IN_RANGES = {"range_rows": 20, "beside_bytes": 0}  # no table is too small
 PLACE = attrgetter(*COMPARED)  # of a ledger: what it calls exact is said of this place
+PUBLISHED = """
+SELECT format('%I.%I', schemaname, tablename) FROM pg_publication_tables
+WHERE pubname = {} AND schemaname IN ('public', 'one', 'two')
+"""
+TO_BE_PUBLISHED = """UNION
+SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname IN ('public', 'one', 'two')
+JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
+WHERE c.relkind = 'r' AND NOT c.relispartition AND c.relreplident IN ('d', 'f')
+"""  # by `run` itself, as soon as it looks
 PUBLICATIONS = ("", "FOR ALL TABLES", "FOR TABLES IN SCHEMA public, one, two")
 
 
-def unequal(source: str, target: str, inexact: set[str]) -> list[str]:
-    """Tables of the target whose columns or rows differ."""
+def unequal(
+    source: str, target: str, publication: str, *, is_ours: bool, inexact: set[str]
+) -> list[str]:
+    """Tables whose columns or rows differ, or that are published and not at the target."""
     out: list[str] = []
     with answering(source) as asks, answering(target) as answers:
         ours, theirs = columns(asks), columns(answers)
+        which = PUBLISHED.format(literal(publication)) + (TO_BE_PUBLISHED if is_ours else "")
+        published = asks(which)
+        captured = {name for (name,) in published if name in ours}
+        out += [
+            f"{name}: only at the source" for name in sorted(captured - theirs.keys() - inexact)
+        ]
         for name in sorted(theirs.keys() - inexact):
             if name not in ours:
                 out.append(f"{name}: only at the target")
@@ -254,7 +273,13 @@ class Scene:
                 with self.quiet:  # what was told is of this very commit, or it is asked again
                     now = places.target()
                     if now is not None and PLACE(now) == PLACE(standing.target):
-                        found = unequal(self.source, self.target, set(inexact))
+                        found = unequal(
+                            self.source,
+                            self.target,
+                            self.prefix,
+                            is_ours=not self.kind,
+                            inexact=set(inexact),
+                        )
         self.seen["waits"] += 1
         self.seen["exact" if not inexact else "with marks"] += 1
         self.seen.update(re.sub(r"[ :].*", "", why) + " " + why[-40:] for why in inexact.values())
