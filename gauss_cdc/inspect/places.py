@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -182,6 +183,8 @@ _STILL_SECONDS = 30.0
 _NO_TOPIC = frozenset({"_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART"})
 _written_at = attrgetter("written_at")
 _AGAIN = 1.0  # seconds until a broker that did not answer is asked again
+_OFTEN = 0.1  # seconds until all places are asked again
+_LASTS = 50  # times that what is waited for is found the same, before it is said
 
 
 class Endpoints:
@@ -455,9 +458,10 @@ class Endpoints:
         source, which may be gone for good: not compared is said, and not waited for.
 
         Where the epoch begins with a load, only after the load: before its end no position shows
-        what the target holds.  A place that does not answer is asked again.
+        what the target holds.  A place that does not answer is asked again.  What keeps it waiting
+        is said, where it lasts.
         """
-        goal, noted = Goal(lsn), ""
+        goal, noted, lasting = Goal(lsn), "", Counter[str]()
         while True:
             try:
                 # Cuts first: a target that was read before may lack the mark of a newer one.
@@ -468,16 +472,20 @@ class Endpoints:
                     if not left and (not compares or goal.holds(standing)):
                         return standing
                     compares = compares and bool(left)  # what was found is in these records
-                    if left and left != noted:
-                        on_note(left)
-                        noted = left
+                    lasting.clear()
+                else:
+                    left = goal.left(standing)
+                    lasting[left] += 1
+                if left and left != noted and lasting[left] in {0, _LASTS}:
+                    on_note(left)
+                    noted = left
             except (CdcError, ApplyError) as error:
                 if error.verdict is not Verdict.RETRY:
                     raise
                 if pause(_AGAIN):
                     return None
                 continue
-            if pause(_AGAIN if noted else 0.1):
+            if pause(_AGAIN if noted else _OFTEN):
                 return None
 
     def _left(
@@ -566,6 +574,17 @@ class Goal:
         if self._proof is None and cuts.resume >= self.lsn and not cuts.is_loading:
             self._proof = cuts.epoch, cuts.n
         return self._proof is not None and self._is_past(target, self._proof)
+
+    def left(self, standing: ReplicationStatus) -> str:
+        """Say what a position waits for that is not reached."""
+        cuts = standing.cuts
+        if cuts is None:
+            return "`run` has written nothing yet"
+        if self._proof is None and cuts.resume < self.lsn:
+            return f"`run` has not delivered {lsn_text(self.lsn)} yet"
+        if self._proof is None:
+            return f"a load is under way; {'; '.join(standing.waiting)}"
+        return "`apply` has not applied yet what is in Kafka"
 
     def holds(self, standing: ReplicationStatus) -> bool:
         """Say whether the target holds every record that was read; if not, wait for them."""

@@ -121,6 +121,38 @@ def test_a_source_that_went_away_is_compared_when_it_is_back(
     assert notes == ["the source was not compared: gone"]
 
 
+@pytest.mark.parametrize(
+    ("cuts", "said"),
+    [
+        (None, "`run` has written nothing yet"),
+        (replace(CUTS, resume=0x40), "`run` has not delivered 0/50 yet"),
+        (
+            replace(CUTS, loads={"public.t": "PENDING"}),
+            "a load is under way; to be loaded: public.t",
+        ),
+        (replace(CUTS, n=9), "`apply` has not applied yet what is in Kafka"),
+    ],
+)
+def test_what_keeps_a_wait_is_said_once(
+    cuts: CutsStanding | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "gauss-cdc.toml"
+    file.write_text(
+        '[source]\ndsn = "postgresql://cdc@127.0.0.1:1/bank"\n'
+        '[kafka]\nprefix = "bank"\n[kafka.client]\n"bootstrap.servers" = "127.0.0.1:1"\n'
+        '[registry]\nurl = "http://127.0.0.1:1"\n'
+    )
+    monkeypatch.setattr(Endpoints, "cuts", lambda _: cuts)
+    monkeypatch.setattr(Endpoints, "target", lambda _: Ledger("bank", epoch=1, n=4, resume=0x30))
+    notes, looks = list[str](), iter(range(200))
+
+    with Endpoints(load(file)) as places:
+        left = places.wait(0x50, lambda _: next(looks, None) is None, lambda _: None, notes.append)
+
+    assert left is None
+    assert notes == [said]
+
+
 # ---------------------------------------------------------------- lag
 def test_lag_in_seconds_is_there_whenever_lag_in_commits_is() -> None:
     now = int(time.time() * 1e6)
