@@ -1,5 +1,18 @@
 """Records we own in Kafka, as frozen values: cuts and schema changes.
 
+The cuts topic is a log of one partition, and what it says is what there is:
+
+    START      a writer took over: its number fences the one before.  It goes on with an epoch, or
+               begins one, and names where the one before ended.
+    COMMITS    commits of the source, in its order, with the offsets of their rows and statements
+    TABLE      a load or re-read of a table began, moved on by some rows, or ended
+    STATE      the fields of START again, so that no reader walks far back
+    HEARTBEAT  nothing happened, up to a position
+
+Each has a `Head`: `epoch` and `n` number the records without a hole, `seq` the commits, `resume` is
+the position before which all commits are in Kafka.  A reader takes a record only where it follows
+the one before (`schemas/accept`); so a record of a writer that was fenced changes nothing.
+
 `to_avro` and `from_avro` turn them into the plain dicts that fastavro writes
 with `avro/cut.avsc` and `avro/schema_change.avsc`, and back.  Fields and their
 meaning: the docs in the .avsc files, and docs/protocol.md, chapter 1.

@@ -1,4 +1,17 @@
-"""Where source, cuts and target stand: what `status`, `wait`, `cuts`, `tail` and the demo read."""
+"""Where source, cuts and target stand: what `status`, `wait`, `cuts`, `tail` and the demo read.
+
+`status` asks all places at the same time, and shows what they say; a place that does not answer is
+shown as such.  `wait` proves something, in an order that leaves no hole:
+
+    goal     the end of the source's log is asked once: all that was committed before is meant
+    cuts     are read until a record covers the goal, and no load is under way
+    target   its ledger is read behind the cuts, and must have that record
+    source   is it the one that was delivered (`history`), and does its catalog show anything that
+             neither the stream nor a mark explains, or a table that `run` has yet to take in?
+    again    the target must hold the records that the answer was compared with
+
+What is not exact then stands in the ledger, as part of the commit that the target holds.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,25 @@
 One slot is one ordered stream, so one thread reads, decodes and encodes.  The engine decides;
 this module moves messages between ports and watches the clock.  `pipeline.py` runs it on
 sockets and librdkafka, `tests/sim` on simulated ports that move one step at a time.
+
+A pass does these, in this order, and each of them returns soon:
+
+    re-reads  the place of the next table is made, or a piece of one is written at its place.  Where
+              the stream stands at a place and not all before it is durable, nothing is read.
+    source    what has come is received, decoded, and given to the assembler in slices.  Nothing is
+              received while more than `buffer_bytes` wait for Kafka: the source's socket fills.
+    catalog   a look is taken every few seconds.  It is judged once the stream has passed its place:
+              what it shows and the stream has not said is a gap of the next transaction.
+    Kafka     acknowledgements are collected; a cut that is durable is told to the engine.
+    clock     the engine closes a group that is old enough; the source is told what is confirmed.
+    leave     once it is asked to: the open transaction gets five seconds to end, and is left then.
+
+Each thing that happens is one event (`core/events`).  The engine answers with commands, and these
+alone act: rows are sent, a group is flushed, cuts are written, a position is confirmed.
+
+Two positions are told apart.  `_at` is the end of what the assembler was given: looks and re-reads
+are compared with it.  `_confirmed` is what a durable cut covers: the source is told that, and never
+more, so that it keeps all that a crash would lose.
 """
 
 from __future__ import annotations

@@ -1,4 +1,17 @@
-"""One turn of `run`: take over, load what a new epoch needs, then stream until asked to stop."""
+"""One turn of `run`: take over, load what a new epoch needs, then stream until asked to stop.
+
+    take over  `core/takeover`: fences the writer before, finds the end of cuts, compares the slot
+               with it, and writes START.  An epoch goes on, or a new one begins.
+    shapes     of an epoch that goes on the tables are those of the ddl topic, up to its last
+               commit.  Statements behind that, which no commit has, are taken back first.  A new
+               epoch that loads at once reads all tables under the snapshot of its slot.
+    stream     tables that were captured meanwhile are noted as loads, and hidden until they are
+               read; then the loop goes until it is asked to stop.
+
+Nothing of a turn outlives it but the progress: an error that may pass begins the next turn with a
+takeover, which trusts what is in Kafka alone.  This module puts the parts of a turn together, and
+writes what a load brings; it decides nothing of what is durable.
+"""
 
 from __future__ import annotations
 

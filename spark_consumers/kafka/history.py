@@ -3,6 +3,10 @@
 Commits are found by reading single records at an offset: each names the commit until which it
 goes, and the offset of the START or STATE before it, where any reader may begin.  So what came
 before costs nothing, however long it is.
+
+Of a writer that was overtaken nothing counts, wherever its records stand: of several records the
+newest is that of the greatest epoch and writer.  A place is searched by halves, since records that
+are before it stand before all others; what follows it is read as every reader does.
 """
 
 from __future__ import annotations

@@ -3,6 +3,18 @@
 Pure over its ports: what reads cuts, what reads rows and the target are given, so that
 the simulation runs this very code.  The position is read from the target itself: a
 lost, reused or future checkpoint of Spark has no effect.
+
+    ledger    where the target stands: an epoch, a record `n`, a commit `seq`
+    cuts      all accepted records behind that; another writer's are left out by its number
+    segments  runs of commits that become one step; a schema change, a piece of a load and a START
+              are steps of their own
+    rows      the exact offsets that a segment names, read ahead while the step before is applied
+    stage     what can be prepared outside the target's transaction
+    step      one transaction: compare the ledger, apply, move it; see `sinks/step`
+
+An attempt that fails is made again from the ledger, `attempts` times without progress.  A target
+that does not have what a change needs is marked, and the step goes on without that: a mark is
+part of the ledger, so that `wait` and `status` see it with the commit that it is of.
 """
 
 from __future__ import annotations

@@ -179,9 +179,7 @@ class PostgresSourceInspector(SourceInspector):
         coming = () if read is None else self._coming(look, known, read)
         return "; ".join([*map(str, left), *since(before, look, known, inexact), *coming])
 
-    def _coming(
-        self, look: Look, known: Container[TableId], read: Container[str]
-    ) -> Iterator[str]:
+    def _coming(self, look: Look, known: Container[TableId], read: Container[str]) -> Iterator[str]:
         """Name tables that `run` takes in once it looks: no load of them has begun."""
         for table in look.arrived:
             if table not in known and str(table) not in read:

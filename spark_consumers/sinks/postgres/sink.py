@@ -5,6 +5,17 @@
     step    the rules of ../step.py in one transaction; a small step is one message
 
 The lease keeps a second applier waiting; what makes a step safe is the comparison.
+
+A step is written in one of two ways, and both leave the same rows:
+
+    one message  a small step: all statements, with the ledger's, are one query (`message`).  What
+                 a message cannot express goes the second way, and so does what the server refuses:
+                 it has changed nothing then.
+    staged       the rows of each table go by COPY through a staging table of its own (`apply`)
+
+Tables are known by what `shapes` read of them, compared with the stream at each schema change.  A
+load for all writes beside the table, and takes its place at END; one in ranges writes into it.  All
+statements name schema and functions in full, since who owns the database may own functions, too.
 """
 
 from __future__ import annotations
