@@ -274,7 +274,7 @@ def _judge(name: str) -> None:
     if not name.startswith(_SECURITY):
         return
     if (row := _ROWS.get(_ALIASES.get(name, name))) is None:
-        raise _refused(name, "docs/security.md has the settings that can be mapped")
+        raise _refused(name, "docs/reference/kafka-security.md has what can be mapped")
     if row.refused:
         raise _refused(name, row.refused)
 

@@ -81,6 +81,7 @@ partitions = 3
 
 
 DOCUMENT = EXAMPLES.parent / "subscribers.md"
+RECORDS = EXAMPLES.parent / "reference" / "control-records.md"
 
 
 class Example:
@@ -618,7 +619,7 @@ def test_every_example_is_introduced_by_the_command_that_runs_it() -> None:
 
 @pytest.mark.parametrize("record", ["cut", "schema_change"])
 def test_the_document_names_every_field_of_the_records_in_the_control_topics(record: str) -> None:
-    said = set(re.findall(r"`([a-z_]+)`", DOCUMENT.read_text("utf-8")))
+    said = set(re.findall(r"`([a-z_]+)`", RECORDS.read_text("utf-8")))
     fields = {field["name"] for field in avsc(record)["fields"]}
     if record == "cut":
         (commits,) = (f for f in avsc(record)["fields"] if f["name"] == "commits")
