@@ -15,7 +15,7 @@ the one before (`schemas/accept`); so a record of a writer that was fenced chang
 
 `to_avro` and `from_avro` turn them into the plain dicts that fastavro writes
 with `avro/cut.avsc` and `avro/schema_change.avsc`, and back.  Fields and their
-meaning: the docs in the .avsc files, and docs/protocol.md, chapter 1.
+meaning: the docs in the .avsc files, and docs/reference/control-records.md.
 """
 
 from __future__ import annotations
