@@ -600,10 +600,12 @@ class Goal:
         return "`apply` has not applied yet what is in Kafka"
 
     def holds(self, standing: ReplicationStatus) -> bool:
-        """Say whether the target holds every record that was read; if not, wait for them."""
-        assert standing.cuts is not None
-        self._proof = standing.cuts.epoch, standing.cuts.n
-        return self._is_past(standing.target, self._proof)
+        """Say whether the target holds every record that was read; if not, wait for them.
+
+        And for loads that have begun: what was waited for may be one.
+        """
+        self._proof = None
+        return self.is_reached(standing)
 
     def _is_past(self, target: Ledger | None, proof: tuple[int, int]) -> bool:
         return target is not None and (target.epoch, target.n) >= proof
