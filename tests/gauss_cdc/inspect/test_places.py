@@ -107,16 +107,21 @@ def file(tmp_path: Path) -> Path:
 
 
 def asks(
-    monkeypatch: pytest.MonkeyPatch, source: Callable[[], Source], *standings: CutsStanding
+    monkeypatch: pytest.MonkeyPatch,
+    source: Callable[[], Source],
+    *standings: CutsStanding,
+    lag: int = 0,
 ) -> None:
-    """Let each look meet the next record of cuts, which the target holds."""
+    """Let each look meet the next record of cuts; the target holds it, or is `lag` behind."""
     left = [*standings]
     at = Ledger("bank", epoch=1, n=4, seq=0, resume=0x50)
     made = SOURCES["postgres"]._replace(inspector=lambda _: source())
     monkeypatch.setitem(SOURCES, "postgres", made)
     monkeypatch.setattr(Endpoints, "cuts", lambda _: left[0])
     monkeypatch.setattr(
-        Endpoints, "target", lambda _: replace(at, n=(left.pop(0) if left[1:] else left[0]).n)
+        Endpoints,
+        "target",
+        lambda _: replace(at, n=(left.pop(0) if left[1:] else left[0]).n - lag),
     )
     monkeypatch.setattr(Endpoints, "known_tables", lambda *_: {})
 
@@ -179,6 +184,23 @@ def test_a_table_that_is_waited_for_is_there_when_its_load_has_ended(
 
     assert found is not None
     assert found.cuts == ended
+
+
+def test_a_target_is_compared_as_it_is_when_it_holds_what_was_read(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`run` may have written what lasts until its next look, as the target came so far."""
+    left = ["", "public.gauss_cdc_7 is public.b now", "", ""]
+    source = Source([], left)
+    # It is always one record behind; the position's own is the first.
+    each = [replace(CUTS, n=n) for n in (4, 5, 6, 7, 8, 9, 10, 11)]
+    asks(monkeypatch, lambda: source, *each, lag=1)
+
+    with Endpoints(load(file)) as places:
+        found = places.wait(0x50, lambda _: False, lambda _: None)
+
+    assert found is not None
+    assert left == []
 
 
 # ---------------------------------------------------------------- lag
