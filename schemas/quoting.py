@@ -1,7 +1,7 @@
 r"""Names and values inside SQL that is sent, or shown, as one text: the one place for quotes.
 
-`literal` needs standard_conforming_strings, as statements for a target and commands of
-a walsender have it.  `constant` needs no setting of the session: a backslash means something in
+`literal` needs standard_conforming_strings, as our sessions with a PostgreSQL and with a
+target have it.  `constant` needs no setting of the session: a backslash means something in
 a plain constant where standard_conforming_strings is off, which an openGauss may have as its
 default; in `E''` it always does, so a constant that holds one is written that way.
 

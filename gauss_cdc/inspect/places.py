@@ -474,17 +474,22 @@ class Endpoints:
         what the target holds.  A place that does not answer is asked again.  What keeps it waiting
         is said, where it lasts.
         """
-        goal, noted, lasting = Goal(lsn), "", Counter[str]()
+        goal, noted = Goal(lsn), ""
+        lasting = Counter[str]()
+        waited: CutsStanding | None = None  # the target is to hold this, and is compared again then
         while True:
             try:
                 # Cuts first: a target that was read before may lack the mark of a newer one.
                 standing = ReplicationStatus(None, self.cuts(), self.target())
                 on_look(standing)
                 if goal.is_reached(standing):
-                    left = self._left(standing, on_note, is_given=is_given) if compares else ""
-                    if not left and (not compares or goal.holds(standing)):
+                    left = ""
+                    if compares:  # what was found is in the records that were read
+                        seen = standing if waited is None else replace(standing, cuts=waited)
+                        left = self._left(seen, on_note, is_given=is_given)
+                    if not left and (waited or not compares or goal.holds(standing)):
                         return standing
-                    compares = compares and bool(left)  # what was found is in these records
+                    waited = standing.cuts if not left and goal.is_proven else None
                     lasting.clear()
                 else:
                     left = goal.left(standing)
@@ -588,6 +593,11 @@ class Goal:
             self._proof = cuts.epoch, cuts.n
         return self._proof is not None and self._is_past(target, self._proof)
 
+    @property
+    def is_proven(self) -> bool:
+        """Say whether it is known which record proves it."""
+        return self._proof is not None
+
     def left(self, standing: ReplicationStatus) -> str:
         """Say what a position waits for that is not reached."""
         cuts = standing.cuts
@@ -600,10 +610,12 @@ class Goal:
         return "`apply` has not applied yet what is in Kafka"
 
     def holds(self, standing: ReplicationStatus) -> bool:
-        """Say whether the target holds every record that was read; if not, wait for them."""
-        assert standing.cuts is not None
-        self._proof = standing.cuts.epoch, standing.cuts.n
-        return self._is_past(standing.target, self._proof)
+        """Say whether the target holds every record that was read; if not, wait for them.
+
+        And for loads that have begun: what was waited for may be one.
+        """
+        self._proof = None
+        return self.is_reached(standing)
 
     def _is_past(self, target: Ledger | None, proof: tuple[int, int]) -> bool:
         return target is not None and (target.epoch, target.n) >= proof

@@ -84,12 +84,12 @@ class Visible:
         (False, True)
         >>> Visible((1 << 32) + 5).has((1 << 32) - 1), Visible((1 << 32) + 5).has(7)
         (True, False)
+        >>> Visible((1 << 32) - 5).has(7), Visible((1 << 32) - 5).has((1 << 32) - 6)
+        (False, True)
         """
         whole = 1 << _XID_BITS
-        full = self.end - self.end % whole + xid
-        if full - self.end >= whole // 2:
-            full -= whole
-        return full < self.end and full not in self.running
+        behind = (self.end - 1 - xid) % whole  # half of all ids are older, the others newer
+        return behind < whole // 2 and self.end - 1 - behind not in self.running
 
 
 @dataclass(frozen=True, slots=True)

@@ -348,6 +348,7 @@ class Loop:
             writer_state, gone = passed
             engine.take_back(writer_state)
             engine.mark_loads({str(gone): None})
+            self._catalog.look_again()  # it may be there again, and all as at the look before
             return
         self._observer.on_step("run: a table is read again")
         if (placed := rereads.read(engine.lend(), self._relations.known)) is not None:

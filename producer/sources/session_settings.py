@@ -30,6 +30,7 @@ POSTGRES: Final[Mapping[str, str]] = {
     "lock_timeout": "0",
     "row_security": "off",
     "quote_all_identifiers": "off",
+    "standard_conforming_strings": "on",  # in our own constants a backslash means itself
 }
 
 # The owner of a schema may put a view in a table's place while it is read. From the releases of

@@ -9,7 +9,7 @@ import pytest
 
 from producer.core.ports import Tuning
 from spark_consumers.model import Ledger
-from tests.e2e.path import Path, ask, content, pause, until
+from tests.e2e.path import Path, UntilTold, ask, content, pause, until
 from tests.e2e.test_ddl_random import Killed
 from tests.e2e.test_rereads import Writer, load_in_part, make
 
@@ -154,6 +154,42 @@ def test_wait_waits_for_a_table_that_was_made_a_moment_ago(
                 ask(source, "DELETE FROM hidden.b WHERE v = 'new'")
             else:
                 ask(source, "DROP TABLE hidden.gone")
+
+
+class Maker(UntilTold):
+    """Makes tables, and drops older ones, as a job does that loads in stages."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url, self.made = url, 0
+
+    def run(self) -> None:
+        with closing(psycopg2.connect(self._url)) as session, session.cursor() as cursor:
+            session.autocommit = True
+            while not self.ended.wait(0.05):
+                self.made = n = self.made + 1
+                cursor.execute(
+                    f"CREATE TABLE s{n} (id int PRIMARY KEY); INSERT INTO s{n} VALUES ({n})"
+                )
+                cursor.execute(f"DROP TABLE IF EXISTS s{n - 4}")
+
+
+def test_wait_ends_while_tables_are_made_all_the_time(
+    addresses, topic_prefix, new_database
+) -> None:
+    """Each look finds one that is new: those of the first are waited for."""
+    source, target = new_database(), new_database()
+    make(source, ("a",))
+    ask(source, f"CREATE PUBLICATION {topic_prefix} FOR ALL TABLES")
+    how = {"look_seconds": 3.0, "repair": "auto", "tuning": QUICK}
+    with Path(addresses, topic_prefix, source, target, **how) as path:
+        path.start()
+        path.catch_up()
+        with Maker(source) as maker:
+            until(lambda: maker.made > 20, "some tables", pause)
+            ask(source, "INSERT INTO a VALUES (-1, 'asked for')")
+            assert "public.a" not in path.waited()
+            assert content(target, "a") == content(source, "a")
 
 
 @pytest.mark.parametrize("published", ["TABLE a", "ALL TABLES"])

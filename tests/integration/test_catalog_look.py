@@ -15,6 +15,7 @@ from producer.sources.dial import parse_dsn
 from producer.sources.patterns import chooser
 from producer.sources.postgres import catalog
 from producer.sources.postgres.catalog_look import baseline, look
+from producer.sources.postgres.publications import mark_ours
 from schemas.tables import TableId
 from tests.e2e.path import ask
 from tests.services_fixtures import execute
@@ -356,3 +357,56 @@ def test_a_table_that_is_published_partly_is_not_captured(
             " that is taken back"
         )
     ]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE t OWNER TO pg_read_all_stats",  # of which pg_monitor is a member
+        "COMMENT ON PUBLICATION p IS 'ours'",
+        "REVOKE USAGE ON SCHEMA public FROM PUBLIC",
+    ],
+)
+def test_a_right_that_decides_who_may_publish_a_table_is_looked_at(
+    options: Options, session, postgres_url: str, statement: str
+) -> None:
+    """A table that could not be published is tried again: no other row of a catalog changes."""
+    with session.cursor() as cursor:
+        cursor.execute("SET ROLE pg_monitor")
+    seen = look(session, options, {}, unless="")
+    assert isinstance(seen, Look)
+    assert isinstance(look(session, options, {}, unless=seen.signature), Unchanged)
+
+    execute(postgres_url, statement)
+
+    assert isinstance(look(session, options, {}, unless=seen.signature), Look)
+
+
+def test_a_publication_is_ours_where_we_may_alter_it(
+    options: Options, session, postgres_url: str
+) -> None:
+    """Its comment says that we made it; its owner may be another one by now."""
+    mark_ours(session, "p")
+    for role, is_ours in (("RESET ROLE", True), ("SET ROLE pg_monitor", False)):
+        with session.cursor() as cursor:
+            cursor.execute(role)
+        seen = look(session, options, {}, unless="")
+        assert isinstance(seen, Look)
+        assert seen.is_ours is is_ours
+
+
+def test_a_partition_of_a_root_that_nobody_wants_stands_for_itself(looks) -> None:
+    """As at a start: else it comes with its next row only, or with the next start."""
+    root, one, two = (TableId("public", name) for name in ("r", "r_1", "r_2"))
+    first = looks("FOR TABLE m")
+    assert {root, one, two} & {*first.look().missing} == {root}
+
+    first.options = replace(first.options, exclude=("public.r",))
+    assert {root, one, two} & {*first.look().missing} == {one, two}
+    execute(first.url, "ALTER PUBLICATION p ADD TABLE r_1")
+    found = first.look()
+    assert found.arrived == (one,)
+    assert {root, one, two} & {*found.missing} == {two}
+    execute(first.url, "ALTER PUBLICATION p ADD TABLE r")
+    found = first.look()
+    assert (found.arrived, {root, one, two} & {*found.missing}) == ((), set())

@@ -4,6 +4,7 @@ import select
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -14,7 +15,7 @@ from producer.errors import CdcError, TableChanging
 from producer.options import Options
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import key_ranges
-from producer.sources.postgres.catalog import connect, table_schemas
+from producer.sources.postgres.catalog import QueryingConnection, connect, table_schemas
 from producer.sources.postgres.connection import ReplicationConnection
 from producer.sources.postgres.key_ranges import SMALL, PostgresRanges, open_ranges, why_not
 from schemas.tables import TableId
@@ -110,6 +111,25 @@ def test_each_row_comes_once_and_in_the_order_of_the_key(url, options, key) -> N
             wanted = [[v, k[:1]] for v, k in wanted]
 
     assert found == wanted
+
+
+@pytest.mark.parametrize("way", [connect, partial(ReplicationConnection.open, replication=False)])
+def test_a_backslash_means_itself_whatever_the_database_prefers(url, options, way) -> None:
+    """Keys are constants of our statements: with another meaning rows would be passed over."""
+    name = options.source.dbname
+    make(
+        url,
+        f'ALTER DATABASE "{name}" SET standard_conforming_strings = off',
+        "CREATE TABLE t (k text PRIMARY KEY)",
+        "INSERT INTO t SELECT 'a' || chr(92) || 'z' || n FROM generate_series(1, 9) n",
+        "INSERT INTO t SELECT 'ab' || n FROM generate_series(1, 40) n",
+    )
+    with closing(opened(options)) as ranges:
+        found = [row for some in every(ranges) for row in some.rows]
+    assert len(found) == 49
+    with closing(way(options.source)) as session:
+        asks = session if hasattr(session, "query") else QueryingConnection(session)
+        assert asks.query("SHOW standard_conforming_strings") == [["on"]]
 
 
 def test_a_key_of_several_columns(url, options) -> None:

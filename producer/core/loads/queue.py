@@ -190,9 +190,9 @@ class LoadQueue:
         """Say whether a table is to be read because of a gap."""
         return self._open.get(table) == GAP
 
-    def is_begun(self, table: TableId) -> bool:
-        """Say whether a load of a table for all has begun, and has no place to go on from."""
-        return self._open.get(table) == LoadPhase.BEGIN
+    def begins(self, table: TableId) -> bool:
+        """Say whether a load of a table for all is to begin, or to begin again."""
+        return self._open.get(table) in {PENDING, LoadPhase.BEGIN}
 
     def complete(self) -> Iterator[TableId]:
         """Yield tables whose creation the stream reported, before or behind a point's making.

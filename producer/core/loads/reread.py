@@ -222,17 +222,17 @@ class Rereads:
     def _wait_for(self, table: TableId) -> Mapping[str, str | None]:
         """Let a table wait that is not captured now: renamed, or to be captured again.
 
-        The stream tells of another name before long.  A load that was to begin again and cannot is
-        a gap from then on: who waits for its END could wait as long as the owner likes.
+        The stream tells of another name before long.  A load that was to begin and cannot is a gap
+        from then on: who waits for its END could wait as long as the owner likes.
         """
         self.let_go()
         self.queue.put_off_looks(table, _LOOKS_UNTIL_CAPTURED)
-        if not self.queue.is_begun(table):
+        if not self.queue.begins(table):
             return {}
         if table not in self._uncaptured:
             self._uncaptured.add(table)
             return {}
-        self._note(f"{table}: its load cannot go on, since the table is not captured whole")
+        self._note(f"{table}: its load cannot begin, since the table is not captured whole")
         return {str(table): GAP}
 
     def _check_for_one(

@@ -31,7 +31,8 @@ _GENERATED: Final = 120_000
 _SCHEMAS: Final = 150_000  # from here on a publication may have schemas
 
 # Everything that decides the content of the stream, as one line of text: while it stays the
-# same, nothing else is read.  Only catalogs are read: the query waits for no table lock.
+# same, nothing else is read.  And what decides whether a new table can be published: it is tried
+# again when that is another.  Only catalogs are read: the query waits for no table lock.
 _OURS: Final = """
 WITH ours AS (
     SELECT c.*, n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -48,7 +49,10 @@ _SIGNATURE: Final = f"""
 {_OURS}
 SELECT concat_ws(' ',
     (SELECT sum({{hash}}(concat_ws(',', oid, nspname, relname, relkind, relpersistence,
-        relreplident, relfilenode){{seed}})) FROM ours WHERE relkind IN ('r', 'p', 'c')),
+        relreplident, relfilenode, pg_has_role(relowner, 'USAGE')){{seed}}))
+     FROM ours WHERE relkind IN ('r', 'p', 'c')),
+    (SELECT sum({{hash}}(concat_ws(',', oid, has_schema_privilege(oid, 'USAGE')){{seed}}))
+     FROM pg_namespace WHERE nspname !~ %(system)s),
     (SELECT sum({{hash}}(concat_ws(',', a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod,
         a.attisdropped{{generated}}){{seed}}))
      FROM pg_attribute a JOIN ours ON ours.oid = a.attrelid WHERE a.attnum > 0),
@@ -59,7 +63,8 @@ SELECT concat_ws(' ',
      FROM pg_enum),
     (SELECT sum({{hash}}(concat_ws(',', inhrelid, inhparent, xmin::text){{seed}}))
      FROM pg_inherits),
-    (SELECT sum({{hash}}(concat_ws(',', oid, xmin::text, to_jsonb(p)::text){{seed}}))
+    (SELECT sum({{hash}}(concat_ws(',', oid, xmin::text, to_jsonb(p)::text,
+        pg_has_role(pubowner, 'USAGE'), obj_description(oid, 'pg_publication')){{seed}}))
      FROM pg_publication p),
     (SELECT sum({{hash}}(concat_ws(',', oid, xmin::text, to_jsonb(r)::text){{seed}}))
      FROM pg_publication_rel r), {_TRIGGERS}{{more}})
@@ -184,7 +189,6 @@ def _look(
         tables: dict[int, Seen] = {}
         parents: dict[int, int] = {}  # of partitions
         via_root = publication is not None and publication.via_root
-        missing: list[TableId] = []
         arrived: list[TableId] = []
         for oid, table, kind, is_logged, parent in _tables(connection):
             if parent is not None:
@@ -198,14 +202,10 @@ def _look(
                 partly=partly.get(table, ""),
             )
             tables[oid] = seen
-            # Of a partitioned table either the root is published, or each partition.
-            stands = parent is None if via_root else not seen.is_partitioned
-            if stands and seen.is_logged and wanted(table):
-                if not seen.is_published and not seen.partly:
-                    missing.append(table)
-                elif seen.is_published and oid not in oids and table not in known:
-                    arrived.append(table)
+            if seen.is_published and is_logged and wanted(table) and oid not in oids:
+                arrived += [table] if table not in known else []
         tables |= _sent_as_others(tables, parents)
+        missing = [*_missing(tables, parents, wanted, via_root=via_root)]
         asked = [
             seen
             for seen in tables.values()
@@ -329,6 +329,29 @@ def _sent_as_others(tables: Mapping[int, Seen], parents: Mapping[int, int]) -> d
         if is_left and all(leaf.is_published for leaf in found):
             out[oid] = replace(tables[oid], sent_as=tuple(sorted(leaf.id for leaf in found)))
     return out
+
+
+def _missing(
+    tables: Mapping[int, Seen],
+    parents: Mapping[int, int],
+    wanted: Callable[[TableId], bool],
+    *,
+    via_root: bool,
+) -> Iterator[TableId]:
+    """Yield tables that are to be captured, and of which nothing is published.
+
+    Of a partitioned table either the root is, where [tables] name it, or each partition.
+    """
+    for oid, seen in tables.items():
+        if not (seen.is_logged and wanted(seen.id)) or seen.is_published or seen.partly:
+            continue
+        above = [*_above(oid, tables, parents)] if via_root else []
+        if above:
+            stands = not seen.sent_as and not any(wanted(tables[root].id) for root in above)
+        else:
+            stands = via_root or not seen.is_partitioned
+        if stands:
+            yield seen.id
 
 
 def _below(tables: Mapping[int, Seen], parents: Mapping[int, int]) -> dict[int, frozenset[int]]:

@@ -39,6 +39,7 @@ class PostgresSourceInspector(SourceInspector):
     def __init__(self, options: Options) -> None:
         self._options = options
         self._stack = ExitStack()
+        self._there: set[int] | None = None  # oids of the tables when `unexplained` was asked first
 
     @cached_property
     def _connection(self) -> Connection:
@@ -94,6 +95,7 @@ class PostgresSourceInspector(SourceInspector):
 
     def goal(self) -> Lsn:
         """Where the primary's log ends; at a standby without one, what it has replayed."""
+        self._there = None
         with closing(Primary(self._options.source, self._connection)) as primary:
             try:
                 return catalog.log_end(primary.connection)
@@ -161,36 +163,42 @@ class PostgresSourceInspector(SourceInspector):
     ) -> str:
         """Without triggers a table that is dropped and made again is not in the stream.
 
-        The target holds every commit then, and another table, or none where it is new.
+        The target holds every commit then, and another table, or none where it is new.  One that
+        is made while this is asked again is not waited for: others may be made all the time.
         """
         options = self._options
         is_told = ddl_triggers.state(self._connection).enabled
         look = catalog_look.look(self._connection, options, known, unless="", before=before)
         if not isinstance(look, Look):
             return "a table is being altered"
+        if self._there is None:
+            self._there = {*look.tables, *(table.oid for table in known.values())}
+        there = self._there
+        older = {name: t for name, t in known.items() if not t.oid or t.oid in there}
         found = differences(
-            known,
+            older,
             look,
             wanted=chooser(options.include, options.exclude),
             publication=options.publication,
             reports_ddl=is_told,
         )
         left = [finding for finding in found if str(finding.table) not in inexact]
-        coming = () if read is None else self._coming(look, known, read)
-        return "; ".join([*map(str, left), *since(before, look, known, inexact), *coming])
+        new = {seen.id for oid, seen in look.tables.items() if oid in there} - known.keys()
+        coming = () if read is None else self._coming(look, new, read)
+        return "; ".join([*map(str, left), *since(before, look, older, inexact), *coming])
 
-    def _coming(self, look: Look, known: Container[TableId], read: Container[str]) -> Iterator[str]:
+    def _coming(self, look: Look, new: Container[TableId], read: Container[str]) -> Iterator[str]:
         """Name tables that `run` takes in once it looks: no load of them has begun."""
         for table in look.arrived:
-            if table not in known and str(table) not in read:
+            if table in new and str(table) not in read:
                 yield f"{table} is published, and not loaded yet"
         if look.is_ours:
-            new = [table for table in look.missing if table not in known]
-            shapes = catalog.found_schemas(self._connection, new)
+            missing = [table for table in look.missing if table in new]
+            shapes = catalog.found_schemas(self._connection, missing)
             version = self._connection.server_version
             able = [t for t, s in shapes.items() if not catalog_look.without_identity(s, version)]
             for rights in catalog.table_rights(self._connection, able):
-                if rights.owns:  # else `run` has said what somebody else must do
+                if rights.owns and rights.uses_schema:  # else `run` has said what others must do
                     yield f"{rights.id} is not published yet"
 
     # ---- verify

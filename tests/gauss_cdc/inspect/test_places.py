@@ -1,6 +1,7 @@
 """When a target holds a position: what `wait` decides by."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,8 +78,9 @@ def test_a_dsn_that_cannot_be_read_is_said_of_the_source_only(tmp_path: Path) ->
 class Source(SourceInspector):
     """Does not answer the first questions; closed, it does not answer any more."""
 
-    def __init__(self, losses: list[str]) -> None:
-        self._losses, self._is_closed = losses, False
+    def __init__(self, losses: list[str], left: list[str] | None = None) -> None:
+        """`left`: what it names at one look each."""
+        self._losses, self._left, self._is_closed = losses, left or [], False
 
     def server(self) -> ServerNow:
         assert not self._is_closed
@@ -87,31 +89,51 @@ class Source(SourceInspector):
         return ServerNow("7", 1, 0x60, is_standby=False)
 
     def unexplained(self, *_: object) -> str:
-        return ""
+        return self._left.pop(0) if self._left else ""
 
     def close(self) -> None:
         self._is_closed = True
 
 
-@pytest.mark.parametrize(("is_given", "left"), [(False, 0), (True, 1)])
-def test_a_source_that_went_away_is_compared_when_it_is_back(
-    is_given: bool, left: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else `wait` ends with 0, and nobody knows whether the source still is the same one."""
-    file = tmp_path / "gauss-cdc.toml"
-    file.write_text(
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    written = tmp_path / "gauss-cdc.toml"
+    written.write_text(
         '[source]\ndsn = "postgresql://cdc@127.0.0.1:1/bank"\n'
         '[kafka]\nprefix = "bank"\n[kafka.client]\n"bootstrap.servers" = "127.0.0.1:1"\n'
         '[registry]\nurl = "http://127.0.0.1:1"\n'
     )
+    return written
+
+
+def asks(
+    monkeypatch: pytest.MonkeyPatch,
+    source: Callable[[], Source],
+    *standings: CutsStanding,
+    lag: int = 0,
+) -> None:
+    """Let each look meet the next record of cuts; the target holds it, or is `lag` behind."""
+    left = [*standings]
+    at = Ledger("bank", epoch=1, n=4, seq=0, resume=0x50)
+    made = SOURCES["postgres"]._replace(inspector=lambda _: source())
+    monkeypatch.setitem(SOURCES, "postgres", made)
+    monkeypatch.setattr(Endpoints, "cuts", lambda _: left[0])
+    monkeypatch.setattr(
+        Endpoints,
+        "target",
+        lambda _: replace(at, n=(left.pop(0) if left[1:] else left[0]).n - lag),
+    )
+    monkeypatch.setattr(Endpoints, "known_tables", lambda *_: {})
+
+
+@pytest.mark.parametrize(("is_given", "left"), [(False, 0), (True, 1)])
+def test_a_source_that_went_away_is_compared_when_it_is_back(
+    is_given: bool, left: int, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else `wait` ends with 0, and nobody knows whether the source still is the same one."""
     losses, notes = ["gone", "gone"], list[str]()
     cuts = replace(CUTS, identity=Identity("7", 1, "bank", "s", "pgoutput"))
-    at = Ledger("bank", epoch=1, n=4, seq=0, resume=0x50)
-    made = SOURCES["postgres"]._replace(inspector=lambda _: Source(losses))
-    monkeypatch.setitem(SOURCES, "postgres", made)
-    monkeypatch.setattr(Endpoints, "cuts", lambda _: cuts)
-    monkeypatch.setattr(Endpoints, "target", lambda _: at)
-    monkeypatch.setattr(Endpoints, "known_tables", lambda *_: {})
+    asks(monkeypatch, lambda: Source(losses), cuts)
 
     with Endpoints(load(file)) as places:
         found = places.wait(0x50, lambda _: False, lambda _: None, notes.append, is_given=is_given)
@@ -134,14 +156,8 @@ def test_a_source_that_went_away_is_compared_when_it_is_back(
     ],
 )
 def test_what_keeps_a_wait_is_said_once(
-    cuts: CutsStanding | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cuts: CutsStanding | None, said: str, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "gauss-cdc.toml"
-    file.write_text(
-        '[source]\ndsn = "postgresql://cdc@127.0.0.1:1/bank"\n'
-        '[kafka]\nprefix = "bank"\n[kafka.client]\n"bootstrap.servers" = "127.0.0.1:1"\n'
-        '[registry]\nurl = "http://127.0.0.1:1"\n'
-    )
     monkeypatch.setattr(Endpoints, "cuts", lambda _: cuts)
     monkeypatch.setattr(Endpoints, "target", lambda _: Ledger("bank", epoch=1, n=4, resume=0x30))
     notes, looks = list[str](), iter(range(200))
@@ -151,6 +167,40 @@ def test_what_keeps_a_wait_is_said_once(
 
     assert left is None
     assert notes == [said]
+
+
+def test_a_table_that_is_waited_for_is_there_when_its_load_has_ended(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, the target is marked: `wait` ended with 6 in the midst of the load."""
+    loading, ended = (
+        replace(CUTS, n=n, loads={"public.b": phase}) for n, phase in ((6, "BEGIN"), (8, "END"))
+    )
+    source = Source([], ["public.b is not loaded yet"])
+    asks(monkeypatch, lambda: source, CUTS, loading, loading, ended)
+
+    with Endpoints(load(file)) as places:
+        found = places.wait(0x50, lambda _: False, lambda _: None)
+
+    assert found is not None
+    assert found.cuts == ended
+
+
+def test_a_target_is_compared_as_it_is_when_it_holds_what_was_read(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`run` may have written what lasts until its next look, as the target came so far."""
+    left = ["", "public.gauss_cdc_7 is public.b now", "", ""]
+    source = Source([], left)
+    # It is always one record behind; the position's own is the first.
+    each = [replace(CUTS, n=n) for n in (4, 5, 6, 7, 8, 9, 10, 11)]
+    asks(monkeypatch, lambda: source, *each, lag=1)
+
+    with Endpoints(load(file)) as places:
+        found = places.wait(0x50, lambda _: False, lambda _: None)
+
+    assert found is not None
+    assert left == []
 
 
 # ---------------------------------------------------------------- lag

@@ -904,6 +904,22 @@ def test_a_table_that_is_gone_at_its_point_is_not_waited_for_any_more() -> None:
     assert len(seen(run, "point")) == 1
 
 
+def test_a_table_that_is_gone_at_its_point_is_taken_in_where_it_is_there_again() -> None:
+    """It had another name for a moment: the catalog is the same as at the look before."""
+    run = Run(wanted=[A, B], look_seconds=3.0)
+    look = one_look(500, arrived=(B,), signature="as it is")
+    run.source.looks.extend([look, look])
+    run.source.places.append(Place(700, None))
+    run.passes(1).passes(1).reads(*whole(800)).passes(1).passes(1).passes(3).passes(1).go()
+
+    assert [cut.loads for cut in run.written if isinstance(cut, State)] == [
+        {"public.a": "END", "public.b": "PENDING"},
+        {"public.a": "END"},
+        {"public.a": "END", "public.b": "PENDING"},
+    ]
+    assert [unless for _, unless in seen(run, "looked")][:2] == ["", ""]
+
+
 def test_whoever_leaves_lets_go_of_the_point() -> None:
     run = Run(loads={"public.a": "CHUNK"})
     place = Place(9000, shape(A, 1))

@@ -341,8 +341,10 @@ BEGIN
     lowered := lower(given);
     is_plain := is_top AND strpos(lowered, 'using') = 0 AND strpos(lowered, 'alter') > 0
         AND strpos(lowered, 'extension') = 0;
-    -- What holds a password stays here.
-    IF strpos(lowered, 'password') > 0 AND given ~* '\mpassword\s*(=|''|\$|e'')' THEN
+    -- What holds a password stays here. By no backslash: the session decides what one means.
+    IF strpos(lowered, 'password') > 0 AND lowered ~
+        'password"?([[:space:]]|/[*].*[*]/|--[^[:cntrl:]]*)*(=|''|[$]|e''|u&)'
+    THEN
         given := NULL;
     END IF;
     whole := left(told::text, -1) || ', ' || substr(json_build_object(

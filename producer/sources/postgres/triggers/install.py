@@ -30,7 +30,7 @@ from schemas.system_schemas import OWN_SCHEMA, SYSTEM
 from schemas.tables import TableId
 
 # Of the script; the installed one is in a comment, which any role may read.
-VERSION: Final = 10
+VERSION: Final = 11
 _TABLE: Final = 3  # earlier versions wrote messages, which any role can write
 TRIGGERS: Final = ("gauss_cdc_ddl_drop", "gauss_cdc_ddl_end", "gauss_cdc_ddl_rewrite")
 OLDEST: Final = 130_000  # pg_current_xact_id, and roots of partitions that are published

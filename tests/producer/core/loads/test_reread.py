@@ -555,16 +555,17 @@ def test_a_table_that_is_gone_has_no_load_unless_it_may_come_back(
     assert play.answered == ([("a", 9)] if is_over and not loads else [])
 
 
-def test_a_load_that_begins_again_is_a_gap_where_its_table_stays_uncaptured() -> None:
+@pytest.mark.parametrize("phase", ["BEGIN", "PENDING"])  # also of one that [tables] name again
+def test_a_load_that_begins_again_is_a_gap_where_its_table_stays_uncaptured(phase: str) -> None:
     """The stream has time to tell of another name; who waits for END does not wait for ever."""
     play, known = Play(), {A: shape(A)}
     play.captured.discard(A)
-    play.rereads.follow({"public.a": "BEGIN"}, {}, {}, {})
+    play.rereads.follow({"public.a": phase}, {}, {}, {})
     assert play.rereads.make_point(known) == {}
     assert play.rereads.make_point(known) == {}  # not before its next turn
     play.time += 10.0
     assert play.rereads.make_point(known) == {"public.a": "GAP"}
-    assert "public.a: its load cannot go on" in play.notes[-1]
+    assert "public.a: its load cannot begin" in play.notes[-1]
 
     play.rereads.follow({"public.a": "GAP"}, {}, {}, {})
     play.captured.add(A)
