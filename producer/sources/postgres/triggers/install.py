@@ -30,7 +30,7 @@ from schemas.system_schemas import OWN_SCHEMA, SYSTEM
 from schemas.tables import TableId
 
 # Of the script; the installed one is in a comment, which any role may read.
-VERSION: Final = 10
+VERSION: Final = 11
 _TABLE: Final = 3  # earlier versions wrote messages, which any role can write
 TRIGGERS: Final = ("gauss_cdc_ddl_drop", "gauss_cdc_ddl_end", "gauss_cdc_ddl_rewrite")
 OLDEST: Final = 130_000  # pg_current_xact_id, and roots of partitions that are published
@@ -81,7 +81,10 @@ def state(connection: Connection, name: str | None = None) -> Triggers:
             problem = problem or _unpublished(connection, name)
             return Triggers(version, enabled=enabled, channel=channel, problem=problem)
         cursor.execute("SELECT name, schemas FROM gauss_cdc.ddl_publication")
-        ours, schemas = cursor.fetchone()
+        if (chosen := cursor.fetchone()) is None:  # a copy without rows, by pg_dump --schema-only
+            problem = problem or "the triggers do not know which publication is theirs"
+            return Triggers(version, enabled=enabled, channel=channel, problem=problem)
+        ours, schemas = chosen
         cursor.execute("SELECT is_exclude, table_schema, table_name FROM gauss_cdc.ddl_tables")
         named = [(out, str(patterns.Pattern(*rest))) for out, *rest in cursor.fetchall()]
         problem = problem or _unpublished(connection, name or ours)
