@@ -179,9 +179,7 @@ class PostgresSourceInspector(SourceInspector):
         coming = () if read is None else self._coming(look, known, read)
         return "; ".join([*map(str, left), *since(before, look, known, inexact), *coming])
 
-    def _coming(
-        self, look: Look, known: Container[TableId], read: Container[str]
-    ) -> Iterator[str]:
+    def _coming(self, look: Look, known: Container[TableId], read: Container[str]) -> Iterator[str]:
         """Name tables that `run` takes in once it looks: no load of them has begun."""
         for table in look.arrived:
             if table not in known and str(table) not in read:
@@ -192,7 +190,8 @@ class PostgresSourceInspector(SourceInspector):
             version = self._connection.server_version
             able = [t for t, s in shapes.items() if not catalog_look.without_identity(s, version)]
             for rights in catalog.table_rights(self._connection, able):
-                if rights.owns:  # else `run` has said what somebody else must do
+                # Else `run` has said what somebody else must do.
+                if rights.owns and rights.uses_schema:
                     yield f"{rights.id} is not published yet"
 
     # ---- verify

@@ -34,7 +34,7 @@ class Publication:
     computed: Mapping[TableId, str] = field(default_factory=dict)  # sent columns that no copy has
     # Rows may be equal in their key, cannot be told by it, or stand at another server.
     loose: Mapping[TableId, str] = field(default_factory=dict)
-    is_ours: bool = False  # `run` or `check --fix` made it, and says so in its comment
+    is_ours: bool = False  # made by `run` or `check --fix`, as its comment says; we may alter it
 
     @property
     def partly(self) -> Mapping[TableId, str]:
@@ -55,8 +55,9 @@ def publication(connection: Connection, name: str) -> Publication | None:
     """Read a publication; None if there is none of this name."""
     with asking(connection, publication=name) as cursor:
         cursor.execute(
-            "SELECT to_jsonb(p), coalesce(obj_description(oid, 'pg_publication') = %s, false),"
-            " oid, concat(oid, ':', xmin::text) FROM pg_publication p WHERE pubname = %s",
+            "SELECT to_jsonb(p), coalesce(obj_description(oid, 'pg_publication') = %s, false)"
+            " AND pg_has_role(pubowner, 'USAGE'), oid, concat(oid, ':', xmin::text)"
+            " FROM pg_publication p WHERE pubname = %s",
             [_OURS, name],
         )
         if (row := cursor.fetchone()) is None:
