@@ -20,6 +20,7 @@ from prometheus_client.samples import Sample
 from gauss_cdc.config import Config
 from gauss_cdc.inspect.check import check_all
 from gauss_cdc.inspect.places import ENDPOINTS, Endpoints, ReplicationStatus
+from gauss_cdc.logs import printable
 from gauss_cdc.secrets import masked
 from gauss_cdc.serve.alarms import ALARMS, BY_ERROR, Alarm
 from gauss_cdc.serve.answers import ProgramAnswer, addresses, ask_program
@@ -139,7 +140,7 @@ def _of_places(answers: Answers) -> Iterator[tuple[str, Finding]]:
     for one in standing.each:
         if one.target is not None and one.target.inexact:
             what = shortened([f"{table}: {why}" for table, why in one.target.inexact.items()])
-            hint, name = "\n".join(one.notes), _name(standing, one)
+            hint, name = "\n".join(map(printable, one.notes)), _name(standing, one)
             yield "", _found(ALARMS["CdcTableInexact"], what, hint, target=name)
 
 

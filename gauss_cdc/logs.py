@@ -35,16 +35,20 @@ _KEYS: Final = 200  # different lines that are counted at the same time
 _VARIES: Final = re.compile(
     r"\[rdkafka#[^\]]*\](?: \[thrd:[^\]]*\])?: | \(after \d+ms in state [^)]*\)"
 )
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    r"""Escape control characters and line ends.
+    r"""Escape control characters, line ends, and what is not seen: marks of direction, odd blanks.
 
-    >>> printable("a\nb\x1b[2Jc")
-    'a\\nb\\x1b[2Jc'
+    >>> printable("a\nb\x1b[2Jc"), printable("a\u200f\u00a0b")
+    ('a\\nb\\x1b[2Jc', 'a\\u200f\\xa0b')
     """
-    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 def log(logger: logging.Logger, level: int, message: str, /, **context: object) -> None:

@@ -29,7 +29,8 @@ from gauss_cdc.logs import printable
 
 _log = logging.getLogger(__name__)
 
-console: Final = Console(stderr=True)  # for people; programs read stdout
+# For people; programs read stdout. A name with `:x:` in it is no sign of another kind.
+console: Final = Console(stderr=True, emoji=False)
 
 
 def say(line: str, style: str | None = None) -> None:
@@ -52,7 +53,7 @@ class TableBars:
     def __init__(self, doing: str, *, leave_when_done: bool = False) -> None:
         """`doing`: what is done with a table; `leave_when_done`: other lines follow then."""
         self._progress = Progress(
-            TextColumn(f"{doing} {{task.description}}"),
+            TextColumn(f"{doing} {{task.description}}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             RowRate(),
@@ -77,7 +78,7 @@ class TableBars:
         name = str(table)
         if name not in self._tasks:
             self._progress.start()
-            self._tasks[name] = self._progress.add_task(name)
+            self._tasks[name] = self._progress.add_task(printable(name))
         self._progress.update(self._tasks[name], completed=rows, total=max(rows, expected))
         if self._leave_when_done and all(task.finished for task in self._progress.tasks):
             self._progress.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from bisect import bisect_left
 from collections import deque
@@ -47,6 +48,7 @@ _STYLES = {
     Level.ERROR: "red",
 }
 _LONG = 60
+_LINE: Final = re.compile(r"""(?:[^"'\n]|"[^"]*"|'[^']*'|["'])+""")
 
 
 def findings_table(findings: Sequence[Finding], levels: Iterable[Level] = Level) -> Table:
@@ -61,13 +63,22 @@ def findings_table(findings: Sequence[Finding], levels: Iterable[Level] = Level)
             subject = f"{finding.target}: " * bool(finding.target) + finding.subject
             text = Text.assemble((printable(subject), "bold"), ": ", printable(finding.what))
             table.add_row(Text(finding.level, style=_STYLES[finding.level]), text)
-            for number, line in enumerate(finding.hint.splitlines()):
+            for number, line in enumerate(_lines(finding.hint)):
                 arrow = "   " if number else "-> "
                 table.add_row("", Text.assemble((arrow, "bold"), printable(line)))
         table.add_row()
     counts = [f"{len(group)} {level}" for level, group in found.items() if group]
     table.add_row(Text("total"), Text(", ".join(counts) or "nothing found"))
     return table
+
+
+def _lines(hint: str) -> list[str]:
+    r"""Divide a hint at the ends of its own lines; names in quotes may hold such, too.
+
+    >>> _lines('one\ntwo'), _lines('DROP TABLE "a\nb"')
+    (['one', 'two'], ['DROP TABLE "a\nb"'])
+    """
+    return _LINE.findall(hint)
 
 
 def _no_slot(*, is_known: bool, down: Collection[str]) -> str:
@@ -82,6 +93,8 @@ def standing_table(
 ) -> Table:
     """`status` for people; `ways`: table -> who read its records -> how many, as `apply` tells."""
     table = Table(show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")  # else long names are cut, also in statements
     source, cuts, down = standing.source, standing.cuts, standing.down
     for place, error in down.items():
         if place != "target":

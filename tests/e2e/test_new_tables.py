@@ -8,10 +8,12 @@ import psycopg2
 import pytest
 
 from producer.core.ports import Tuning
+from producer.sources.dial import parse_dsn
 from spark_consumers.model import Ledger
 from tests.e2e.path import Path, UntilTold, ask, content, pause, until
 from tests.e2e.test_ddl_random import Killed
 from tests.e2e.test_rereads import Writer, load_in_part, make
+from tests.services_fixtures import execute
 
 QUICK = Tuning(chunk_rows=50, rest_seconds=0.1)
 
@@ -208,6 +210,33 @@ def test_a_publication_that_is_not_ours_is_left_to_its_owner(path: Path, publish
     until(lambda: is_there(path, "b", "empty"), "the tables", pause)
 
     assert_equal(path, "a", "b", "empty")
+
+
+@pytest.mark.parametrize(
+    "closed",
+    ["ALTER PUBLICATION {prefix} OWNER TO postgres", "REVOKE USAGE ON SCHEMA s FROM {role}"],
+)
+def test_wait_waits_for_no_table_that_run_may_not_publish(path: Path, closed: str) -> None:
+    """Until then it waited for ever; `run` has said what its owner must do."""
+    admin, role = path.source, f"role_{path.prefix}"
+    execute(admin, f"CREATE ROLE {role} LOGIN REPLICATION")
+    try:
+        ask(admin, f"CREATE SCHEMA s; GRANT USAGE, CREATE ON SCHEMA public, s TO {role}")
+        ask(admin, f"GRANT CREATE ON DATABASE {admin.rpartition('/')[2]} TO {role}")
+        ask(admin, f"SET ROLE {role}; CREATE TABLE a (id int PRIMARY KEY)")
+        path.source = admin.replace("postgres@", f"{role}@")
+        path.options = replace(path.options, source=parse_dsn(path.source))
+        path.start()
+        path.waited()
+        ask(admin, closed.format(prefix=path.prefix, role=role))
+        ask(admin, f"CREATE TABLE s.b (id int PRIMARY KEY); ALTER TABLE s.b OWNER TO {role}")
+
+        path.waited()
+
+        until(lambda: any("ADD TABLE" in note for note in path.notes), "what to do", pause)
+        path.stop()
+    finally:
+        ask(admin, f"REASSIGN OWNED BY {role} TO postgres; DROP OWNED BY {role}; DROP ROLE {role}")
 
 
 def test_a_table_renamed_into_the_list_brings_its_older_rows(path: Path) -> None:

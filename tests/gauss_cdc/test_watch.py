@@ -1,9 +1,13 @@
 """What people read while a command runs, and how it is asked to leave."""
 
+import io
 import signal
 import socket
 import subprocess
 import sys
+
+import pytest
+from rich.console import Console
 
 from gauss_cdc import watch
 from gauss_cdc.inspect.look import findings_table
@@ -18,6 +22,27 @@ def test_brackets_are_no_markup() -> None:
 
     assert "s.[/b] is not applied: [ddl] apply = tables" in said.get()
     assert "[tables]" in said.get()
+
+
+def test_names_of_tables_stop_no_progress_bar_and_steer_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever may create a table ended `run` on a terminal with `a[/x]`, at each start."""
+    out = io.StringIO()
+    monkeypatch.setattr(watch, "console", Console(file=out, force_terminal=True, width=100))
+    with watch.TableBars("loading") as bars:
+        bars.show("public.a[/x]\x1b]0;", 5, 10)
+        bars.show("public.a[/x]\x1b]0;", 6, 10)
+
+    assert "loading public.a[/x]\\x1b]0;" in out.getvalue()
+    assert "\x1b]0;" not in out.getvalue()
+
+
+def test_what_looks_like_a_picture_in_a_name_is_written() -> None:
+    with watch.console.capture() as said:
+        watch.say("`gauss-cdc snapshot --table public.a:x:b`")
+
+    assert "public.a:x:b`" in said.get()
 
 
 _HANGS = """

@@ -123,6 +123,9 @@ def test_check_says_how_schema_changes_are_learned(source, postgres_url) -> None
     for_others = said(replace(options, include=("public.*",)))
     for_another = said(replace(options, publication="another"))
     with source.cursor() as cursor:
+        cursor.execute("BEGIN; DELETE FROM gauss_cdc.ddl_publication")  # a copy of the schema alone
+        ((level_alone, why_alone),) = said(options)
+        cursor.execute("ROLLBACK")
         cursor.execute("COMMENT ON EVENT TRIGGER gauss_cdc_ddl_end IS NULL")  # the first release
         of_before = said(options)
         cursor.execute("ALTER EVENT TRIGGER gauss_cdc_ddl_drop DISABLE")
@@ -136,6 +139,10 @@ def test_check_says_how_schema_changes_are_learned(source, postgres_url) -> None
     assert reported == [ok]
     assert for_others == [ok, ("warning", "the triggers were installed for other [tables]")]
     assert for_another == [ok, ("warning", "new tables join publication ours, not another")]
+    assert (level_alone, why_alone) == (
+        "error",
+        "are inferred: the triggers do not know which publication is theirs",
+    )
     ((level_before, why_before),) = of_before
     assert (level_before, "earlier release, whose messages any role" in why_before) == (
         "error",

@@ -380,7 +380,9 @@ def _stated(change: ShapeChange, *, has_files: bool) -> Iterator[Cause]:
     ):
         yield Cause.LABELS
     if any(column.number not in was for column in after.columns):  # it is sent from here on
-        yield Cause.GENERATED
+        # Who described it may not have known that it was generated, and then marked nothing.
+        if before is None or change.holes:
+            yield Cause.GENERATED
         yield Cause.ADDED
         yield Cause.AGAIN
 

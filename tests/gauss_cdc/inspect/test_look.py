@@ -13,6 +13,8 @@ from producer.errors import CdcError
 from schemas.accept import Foreign
 from schemas.findings import Finding, Level
 from schemas.positions import Lsn
+from schemas.quoting import qualified
+from schemas.tables import TableId
 from spark_consumers.model import Ledger
 
 CUTS = CutsStanding(1, 1, 1, Lsn(0), 1, "w", {}, 0)
@@ -98,6 +100,29 @@ def test_what_others_name_steers_no_terminal(tmp_path: Path) -> None:
     assert "\x1b[2J" not in said
     assert "\\x1b" in said
     assert "[red]x[/]" in said
+
+
+def test_the_longest_names_are_not_cut_in_80_columns() -> None:
+    """Two tables may differ in their last letter, and statements name them."""
+    table = TableId("s" * 63, "t" * 63)
+    standing = ReplicationStatus(None, None, Ledger("bank", inexact={str(table): "has a gap"}))
+    out = io.StringIO()
+    Console(file=out, width=80, color_system=None).print(standing_table(standing))
+
+    cells = [line.split("│")[2].strip() for line in out.getvalue().splitlines() if "│" in line]
+    assert f"{table} is" in "".join(cells)
+
+
+def test_a_name_begins_no_line_of_a_hint() -> None:
+    """It would read as a statement of ours."""
+    table = TableId("public", "a\nDROP TABLE b; --")
+    hint = f"ALTER TABLE {qualified(table)} REPLICA IDENTITY FULL"
+    out = io.StringIO()
+    console = Console(file=out, width=120, color_system=None)
+    console.print(findings_table([Finding(Level.ERROR, "table", "has no key", hint)]))
+
+    (line,) = [line for line in out.getvalue().splitlines() if "DROP" in line]
+    assert line.strip() == f"-> {hint}".replace("\n", "\\n")
 
 
 def test_status_says_who_read_the_records_of_the_tables_that_have_most() -> None:

@@ -72,6 +72,43 @@ BEGIN
             WHERE coalesce(table_schema, $1) = $1 AND coalesce(table_name, $2) = $2);
 END $$;
 
+-- Has a transaction committed behind the snapshot of this one? Statements find what it altered, but
+-- from REPEATABLE READ on the catalog is read in here as it was before.
+CREATE FUNCTION gauss_cdc.ddl_is_behind() RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    other bigint;
+BEGIN
+    IF current_setting('transaction_isolation') NOT IN ('repeatable read', 'serializable') THEN
+        RETURN false;
+    END IF;
+    IF EXISTS (SELECT FROM pg_snapshot_xip(pg_current_snapshot()) AS x
+               WHERE pg_xact_status(x) = 'committed') THEN
+        RETURN true;
+    END IF;
+    other := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+    WHILE pg_xact_status(other::text::xid8) <> 'committed' LOOP
+        other := other + 1;
+    END LOOP;
+    RETURN true;
+EXCEPTION WHEN invalid_parameter_value THEN
+    RETURN false;  -- no transaction has this id yet
+END $$;
+
+-- Did this transaction make a table? Then nobody else has altered it.
+CREATE FUNCTION gauss_cdc.ddl_is_new(which oid) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    since bigint;  -- own id to that of what made it, perhaps of a savepoint; nothing alters `ctid`
+BEGIN
+    since := (SELECT age(pg_current_xact_id()::xid)::bigint - age(xmin) FROM pg_attribute
+              WHERE attrelid = which AND attnum = -1);
+    IF since IS NULL OR since < 0 THEN
+        RETURN false;
+    END IF;
+    RETURN pg_xact_status((pg_current_xact_id()::text::bigint + since)::text::xid8) = 'in progress';
+END $$;
+
 -- Has a table, with all its partitions, no rows? By the size of its files, which no snapshot hides;
 -- what was rewritten by this statement has none of older rows. NULL: it is gone.
 -- A table of a type that changes may be locked by another session's statement: we do not wait for
@@ -338,7 +375,7 @@ BEGIN
     is_top := given IS NOT NULL AND octet_length(given) <= 100000
         AND context IS NOT NULL AND strpos(context, E'\n') = 0;
     given := left(given, 100000);
-    lowered := lower(given);
+    lowered := lower(given COLLATE "C");  -- in Turkish there is no `using` in USING
     is_plain := is_top AND strpos(lowered, 'using') = 0 AND strpos(lowered, 'alter') > 0
         AND strpos(lowered, 'extension') = 0;
     -- What holds a password stays here. By no backslash: the session decides what one means.
@@ -464,6 +501,10 @@ BEGIN
         RETURN NULL;
     END IF;
     SELECT * INTO part FROM gauss_cdc.ddl_partitions WHERE oid = TG_RELID;
+    IF part.oid IS NULL AND gauss_cdc.ddl_is_behind() THEN  -- it may have become one since
+        PERFORM gauss_cdc.ddl_gap('TRUNCATE TABLE'::text, ARRAY[TG_RELID], 'behind'::text);
+        RETURN NULL;
+    END IF;
     IF part.oid IS NULL OR NOT EXISTS (
         SELECT FROM gauss_cdc.ddl_publication o JOIN pg_publication p ON p.pubname = o.name
         WHERE p.pubviaroot) THEN
@@ -530,6 +571,10 @@ BEGIN
     WHERE o.object_type = 'table' AND (p.oid = o.objid OR p.root = o.objid);
     DELETE FROM gauss_cdc.ddl_generated g USING pg_event_trigger_dropped_objects() o
     WHERE o.object_type = 'table' AND g.oid = o.objid;
+    IF altered IS NOT NULL AND gauss_cdc.ddl_is_behind() THEN
+        PERFORM gauss_cdc.ddl_gap(TG_TAG, altered, 'behind'::text);
+        altered := '{}';
+    END IF;
     SELECT json_agg(l.shape) FILTER (WHERE l.shape IS NOT NULL), bool_and(l.via_root)
     INTO tables, via_root
     FROM unnest(altered) AS a CROSS JOIN gauss_cdc.ddl_look(a, false, false) AS l;
@@ -568,6 +613,8 @@ DECLARE
     context text;
     one jsonb;
     this oid;
+    is_behind boolean;
+    unseen oid[] := '{}';  -- tables that others may have altered behind our snapshot
 BEGIN
     IF TG_TAG = 'ALTER PUBLICATION' THEN
         PERFORM gauss_cdc.ddl_publish();
@@ -615,7 +662,7 @@ BEGIN
             c.command_tag, c.object_type, c.schema_name, c.object_identity, c.objid::bigint,
             CASE WHEN TG_TAG = 'COMMENT' THEN
                      format('COMMENT ON %s %s IS %s', upper(CASE c.object_type WHEN 'table column'
-                            THEN 'column' ELSE c.object_type END), c.object_identity,
+                            THEN 'column' ELSE c.object_type END COLLATE "C"), c.object_identity,
                             coalesce(quote_literal(CASE WHEN c.objsubid > 0
                                      THEN col_description(c.objid, c.objsubid)
                                      ELSE obj_description(c.objid, c.classid::regclass::name) END),
@@ -651,6 +698,7 @@ BEGIN
     -- Whoever is met on the way comes at the end: what inherits changes with its parent; partitions
     -- are their root, where it is published. Of a root that came so, the others did not change.
     given := cardinality(touched);
+    is_behind := gauss_cdc.ddl_is_behind();
     WHILE at < cardinality(touched) LOOP
         at := at + 1;
         this := touched[at];
@@ -691,7 +739,9 @@ BEGIN
             SELECT attrelid, attnum FROM pg_attribute
             WHERE attrelid = this AND attnum > 0 AND attgenerated <> '' AND NOT attisdropped;
         END IF;
-        IF seen.shape IS NOT NULL THEN
+        IF is_behind AND NOT gauss_cdc.ddl_is_new(this) THEN
+            unseen := unseen || this;
+        ELSIF seen.shape IS NOT NULL THEN
             tables := tables || seen.shape;
         END IF;
     END LOOP;
@@ -722,6 +772,9 @@ BEGIN
         casts := (SELECT coalesce(json_agg(json_build_array(castsource::bigint, casttarget::bigint)),
                                   '[]')
                   FROM pg_cast WHERE oid::bigint >= 16384);
+    END IF;
+    IF unseen <> '{}' THEN
+        PERFORM gauss_cdc.ddl_gap(TG_TAG, unseen, 'behind'::text);
     END IF;
     PERFORM gauss_cdc.ddl_emit(json_build_object(
         'version', 1, 'event', 'end', 'tag', TG_TAG, 'commands', coalesce(commands, '{}'),

@@ -81,7 +81,10 @@ def state(connection: Connection, name: str | None = None) -> Triggers:
             problem = problem or _unpublished(connection, name)
             return Triggers(version, enabled=enabled, channel=channel, problem=problem)
         cursor.execute("SELECT name, schemas FROM gauss_cdc.ddl_publication")
-        ours, schemas = cursor.fetchone()
+        if (chosen := cursor.fetchone()) is None:  # a copy without rows, by pg_dump --schema-only
+            problem = problem or "the triggers do not know which publication is theirs"
+            return Triggers(version, enabled=enabled, channel=channel, problem=problem)
+        ours, schemas = chosen
         cursor.execute("SELECT is_exclude, table_schema, table_name FROM gauss_cdc.ddl_tables")
         named = [(out, str(patterns.Pattern(*rest))) for out, *rest in cursor.fetchall()]
         problem = problem or _unpublished(connection, name or ours)

@@ -407,7 +407,11 @@ RENAMED = replace(TABLE, id=B)
         ),
         (ShapeChange(TABLE, None, "DROP TABLE"), set()),
         (ShapeChange(TABLE, RENAMED, "ALTER TABLE"), {Cause.NAME}),
-        (ShapeChange(TABLE, ADDED, "ALTER TABLE"), {Cause.GENERATED, Cause.ADDED, Cause.AGAIN}),
+        (ShapeChange(TABLE, ADDED, "ALTER TABLE"), {Cause.ADDED, Cause.AGAIN}),
+        (
+            ShapeChange(TABLE, ADDED, "ALTER TABLE", (Hole("public.a", "seen", "why"),)),
+            {Cause.PARTS, Cause.GENERATED, Cause.ADDED, Cause.AGAIN},
+        ),
         (
             ShapeChange(
                 replace(MOOD, columns=(replace(MOOD.columns[0], user_type=None),)), MOOD, "ALTER"
