@@ -48,7 +48,7 @@ _STYLES = {
     Level.ERROR: "red",
 }
 _LONG = 60
-_LINE: Final = re.compile(r"""(?:[^"'\n]|"[^"]*"|'[^']*'|["'])+""")
+_LINE: Final = re.compile(r"""(?>[^"'\n]|"[^"]*"|(?<!\w)'[^']*'|["'])++""")
 
 
 def findings_table(findings: Sequence[Finding], levels: Iterable[Level] = Level) -> Table:
@@ -75,8 +75,8 @@ def findings_table(findings: Sequence[Finding], levels: Iterable[Level] = Level)
 def _lines(hint: str) -> list[str]:
     r"""Divide a hint at the ends of its own lines; names in quotes may hold such, too.
 
-    >>> _lines('one\ntwo'), _lines('DROP TABLE "a\nb"')
-    (['one', 'two'], ['DROP TABLE "a\nb"'])
+    >>> _lines('one\ntwo'), _lines('DROP TABLE "a\nb"'), _lines("its owner's\nthe role's")
+    (['one', 'two'], ['DROP TABLE "a\nb"'], ["its owner's", "the role's"])
     """
     return _LINE.findall(hint)
 
