@@ -750,12 +750,19 @@ def test_a_statement_inside_others_is_recorded_once_each(source, slot) -> None:
     ]
 
 
-def test_passwords_do_not_travel(source, slot) -> None:
+def test_passwords_do_not_travel(source, slot, postgres_url) -> None:
     ddl_triggers.install(source, "ours", ["*.*"], [])
     messages(source, slot)
     with source.cursor() as cursor:
         cursor.execute("CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w")
         cursor.execute("CREATE USER MAPPING FOR CURRENT_USER SERVER s OPTIONS (password 'hush')")
+    off = "-c standard_conforming_strings=off"
+    with (
+        closing(psycopg2.connect(postgres_url, options=off)) as session,
+        session,
+        session.cursor() as cursor,
+    ):
+        cursor.execute("ALTER USER MAPPING FOR CURRENT_USER SERVER s OPTIONS (SET password 'hush')")
 
     assert all("hush" not in (one.sql or "") for one in messages(source, slot))
 

@@ -379,7 +379,8 @@ BEGIN
     is_plain := is_top AND strpos(lowered, 'using') = 0 AND strpos(lowered, 'alter') > 0
         AND strpos(lowered, 'extension') = 0;
     -- What holds a password stays here.
-    IF strpos(lowered, 'password') > 0 AND given COLLATE "C" ~* '\mpassword\s*(=|''|\$|e'')' THEN
+    IF strpos(lowered, 'password') > 0 AND given COLLATE "C" ~* E'\\mpassword\\s*(=|''|\\$|e'')'
+    THEN  -- E: a session may have standard_conforming_strings off
         given := NULL;
     END IF;
     whole := left(told::text, -1) || ', ' || substr(json_build_object(
