@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from bisect import bisect_left
 from collections import deque
@@ -48,7 +47,6 @@ _STYLES = {
     Level.ERROR: "red",
 }
 _LONG = 60
-_LINE: Final = re.compile(r"""(?>[^"'\n]|"[^"]*"|(?<!\w)'[^']*'|["'])++""")
 
 
 def findings_table(findings: Sequence[Finding], levels: Iterable[Level] = Level) -> Table:
@@ -75,10 +73,16 @@ def findings_table(findings: Sequence[Finding], levels: Iterable[Level] = Level)
 def _lines(hint: str) -> list[str]:
     r"""Divide a hint at the ends of its own lines; names in quotes may hold such, too.
 
-    >>> _lines('one\ntwo'), _lines('DROP TABLE "a\nb"'), _lines("its owner's\nthe role's")
-    (['one', 'two'], ['DROP TABLE "a\nb"'], ["its owner's", "the role's"])
+    >>> _lines('one\ntwo'), _lines('DROP TABLE "a\nb"')
+    (['one', 'two'], ['DROP TABLE "a\nb"'])
     """
-    return _LINE.findall(hint)
+    lines: list[str] = []
+    for part in hint.split("\n") if hint else ():
+        if lines and lines[-1].count('"') % 2:
+            lines[-1] += f"\n{part}"
+        else:
+            lines.append(part)
+    return lines
 
 
 def _no_slot(*, is_known: bool, down: Collection[str]) -> str:

@@ -239,6 +239,19 @@ def test_null_within_an_array_stays_null_whatever_the_target_prefers(target: Tar
     assert rows(target, "texts") == [(1, ["a", None]), (2, [None, "NULL"])]
 
 
+@only_postgresql  # what openGauss does was not seen
+def test_types_are_known_whatever_the_target_quotes(target: Target) -> None:
+    """`"text"[]` was taken for another type than text[], and the load refused."""
+    (name,) = target.query("SELECT current_database()")[0]
+    target.run(f"ALTER DATABASE {name} SET quote_all_identifiers = on")
+    target.run("CREATE TABLE texts (id integer PRIMARY KEY, x text[])")
+    texts = table("texts", "id integer, x text[]")
+
+    load(target, texts, ["1", "{a}"])
+
+    assert rows(target, "texts") == [(1, ["a"])]
+
+
 @only_postgresql  # openGauss has no identity columns
 def test_generated_and_identity_columns_of_the_target(target: Target) -> None:
     target.run(

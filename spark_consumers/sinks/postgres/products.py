@@ -79,7 +79,8 @@ _LOCKS: Final = (LOCK_LIMIT, "lock_timeout")
 POSTGRES: Final = TargetProduct(
     dialect="postgres",
     # A policy would hide rows from us, and run its owner's functions: an error is better.
-    settings=f"{_SETTINGS} SET idle_in_transaction_session_timeout = 0; SET row_security = off",
+    settings=f"{_SETTINGS} SET idle_in_transaction_session_timeout = 0; SET row_security = off;"
+    " SET quote_all_identifiers = off",  # types are known by their names
     columns="",
     has_on_conflict=True,
     has_discard=True,
