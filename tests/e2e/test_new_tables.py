@@ -168,12 +168,12 @@ class Maker(UntilTold):
     def run(self) -> None:
         with closing(psycopg2.connect(self._url)) as session, session.cursor() as cursor:
             session.autocommit = True
-            while not self.ended.wait(0.05):
+            while not self.ended.wait(0.15):
                 self.made = n = self.made + 1
                 cursor.execute(
                     f"CREATE TABLE s{n} (id int PRIMARY KEY); INSERT INTO s{n} VALUES ({n})"
                 )
-                cursor.execute(f"DROP TABLE IF EXISTS s{n - 4}")
+                cursor.execute(f"DROP TABLE IF EXISTS s{max(0, n - 4)}")
 
 
 def test_wait_ends_while_tables_are_made_all_the_time(
