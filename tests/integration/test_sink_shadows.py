@@ -302,3 +302,20 @@ def test_parts_of_commits_go_beside_those_that_readers_see(
     assert fed.rows("a") == [(2, "TWO"), (4, "FOUR"), (5, "five")]
     assert fed.rows("log") == [(2, "TWO"), (4, "four"), (5, "five")]
     fed.sink.close()
+
+
+def test_a_load_whose_rows_do_not_meet_its_own_unique_index_goes_on_without_it(
+    target: Target,
+) -> None:
+    """The source's index is on what was altered below it, and its rows are alike by now."""
+    load(target, ACCOUNT, *OLD)
+    unique = table("account", "id integer, name text, note text", unique="name")
+    for phase in (LoadPhase.BEGIN, LoadPhase.CHUNK, LoadPhase.END):
+        chunk = [["1", "a", "x"], ["4", "a", "y"]] if phase is LoadPhase.CHUNK else []
+        target.feed.load(unique, phase, *chunk)
+
+    assert dict(target.drain().inexact) == {}  # one step
+
+    assert rows(target, "account") == [(1, "a", "x"), (4, "a", "y")]
+    indexes = "SELECT count(*) FROM pg_index WHERE indrelid = 'account'::regclass"
+    assert target.query(indexes) == [(1,)]

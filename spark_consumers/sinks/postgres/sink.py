@@ -229,12 +229,15 @@ class PostgresSink:
         """Apply and move the ledger, or raise Superseded and change nothing."""
         if (upto := self._in_one_message(segment, staged)) is not None:
             return upto
-        while True:
-            try:
-                return self._in_order(segment, staged)
-            except TargetRefused as error:
-                if not self._drop_refusing(error):
-                    raise
+        try:
+            while True:
+                try:
+                    return self._in_order(segment, staged)
+                except TargetRefused as error:
+                    if not (self._drop_refusing(error) or self._leave_out_refusing(error)):
+                        raise
+        finally:
+            self._tables.unmet.clear()
 
     def _in_order(self, segment: Segment, staged: Rows | Parts) -> Ledger:
         """Apply statement by statement; once more with a second look at the tables."""
@@ -277,6 +280,21 @@ class PostgresSink:
                 " is dropped at the target: it is gone at the source by now, or others wrote here"
             )
         return bool(found)
+
+    def _leave_out_refusing(self, refused: TargetRefused) -> bool:
+        """Let the step make no unique index of the source for a table; say whether that is new.
+
+        A load brings both the index and the rows that do not meet it.
+        """
+        table = TableId.of(str(refused.where.get("table", "")))
+        unmet = self._tables.unmet
+        if refused.where.get("sqlstate") != _NOT_UNIQUE or not table.name or table in unmet:
+            return False
+        unmet.add(table)
+        self._on_note(
+            f"WARNING: {table}: rows of the source do not meet a unique index: its own are not made"
+        )
+        return True
 
     def _in_one_message(self, segment: Segment, staged: Rows | Parts) -> Ledger | None:
         """Apply a small step by one message; None: nothing changed, it goes the usual way."""

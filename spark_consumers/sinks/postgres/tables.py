@@ -220,6 +220,7 @@ class Tables:
         `code`: with "all", also what runs code of the source's at the target.
         """
         self._dialect, self._replace = dialect, replace
+        self.unmet: set[TableId] = set()  # their unique indexes are not made: rows refuse them
         self.follows = apply != "none"
         self._owned, self._loads = Owned(source), loads
         self._shadows, self._inside = shadows, inside
@@ -404,8 +405,15 @@ class Tables:
         ]
         before = replace(table, columns=(*known, *gone))
         altered = replace(change, before=before, origin=Origin.INFERRED, sql="", lossy="loaded")
-        statements = self._dialect(_with_types_of_the_target(cursor, altered))
+        statements = self._statements(cursor, altered)
         return all(_try(cursor, statement) is None for statement in statements)
+
+    def _statements(self, cursor: Any, change: SchemaChange) -> list[str]:
+        before, after = change.before, change.after
+        if after is not None and after.id in self.unmet:
+            before = before and replace(before, unique=())
+            change = replace(change, before=before, after=replace(after, unique=()))
+        return [*self._dialect(_with_types_of_the_target(cursor, change))]
 
     def create(
         self, cursor: Any, catalog: Catalog, change: SchemaChange, *, is_exact: bool = True
@@ -417,7 +425,7 @@ class Tables:
         inside = [*self._in_shadows(cursor, change)]
         seen = replace(change, moved=None) if inside else change
         is_lost = False
-        for statement in self._dialect(_with_types_of_the_target(cursor, seen)):
+        for statement in self._statements(cursor, seen):
             if statement == schema and _has_schema(cursor, catalog, table):
                 continue  # it would ask for CREATE on the database all the same
             if statement.startswith("SET LOCAL "):
