@@ -534,12 +534,11 @@ class Endpoints:
 
     def _unexplained(self, standing: ReplicationStatus) -> str:
         """Name what the source's catalog shows and neither the stream nor a mark explains."""
-        at = standing.target
+        cuts, at = standing.cuts, standing.target
         if at is None:
             return ""
-        looked = None if standing.cuts is None else standing.cuts.looked
-        before = None if looked is None else Before.of(looked)
-        cuts, read = standing.cuts, None
+        looked = None if cuts is None else cuts.looked
+        before, read = None if looked is None else Before.of(looked), None
         if cuts is not None and cuts.notes_loads and self._kind.rereads(self._options):
             read = {table for table, phase in cuts.loads.items() if phase != PENDING}
         return self.source().unexplained(self.known_tables(at), before, at.inexact, read)

@@ -202,8 +202,9 @@ def _look(
                 partly=partly.get(table, ""),
             )
             tables[oid] = seen
-            if seen.is_published and is_logged and wanted(table) and oid not in oids:
-                arrived += [table] if table not in known else []
+            is_new = oid not in oids and table not in known
+            if is_new and seen.is_published and is_logged and wanted(table):
+                arrived.append(table)
         tables |= _sent_as_others(tables, parents)
         missing = [*_missing(tables, parents, wanted, via_root=via_root)]
         asked = [

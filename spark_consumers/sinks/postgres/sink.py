@@ -234,7 +234,10 @@ class PostgresSink:
                 try:
                     return self._in_order(segment, staged)
                 except TargetRefused as error:
-                    if not (self._drop_refusing(error) or self._leave_out_refusing(error)):
+                    table = TableId.of(str(error.where.get("table", "")))
+                    if error.where.get("sqlstate") != _NOT_UNIQUE or not table.name:
+                        raise
+                    if not (self._drop_refusing(table, error) or self._leave_out_refusing(table)):
                         raise
         finally:
             self._tables.unmet.clear()
@@ -252,15 +255,12 @@ class PostgresSink:
             # Someone may have altered the target's tables; they are read again, once.
             return self._step(segment, staged)
 
-    def _drop_refusing(self, refused: TargetRefused) -> bool:
+    def _drop_refusing(self, table: TableId, refused: TargetRefused) -> bool:
         """Drop the source's unique indexes that rows of the source do not meet; say whether any.
 
         Without event triggers no stream says that the source dropped one, and a table that is not
         exact may hold what the source has no more.
         """
-        table = TableId.of(str(refused.where.get("table", "")))
-        if refused.where.get("sqlstate") != _NOT_UNIQUE or not table.name:
-            return False
         which = refused.where.get("constraint")  # openGauss does not say
         with self._transaction() as cursor:
             there = lock_ledger(cursor, self._source, self._guard)
@@ -281,20 +281,15 @@ class PostgresSink:
             )
         return bool(found)
 
-    def _leave_out_refusing(self, refused: TargetRefused) -> bool:
+    def _leave_out_refusing(self, table: TableId) -> bool:
         """Let the step make no unique index of the source for a table; say whether that is new.
 
         A load brings both the index and the rows that do not meet it.
         """
-        table = TableId.of(str(refused.where.get("table", "")))
         unmet = self._tables.unmet
-        if refused.where.get("sqlstate") != _NOT_UNIQUE or not table.name or table in unmet:
-            return False
+        is_new = table not in unmet
         unmet.add(table)
-        self._on_note(
-            f"WARNING: {table}: rows of the source do not meet a unique index: its own are not made"
-        )
-        return True
+        return is_new
 
     def _in_one_message(self, segment: Segment, staged: Rows | Parts) -> Ledger | None:
         """Apply a small step by one message; None: nothing changed, it goes the usual way."""

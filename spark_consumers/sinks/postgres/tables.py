@@ -410,7 +410,11 @@ class Tables:
 
     def _statements(self, cursor: Any, change: SchemaChange) -> list[str]:
         before, after = change.before, change.after
-        if after is not None and after.id in self.unmet:
+        if after is not None and after.unique and after.id in self.unmet:
+            self.on_note(
+                f"WARNING: {after.id}: rows of the source do not meet a unique index of its own:"
+                " none is made"
+            )
             before = before and replace(before, unique=())
             change = replace(change, before=before, after=replace(after, unique=()))
         return [*self._dialect(_with_types_of_the_target(cursor, change))]
