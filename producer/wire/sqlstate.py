@@ -25,7 +25,7 @@ from producer.errors import (
     Unsupported,
 )
 from producer.wire.protocol import ServerError
-from schemas.errors import LOAD_AGAIN
+from schemas.errors import LOAD_AGAIN, NAMES_IN_DETAIL
 
 
 class Asked(Enum):
@@ -150,7 +150,9 @@ _IN_ITS_LOG: Final = "the message may quote a value, and stands in the server's 
 
 _UNSENT: Final = {
     Asked.STREAM: "where it cannot print a row, as with a bytea above 512 MB: delete that row, or"
-    f" exclude its table; then {LOAD_AGAIN}",
+    " exclude its table. Where it names an unexpected duplicate, its decoder cannot pass a"
+    " transaction that made or rewrote tables: nothing can be mended at the source. In both cases"
+    f" {LOAD_AGAIN}",
 }
 _CLASSES: Final[Mapping[str, Meaning]] = {
     "08": Meaning(ConnectionLost),
@@ -179,9 +181,11 @@ def meaning_of(error: ServerError, asked: Asked) -> Meaning:
 def error_of(error: ServerError, asked: Asked, meaning: Meaning, **where: object) -> SourceError:
     """Build the error that `meaning` names.
 
-    What may hold cell values is left out: the server's DETAIL, and the messages of data exceptions
-    and of functions that people wrote.
+    What may hold cell values is left out: the server's DETAIL but of some, and the messages of data
+    exceptions and of functions that people wrote.
     """
     is_of_names = error.sqlstate[:2] not in _QUOTING or error.sqlstate in _OF_SETTINGS
     what = f"{asked.value}: {error.message if is_of_names else _IN_ITS_LOG}"
+    if error.detail and error.sqlstate in NAMES_IN_DETAIL:
+        what += f"; {error.detail}".replace("\n", ", ")
     return meaning.error(what, hint=meaning.hint, sqlstate=error.sqlstate, **where)

@@ -293,14 +293,28 @@ def test_views_that_we_made_go_with_what_they_show(new_database: Callable[[], st
         target.apply(alter(None, ACCOUNT), insert(ACCOUNT, "1", "a", "x"))
         target.run("CREATE VIEW seen AS SELECT * FROM account")
         if dies:
-            with pytest.raises(TargetRefused):
+            with pytest.raises(TargetRefused, match=r"view public\.seen depends on") as raised:
                 target.apply(alter(ACCOUNT, slim))
+            assert "drop what is named" in raised.value.hint
         else:
             target.apply(alter(ACCOUNT, slim), insert(slim, "2", "b"))
             target.run("CREATE VIEW seen AS SELECT * FROM account")
             target.apply(alter(slim, None))
             assert target.query("SELECT to_regclass('seen')") == [(None,)]
         target.sink.close()
+
+
+def test_a_view_of_others_over_an_altered_column_is_named(target: Target) -> None:
+    target.apply(alter(None, ACCOUNT), insert(ACCOUNT, "1", "a", "x"))
+    target.run("CREATE VIEW seen AS SELECT * FROM account")
+    wide = table("account", "id bigint, name text, note text")
+
+    with pytest.raises(NotExpressible, match=r'view public\.seen depends on column "id"'):
+        target.apply(alter(ACCOUNT, wide))
+
+    target.run("DROP VIEW seen")
+    target.apply(insert(wide, "2", "b", "y"))
+    assert target.query("SELECT id, note FROM account ORDER BY id") == [(1, "x"), (2, "y")]
 
 
 def test_views_go_where_the_table_is_not_exact_and_its_rows_stay(

@@ -13,6 +13,7 @@ from producer.sources.postgres import catalog, publications
 from producer.sources.postgres.primary import Primary
 from producer.sources.rights import problems_of_reading
 from schemas.errors import shortened
+from schemas.quoting import identifier
 from schemas.tables import TableId
 
 
@@ -55,14 +56,15 @@ def publication_problems(connection: Connection, options: Options) -> Iterator[C
             "the publication sends generated columns, which are not copied",
             publication=name,
             tables=shortened([str(table) for table in publication.computed]),
-            hint=f"ALTER PUBLICATION {name} SET (publish_generated_columns = none)",
+            hint=f"ALTER PUBLICATION {identifier(name)} SET (publish_generated_columns = none)",
         )
     if publication.actions != {"insert", "update", "delete", "truncate"}:
         yield SourceError(
             "the publication does not publish every kind of change",
             publication=name,
             publishes=",".join(sorted(publication.actions)),
-            hint=f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate')",
+            hint=f"ALTER PUBLICATION {identifier(name)}"
+            " SET (publish = 'insert, update, delete, truncate')",
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import psycopg2
 
+from schemas.errors import NAMES_IN_DETAIL
 from schemas.system_schemas import SEARCH_PATH
 from schemas.tables import TableId
 
@@ -56,10 +57,12 @@ def sqlstate(error: psycopg2.Error | Refused) -> str | None:
 
 
 def message(error: psycopg2.Error | Refused) -> str:
-    """The server's primary message; its DETAIL and CONTEXT may hold values and are left out."""
+    """The server's primary message; CONTEXT, and DETAIL but of some, may hold values."""
     if isinstance(error, Refused):
         return error.message
-    return str(error.diag.message_primary or "")
+    diag = error.diag
+    said = [diag.message_primary, diag.message_detail if diag.sqlstate in NAMES_IN_DETAIL else None]
+    return "; ".join(part.replace("\n", ", ") for part in said if part)
 
 
 def fields(error: psycopg2.Error | Refused) -> Mapping[str, str]:

@@ -47,9 +47,16 @@ _VALUE: Final = (
     "source's type; the value stands in the target's log only"
 )
 _ALTERED: Final = "another client altered the target's tables: make them as the source's"
+_DEPENDENT: Final = (
+    "a view or another object of the target that the source does not have stands in the way: drop"
+    " what is named, and make it again when `apply` is past this commit"
+)
 _RIGHT: Final = "`gauss-cdc check` names each right that is missing, with its GRANT"
 
 STATES: Final[Mapping[str, StateMeaning]] = {
+    # ALTER TABLE says the same of a view over a column.
+    "0A000": StateMeaning(NotExpressible, f"{_DEPENDENT}; or the target's version cannot do it"),
+    "2BP01": StateMeaning(TargetRefused, _DEPENDENT),
     "25006": StateMeaning(
         TargetDown, "it takes no writes: a standby, or default_transaction_read_only is on"
     ),
@@ -97,7 +104,7 @@ _OTHER: Final = StateMeaning(TargetRefused, "see the target's log for the statem
 # Messages of these classes are of names and settings only.  Data exceptions (22) quote the
 # value, and what is raised by a person's own code (P0, and unknown classes) may say anything.
 _NAMES_ONLY: Final = frozenset(
-    {"08", "0A", "23", "25", "26", "28", "3D", "3F", "40", "42", "53", "54", "55", "57", "58"}
+    {"08", "0A", "23", "25", "26", "28", "2B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58"}
 )
 
 
