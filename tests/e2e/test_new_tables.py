@@ -158,6 +158,26 @@ def test_wait_waits_for_a_table_that_was_made_a_moment_ago(
                 ask(source, "DROP TABLE hidden.gone")
 
 
+def test_wait_calls_a_marked_table_by_the_name_that_it_has_now(
+    addresses, topic_prefix, new_database
+) -> None:
+    """The mark was of the former name: nobody reads it as one of the table that has no row yet."""
+    source, target = new_database(), new_database()
+    make(source, ("a",))
+    how = {"look_seconds": 3.0, "repair": "off", "include": ("public.*",), "tuning": QUICK}
+    with Path(addresses, topic_prefix, source, target, **how) as path:
+        path.start()
+        path.catch_up()
+        for publishes in ("insert", "insert, update, delete, truncate"):
+            ask(source, f"ALTER PUBLICATION {topic_prefix} SET (publish = '{publishes}')")
+        assert [*path.waited()] == ["public.a"]
+
+        ask(source, "ALTER TABLE a RENAME TO b")
+
+        assert [*path.waited()] == ["public.b"]
+        assert ask(target, "SELECT to_regclass('a'), count(*) > 0 FROM b") == [(None, True)]
+
+
 class Maker(UntilTold):
     """Makes tables, and drops older ones, as a job does that loads in stages."""
 

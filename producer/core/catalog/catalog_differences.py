@@ -25,9 +25,13 @@ class Described:
     table: TableId
     relation: Relation
 
+    @property
+    def now(self) -> TableId:
+        return TableId(self.relation.schema, self.relation.table)
+
     def __str__(self) -> str:
-        now = TableId(self.relation.schema, self.relation.table)
-        return f"{self.table} " + ("has another shape" if now == self.table else f"is {now} now")
+        is_renamed = self.now != self.table
+        return f"{self.table} " + (f"is {self.now} now" if is_renamed else "has another shape")
 
 
 @dataclass(frozen=True, slots=True)

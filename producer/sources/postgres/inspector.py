@@ -10,7 +10,7 @@ from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.catalog.catalog_differences import differences
+from producer.core.catalog.catalog_differences import Described, differences
 from producer.core.catalog.catalog_rows import not_sent
 from producer.core.catalog.look import Before, Look, since
 from producer.errors import ConnectionLost
@@ -182,7 +182,13 @@ class PostgresSourceInspector(SourceInspector):
             publication=options.publication,
             reports_ddl=is_told,
         )
-        left = [finding for finding in found if str(finding.table) not in inexact]
+        left = [
+            finding
+            for finding in found
+            if str(finding.table) not in inexact
+            # The mark is of the former name, and the table that has the name now bears none.
+            or (isinstance(finding, Described) and str(finding.now) not in inexact)
+        ]
         new = {seen.id for oid, seen in look.tables.items() if oid in there} - known.keys()
         coming = () if read is None else self._coming(look, new, read)
         return "; ".join([*map(str, left), *since(before, look, older, inexact), *coming])
