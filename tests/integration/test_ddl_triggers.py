@@ -659,6 +659,29 @@ def test_a_table_that_leaves_the_log_is_a_gap_and_is_found_again(source, slot) -
     assert [[hole.kind for hole in c.holes] for c in of_item] == [["seen"], ["seen"]]
 
 
+@pytest.mark.parametrize("others_first", [True, False])
+@pytest.mark.parametrize("own", ["ALTER TABLE item ADD x int", "DROP DOMAIN small CASCADE"])
+def test_what_is_altered_under_an_older_snapshot_is_a_gap(
+    source, slot, postgres_url, own, others_first
+) -> None:
+    """The catalog is read in a trigger as it was then; a statement alters it as it is."""
+    execute(postgres_url, "CREATE DOMAIN small AS int")
+    execute(postgres_url, "ALTER TABLE item ADD s small")
+    ddl_triggers.install(source, "ours", ["*.*"], [])
+    with closing(psycopg2.connect(postgres_url)) as older, older.cursor() as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        cursor.execute("SELECT FROM pg_class")
+        if others_first:
+            execute(postgres_url, "ALTER TABLE item ADD other int")
+        messages(source, slot)
+        cursor.execute(own)
+        older.commit()
+
+    events = [told.event for told in messages(source, slot)]
+
+    assert ("gap" in events) == others_first
+
+
 def test_a_file_of_a_table_that_was_not_logged_is_told_as_one_that_hides_rows(source, slot) -> None:
     """Alone, and where a conversion is part of the same statement."""
     with source.cursor() as cursor:

@@ -27,6 +27,7 @@ _DEPARSED: Final = ("tests/producer/sources/gauss/ddl/test_deparsed.py",)
 _CATALOG_WATCH: Final = ("tests/producer/core/catalog/test_catalog_watch.py",)
 _STORAGE: Final = ("tests/integration/test_gauss_storage.py",)
 _MADE_AGAIN: Final = ("tests/producer/core/stream/test_made_again.py",)
+_DDL_TRIGGERS: Final = ("tests/integration/test_ddl_triggers.py",)
 _ASSEMBLE: Final = (
     "tests/producer/core/stream/test_assemble.py",
     "tests/producer/core/stream/test_transactions.py",
@@ -838,6 +839,22 @@ MUTATIONS: Final = (
         "if self._name_table is None:\n            return []",
         "if self._name_table is None or self._reports_ddl:\n            return []",
         _RELATIONS,
+    ),
+    Mutation(
+        "described-as-it-was",
+        "behind another commit a trigger of an older snapshot describes nothing",
+        "producer/sources/postgres/triggers/ddl_triggers.sql",
+        "    IF altered IS NOT NULL AND gauss_cdc.ddl_is_behind() THEN\n",
+        "    IF false THEN\n",
+        _DDL_TRIGGERS,
+    ),
+    Mutation(
+        "shown-as-it-was",
+        "from REPEATABLE READ on, a trigger sees a table as it was before another commit",
+        "producer/sources/postgres/triggers/ddl_triggers.sql",
+        "    is_behind := gauss_cdc.ddl_is_behind();\n",
+        "    is_behind := false;\n",
+        _DDL_TRIGGERS,
     ),
     Mutation(
         "a-name-that-was-lent",
