@@ -123,8 +123,15 @@ class Path:
         source = {"dsn": self.source, "slot": options.slot, "publication": options.publication}
         kafka = {"prefix": self.prefix, "client": dict(options.client)}
         registry, target = {"url": options.registry_url}, {"dsn": self.target}
+        tables = {"include": list(options.include), "exclude": list(options.exclude)}
         return Config.model_validate(
-            {"source": source, "kafka": kafka, "registry": registry, "target": target}
+            {
+                "source": source,
+                "tables": tables,
+                "kafka": kafka,
+                "registry": registry,
+                "target": target,
+            }
         )
 
     def start(self) -> None:

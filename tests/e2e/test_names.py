@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.path import Path, ask, content
+from tests.e2e.path import Path, ask, content, pause, until
 from tests.e2e.test_ddl import install
 
 ROWS_OF_OLD = "UPDATE z SET v = 'of the old one' WHERE id % 7 = 2"
@@ -78,3 +78,27 @@ def assert_equal(path: Path) -> None:
     for (table,) in tables:
         if f"public.{table}" not in marks:
             assert content(path.target, table) == content(path.source, table), marks
+
+
+def test_wait_ends_where_a_table_left_its_name_and_has_another_one(
+    addresses, topic_prefix, new_database
+) -> None:
+    """What the target has under the former name is marked, and its rows came under the new one."""
+    source, target = new_database(), new_database()
+    ask(source, "CREATE SCHEMA one; CREATE SCHEMA two; CREATE TABLE one.c (id int PRIMARY KEY)")
+    how = {"repair": "auto", "look_seconds": 0.5, "include": ("one.*", "two.*")}
+    with Path(addresses, topic_prefix, source, target, **how) as path:
+        path.start()
+        path.waited()
+        install(source, topic_prefix, include=("one.*", "two.*"))
+        ask(source, "INSERT INTO one.c VALUES (1)")
+        path.waited()
+        ask(
+            source,
+            "ALTER SCHEMA one RENAME TO away; ALTER SCHEMA two RENAME TO one;"
+            "ALTER SCHEMA away RENAME TO two; INSERT INTO two.c VALUES (2)",
+        )
+
+        until(lambda: [*path.waited()] == ["one.c"], "the former name alone", pause)
+
+        assert ask(target, "SELECT id FROM two.c ORDER BY 1") == [(1,), (2,)]

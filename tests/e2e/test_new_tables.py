@@ -164,6 +164,7 @@ def test_wait_calls_a_marked_table_by_the_name_that_it_has_now(
     """The mark was of the former name: nobody reads it as one of the table that has no row yet."""
     source, target = new_database(), new_database()
     make(source, ("a",))
+    ask(source, f"CREATE SCHEMA hidden; CREATE PUBLICATION {topic_prefix} FOR ALL TABLES")
     how = {"look_seconds": 3.0, "repair": "off", "include": ("public.*",), "tuning": QUICK}
     with Path(addresses, topic_prefix, source, target, **how) as path:
         path.start()
@@ -176,6 +177,9 @@ def test_wait_calls_a_marked_table_by_the_name_that_it_has_now(
 
         assert [*path.waited()] == ["public.b"]
         assert ask(target, "SELECT to_regclass('a'), count(*) > 0 FROM b") == [(None, True)]
+
+        ask(source, "ALTER TABLE b SET SCHEMA hidden")  # no name of a copy
+        assert [*path.waited()] == ["public.b"]
 
 
 class Maker(UntilTold):

@@ -167,6 +167,7 @@ class PostgresSourceInspector(SourceInspector):
         is made while this is asked again is not waited for: others may be made all the time.
         """
         options = self._options
+        wanted = chooser(options.include, options.exclude)
         is_told = ddl_triggers.state(self._connection).enabled
         look = catalog_look.look(self._connection, options, known, unless="", before=before)
         if not isinstance(look, Look):
@@ -176,18 +177,18 @@ class PostgresSourceInspector(SourceInspector):
         there = self._there
         older = {name: t for name, t in known.items() if not t.oid or t.oid in there}
         found = differences(
-            older,
-            look,
-            wanted=chooser(options.include, options.exclude),
-            publication=options.publication,
-            reports_ddl=is_told,
+            older, look, wanted=wanted, publication=options.publication, reports_ddl=is_told
         )
+
+        def is_renamed(finding: object) -> bool:
+            """Say whether `run` gives it a name that no mark speaks of."""
+            if not isinstance(finding, Described) or not wanted(finding.now):
+                return False
+            there = known.get(finding.now)  # perhaps it left its former one, and came back
+            return there is None or there.oid != finding.relation.relation
+
         left = [
-            finding
-            for finding in found
-            if str(finding.table) not in inexact
-            # The mark is of the former name, and the table that has the name now bears none.
-            or (isinstance(finding, Described) and str(finding.now) not in inexact)
+            finding for finding in found if str(finding.table) not in inexact or is_renamed(finding)
         ]
         new = {seen.id for oid, seen in look.tables.items() if oid in there} - known.keys()
         coming = () if read is None else self._coming(look, new, read)
