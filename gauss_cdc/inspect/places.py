@@ -605,7 +605,8 @@ class Goal:
         if self._proof is None and cuts.resume < self.lsn:
             return f"`run` has not delivered {lsn_text(self.lsn)} yet"
         if self._proof is None:
-            return f"a load is under way; {'; '.join(standing.waiting)}"
+            what = "; ".join(standing.waiting)
+            return f"a load is under way, or cannot begin, as `run` logs; {what}"
         return "`apply` has not applied yet what is in Kafka"
 
     def holds(self, standing: ReplicationStatus) -> bool:

@@ -150,7 +150,7 @@ def test_a_source_that_went_away_is_compared_when_it_is_back(
         (replace(CUTS, resume=0x40), "`run` has not delivered 0/50 yet"),
         (
             replace(CUTS, loads={"public.t": "PENDING"}),
-            "a load is under way; to be loaded: public.t",
+            "a load is under way, or cannot begin, as `run` logs; to be loaded: public.t",
         ),
         (replace(CUTS, n=9), "`apply` has not applied yet what is in Kafka"),
     ],
