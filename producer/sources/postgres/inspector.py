@@ -30,6 +30,7 @@ from schemas.tables import TableId, TableSchema
 
 _LOOK: Final = 0.5  # seconds between two looks at what a new slot waits for
 _LONGEST_NAME: Final = 63
+_WAY_OUT: Final = " (if it stays so, restart `run`: its [tables] may be older)"
 _NOT_WHOLE: Final = "does not have it, or not whole"
 
 
@@ -198,7 +199,7 @@ class PostgresSourceInspector(SourceInspector):
         """Name tables that `run` takes in once it looks: no load of them has begun."""
         for table in look.arrived:
             if table in new and str(table) not in read:
-                yield f"{table} is published, and not loaded yet"
+                yield f"{table} is published, and not loaded yet{_WAY_OUT}"
         if look.is_ours:
             missing = [table for table in look.missing if table in new]
             shapes = catalog.found_schemas(self._connection, missing)
@@ -206,7 +207,7 @@ class PostgresSourceInspector(SourceInspector):
             able = [t for t, s in shapes.items() if not catalog_look.without_identity(s, version)]
             for rights in catalog.table_rights(self._connection, able):
                 if rights.owns and rights.uses_schema:  # else `run` has said what others must do
-                    yield f"{rights.id} is not published yet"
+                    yield f"{rights.id} is not published yet{_WAY_OUT}"
 
     # ---- verify
     @contextmanager
