@@ -59,6 +59,12 @@ def test_a_reader_has_a_copy_by_the_commands_of_the_tutorial_and_looks_by_those_
     source, target = new_database(), new_database()
     reader, writer = f"{topic_prefix}_source", f"{topic_prefix}_target"
     ask(source, TABLES)
+    ask(source, "CREATE TABLE unsent (n int PRIMARY KEY)")
+    ask(source, "ALTER TABLE unsent REPLICA IDENTITY NOTHING")
+    assert {*ask(source, printed(TUTORIAL, "source-keys"))} == {("audit",), ("unsent",)}
+    for table in ("audit", "unsent"):
+        ask(source, f"ALTER TABLE {table} REPLICA IDENTITY FULL")
+    assert ask(source, printed(TUTORIAL, "source-keys")) == []
     ask(source, at_home(printed(TUTORIAL, "source-role"), reader, source))
     ask(target, at_home(printed(TUTORIAL, "target-role"), writer, target))
     config = _TOML.search((ROOT / TUTORIAL).read_text("utf-8"))
