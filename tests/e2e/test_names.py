@@ -102,3 +102,14 @@ def test_wait_ends_where_a_table_left_its_name_and_has_another_one(
         until(lambda: [*path.waited()] == ["one.c"], "the former name alone", pause)
 
         assert ask(target, "SELECT id FROM two.c ORDER BY 1") == [(1,), (2,)]
+
+        path.stop()
+        ask(source, "INSERT INTO two.c VALUES (3)")
+        path.start()
+        until(lambda: [*path.waited()] == ["one.c"], "the former name alone", pause)
+        ask(source, "INSERT INTO two.c VALUES (4)")
+        until(lambda: [*path.waited()] == ["one.c"], "the former name alone", pause)
+        there = ask(target, "SELECT relname FROM pg_class WHERE relnamespace = 'two'::regnamespace")
+        assert ("c",) in there
+        assert "gauss_cdc_" not in str(there)
+        assert ask(target, "SELECT id FROM two.c ORDER BY 1") == [(1,), (2,), (3,), (4,)]

@@ -969,6 +969,22 @@ MUTATIONS: Final = (
         "if False:",
         _DDL,
     ),
+    Mutation(
+        "two-names-of-a-table",
+        "a table that came back under another name is known by no former one",
+        "producer/core/log/ddl_log.py",
+        "                del tables[former]\n",
+        "                pass\n",
+        _DDL,
+    ),
+    Mutation(
+        "a-stray-takes-a-name",
+        "what is said again of a stray is said of the table with its oid, too",
+        "producer/core/log/ddl_log.py",
+        "for table in (*met, *(by_oid[t.oid] for t in met if t.oid in by_oid)):",
+        "for table in met:",
+        _DDL,
+    ),
     # ------------------------------------------------------------ delivery
     Mutation(
         "an-id-per-process",

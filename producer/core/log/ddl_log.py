@@ -22,10 +22,12 @@ def known_tables(
     """Rebuild the tables' shapes from `<prefix>.ddl`, never beyond the last accepted commit.
 
     A record of a later seq belongs to an attempt without a cut: `strays` gets it.  A record that
-    is not a schema change was not written by us.
+    is not a schema change was not written by us.  A table that left [tables] is known by its former
+    name until it has another one that they name.
     """
     low, _ = reader.bounds()
     tables: dict[TableId, TableSchema] = {}
+    names: dict[int, TableId] = {}  # by oid
     for stored in reader.read(low, reader.lso()):
         try:
             change = codec.read_change(stored.value or b"")
@@ -40,8 +42,12 @@ def known_tables(
             continue
         if change.before is not None and change.before.id != (change.after and change.after.id):
             tables.pop(change.before.id, None)
-        if change.after is not None:
-            tables[change.after.id] = change.after
+        if (after := change.after) is not None:
+            former = names.get(after.oid, after.id) if after.oid else after.id
+            if former != after.id and former in tables and tables[former].oid == after.oid:
+                del tables[former]
+            names[after.oid] = after.id
+            tables[after.id] = after
     return tables
 
 
@@ -57,10 +63,10 @@ def taken_back(
     Then the stray would count, too [H19].
     """
     out: dict[TableId, SchemaChange] = {}
+    by_oid = {table.oid: table for table in known.values() if table.oid}
     for stray in strays:
-        for table in (stray.before, stray.after):
-            if table is None:
-                continue
+        met = [table for table in (stray.before, stray.after) if table is not None]
+        for table in (*met, *(by_oid[t.oid] for t in met if t.oid in by_oid)):
             here = restate(known.get(table.id, table))
             gone = replace(here, before=table, after=None, tag="DROP TABLE")
             out[table.id] = here if table.id in known else gone

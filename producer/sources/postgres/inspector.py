@@ -183,10 +183,11 @@ class PostgresSourceInspector(SourceInspector):
 
         def is_renamed(finding: object) -> bool:
             """Say whether `run` gives it a name that no mark speaks of."""
-            if not isinstance(finding, Described) or not wanted(finding.now):
-                return False
-            there = known.get(finding.now)  # perhaps it left its former one, and came back
-            return there is None or there.oid != finding.relation.relation
+            return (
+                isinstance(finding, Described)
+                and finding.now != finding.table
+                and wanted(finding.now)
+            )
 
         left = [
             finding for finding in found if str(finding.table) not in inexact or is_renamed(finding)

@@ -101,6 +101,32 @@ def test_a_renamed_or_dropped_table_is_known_by_its_old_name_no_more() -> None:
     assert tables(change(None, old), change(old, None)) == {}
 
 
+def test_a_table_that_came_back_under_another_name_is_known_by_no_former_one() -> None:
+    """At the next start rows of it went to the copy that it had left, which was called exact."""
+    old = replace(shape(A, "x"), oid=7)
+    back = replace(old, id=B)
+    other = replace(shape(A, "y"), oid=8)
+
+    assert tables(change(None, old), change(old, old), change(None, back)) == {B: back}
+    assert tables(change(None, old), change(None, other), change(None, back)) == {
+        A: other,
+        B: back,
+    }
+    assert tables(change(None, old), change(None, back), change(back, old)) == {A: old}
+
+
+def test_a_stray_under_another_name_takes_no_table_away() -> None:
+    old = replace(shape(A, "x"), oid=7)
+    log = [change(None, old), change(None, replace(old, id=B), seq=3)]
+    strays: list[SchemaChange] = []
+    topic = Topic([*log])
+
+    known = known_tables(topic, topic, epoch=2, seq=2, strays=strays)  # type: ignore[arg-type]
+    back = taken_back(strays, known, lambda table: change(None, table, seq=2))
+
+    assert tables(*log, *back, seq=3) == known == {A: old}
+
+
 def test_a_record_that_is_not_a_schema_change_is_ignored() -> None:
     said: list[str] = []
     topic = Topic([None, change(None, shape(A, "x"))])
