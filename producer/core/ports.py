@@ -230,6 +230,10 @@ class Source(takeover.Source, Protocol):
         """Say whether the slot stands exactly where a reader confirmed it."""
 
     @property
+    def filters_as_then(self) -> bool:
+        """Say whether what is sent again is chosen by the catalog as it was at its commit."""
+
+    @property
     def rereads(self) -> bool:
         """Say whether a table can be read again while the stream goes on."""
 

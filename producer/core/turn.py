@@ -297,6 +297,7 @@ class Turn:
             topics,
             has_triggers=self.source.reports_ddl,
             keeps_confirmed=self.source.keeps_confirmed,
+            filters_as_then=self.source.filters_as_then,
         )
         return Redelivery(
             resume,

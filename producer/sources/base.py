@@ -70,6 +70,7 @@ class PlainSource:
     ids_are_oids = False
     reports_ddl = False
     keeps_confirmed = False
+    filters_as_then = False
     rereads = False
     tells_switches = True  # there are none
 

@@ -13,6 +13,7 @@ import psycopg2
 import pytest
 
 from gauss_cdc_lab.services import Addresses
+from producer.core.ports import Tuning
 from producer.errors import HistoryDiffers, SourceSwitched
 from tests.e2e.commands import command, configured
 from tests.e2e.ddl_play import Play
@@ -93,6 +94,12 @@ def write_past(source: Source, position: int) -> None:
                 )
             connection.commit()
             number += 100
+
+
+def junk_past(source: Source, position: int) -> None:
+    """Write up to a position, into a table that is not captured."""
+    while source.end <= position:
+        ask(source.url, "INSERT INTO junk SELECT repeat('x', 900) FROM generate_series(1, 999)")
 
 
 def deliver_and_copy(path: Path, source: Source) -> None:
@@ -199,6 +206,41 @@ def test_a_slot_that_somebody_else_makes_in_a_copy_stops(
         stops(path, HistoryDiffers, "the slot stands where no `run` left it.*--accept-gap")
 
 
+@pytest.mark.parametrize("renames", [True, False], ids=["renamed", "had a gap"])
+def test_lost_rows_of_a_table_that_was_renamed_or_read_again_stop(
+    addresses: Addresses,
+    topic_prefix: str,
+    new_database: Callable[[], str],
+    source: Source,
+    renames: bool,
+) -> None:
+    """It was exact when they were delivered, and the copy writes to no table that is captured."""
+    source.server.execute(
+        "CREATE TABLE account (id int PRIMARY KEY, v int)",
+        "INSERT INTO account SELECT i, i FROM generate_series(1, 50) i",
+        "CREATE TABLE junk (v text)",
+    )
+    chosen = {"include": ("public.*",), "exclude": ("public.junk",)}
+    more = {"repair": "auto", "look_seconds": 0.3, "tuning": Tuning(rest_seconds=0.1)}
+    with Path(addresses, topic_prefix, source.url, new_database(), **chosen, **more) as path:
+        deliver_and_copy(path, source)
+        junk_past(source, source.end + 500_000)
+        if not renames:
+            ask(source.url, "ALTER TABLE account ALTER v TYPE int USING v + 1000")
+            assert path.waited().keys() == {"public.account"}
+            until(lambda: path.waited() == {}, "the re-read", pause)
+        ask(source.url, "INSERT INTO account VALUES (500, 0)")
+        if renames:
+            ask(source.url, "ALTER TABLE account RENAME TO renamed")
+        assert path.waited() == {}
+        path.stop()
+        source.restore()
+        assert source.end < path.progress.resume
+        junk_past(source, path.progress.resume)
+
+        stops(path, HistoryDiffers, "does not send a transaction again that was delivered")
+
+
 @pytest.mark.parametrize(
     "statements",
     [
@@ -226,21 +268,17 @@ def test_a_row_of_a_table_that_only_the_copy_renames_stops(
         "CREATE TABLE junk (v text)",
     )
 
-    def junk_past(position: int) -> None:
-        while source.end <= position:
-            ask(source.url, "INSERT INTO junk SELECT repeat('x', 900) FROM generate_series(1, 999)")
-
     chosen = {"include": ("public.*",), "exclude": ("public.junk",)}
     with Path(addresses, topic_prefix, source.url, new_database(), **chosen) as path:
         deliver_and_copy(path, source)
-        junk_past(source.end + 2_000_000)
+        junk_past(source, source.end + 2_000_000)
         path.catch_up()
         path.stop()
         source.restore()
         for statement in statements:
             ask(source.url, statement)
         assert source.end < path.progress.resume
-        junk_past(path.progress.resume)
+        junk_past(source, path.progress.resume)
 
         stops(path, HistoryDiffers, r"was not delivered, .*table=public\.other")
 

@@ -518,6 +518,14 @@ MUTATIONS: Final = (
         _AGAIN,
     ),
     Mutation(
+        "again-by-the-names-of-now",
+        "PostgreSQL sends each row again, whatever its table is called now [H48]",
+        "producer/core/log/delivered.py",
+        "self._is_sent = is_sent or calm_now.__contains__",
+        "self._is_sent = calm_now.__contains__",
+        _AGAIN,
+    ),
+    Mutation(
         "again-from-anywhere",
         "a slot that stands where no record ends was made or moved by somebody else [H48]",
         "producer/core/log/delivered.py",

@@ -139,6 +139,7 @@ class SimSource:
     new_tables_are_complete = True
     ids_are_oids = False
     keeps_confirmed = True
+    filters_as_then = True
     positions_are_csns = True
     told_end = 0
     reports_ddl = False
@@ -558,6 +559,7 @@ class SimGaussSource(SimSource):
 
     tells_switches = False
     keeps_confirmed = False
+    filters_as_then = False
 
     def switch_point(self, timeline: int) -> int | None:
         return None

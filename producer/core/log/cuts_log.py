@@ -117,6 +117,7 @@ class CutsLog:
         *,
         has_triggers: bool,
         keeps_confirmed: bool,
+        filters_as_then: bool,
     ) -> Iterator[DeliveredPart]:
         """Read what was delivered of the commits from `confirmed` on, up to our START."""
         return delivered(
@@ -130,6 +131,7 @@ class CutsLog:
             note=self._note,
             has_triggers=has_triggers,
             keeps_confirmed=keeps_confirmed,
+            is_sent=self._names.is_data if filters_as_then else None,
         )
 
     def recent(self, start: WriterState, since: Lsn) -> Iterator[Cut]:

@@ -61,6 +61,7 @@ def delivered(
     note: Callable[[str], None],
     has_triggers: bool = False,
     keeps_confirmed: bool = False,
+    is_sent: Callable[[str], bool] | None = None,
 ) -> Iterator[DeliveredPart]:
     """Read what was delivered of the commits from `confirmed` on, lazily.
 
@@ -69,6 +70,8 @@ def delivered(
     `has_triggers`: a commit of nothing but schema changes has a row in the stream, too.
     `keeps_confirmed`: a slot stands at the `resume` of a record, or somebody else made or moved
     it, and what was delivered before is not sent again: HistoryDiffers.
+    `is_sent`: of which topics all rows that were delivered are sent again, whatever their tables
+    are called now; None: of tables that are delivered now, and had no gap.
     Raises GroupUnusable where retention takes records before they are compared: the next start
     begins behind them, and says so.
     """
@@ -87,7 +90,7 @@ def delivered(
             "retention removed records of cuts: of what the source sends again, only what begins at"
             f" {lsn_text(first.resume)} or later is compared with what was delivered"
         )
-    exact = _ExactTables(found, loads, topics, has_triggers=has_triggers)
+    exact = _ExactTables(found, loads, topics, has_triggers=has_triggers, is_sent=is_sent)
     records = _behind(first, read, start, range(found.offset + 1, end), upto=head.n)
     return _parts(records, first, found, exact)
 
@@ -195,6 +198,7 @@ class _ExactTables:
         topics: Mapping[TableId, str],
         *,
         has_triggers: bool,
+        is_sent: Callable[[str], bool] | None,
     ) -> None:
         """`loads` are those at the end of the range.
 
@@ -208,14 +212,15 @@ class _ExactTables:
         self._changed = changed
         self._unnoted = {name: topic for name, topic in calm.items() if name not in loads}
         self._of_unnoted = {*self._unnoted.values()}
-        # Of a gap's table nothing is certain: it may have left the publication meanwhile.
-        self._sent = {topic for name, topic in named.items() if name not in found.gaps}
+        # Of a gap's table nothing is certain: it may not be asked for any more.
+        calm_now = {topic for name, topic in named.items() if name not in found.gaps}
+        self._is_sent = is_sent or calm_now.__contains__
         self.topics = {t for name, t in calm.items() if loads.get(name) == LoadPhase.END}
         self._has_triggers = has_triggers
 
     def commits(self, cut: Commits, seq: int, upto: Lsn) -> list[Delivered]:
         """Return the commits behind `seq` that end at `upto` or before."""
-        counts = [r.topic in self._sent for r in cut.ranges]
+        counts = [self._is_sent(r.topic) for r in cut.ranges]
         return [
             Delivered(c.commit_start, c.xid, c.committed_at, self._is_compared(c, counts))
             for c in cut.commits

@@ -9,12 +9,15 @@ commit order, so both are merged, a record of cuts at a time:
     in cuts only  the source has lost it
     sent only     its rows say whether it was to be delivered
 
-Only rows of tables that were exact at that place, and are delivered now, count.  What a hidden
-table's load had, what came while a table was not in [tables], or had a gap, is in no cut.  A table
-is exact at a record if its load had ended, and `loads` name it as at the end of the log; or if its
-END came since.  One that `loads` do not name is exact from its first row to the next START.  What
-an older timeline has behind a switch point is sent by nobody.  What retention removed from cuts
-cannot be compared, which is said.  Rows are not counted.
+PostgreSQL chooses rows by the catalog as it was at their commit: each row in cuts is sent again.
+Of other sources only those count of tables that are delivered now, and had no gap.
+
+Of what is sent only, rows of tables count that were exact at that place, and are delivered now.
+What a hidden table's load had, what came while a table was not in [tables], or had a gap, is in no
+cut.  A table is exact at a record if its load had ended, and `loads` name it as at the end of the
+log; or if its END came since.  One that `loads` do not name is exact from its first row to the next
+START.  What an older timeline has behind a switch point is sent by nobody.  What retention removed
+from cuts cannot be compared, which is said.  Rows are not counted.
 
 A table is the one with its name at that place, and also the one with its oid: the other history may
 have renamed it.  So may ours, between that place and now, and then its loads have the former name.

@@ -92,6 +92,7 @@ class PostgresSource(PlainSource):
     keepalives_move = True
     ids_are_oids = True
     keeps_confirmed = True
+    filters_as_then = True
     rereads = True
 
     def __init__(

@@ -160,6 +160,7 @@ class Source:
     new_tables_are_complete: bool = True
     ids_are_oids: bool = False
     keeps_confirmed: bool = False
+    filters_as_then: bool = False
     positions_are_csns: bool = True
     told_end: int = 0
     reports_ddl: bool = False

@@ -1,6 +1,6 @@
 """What cuts say of the commits behind a position."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,7 @@ from schemas.control import (
 )
 from schemas.positions import Lsn
 from schemas.tables import TableId
+from schemas.topics import Topics
 
 END = LoadPhase.END
 SOURCE = Identity("7000", 1, "bank", "slot", "pgoutput")
@@ -149,6 +150,7 @@ class Log:
         meanwhile: int | None = None,
         has_triggers: bool = False,
         keeps_confirmed: bool = False,
+        is_sent: Callable[[str], bool] | None = None,
     ) -> list[DeliveredPart]:
         """Take over, and read; what is before `first` was removed by retention.
 
@@ -170,6 +172,7 @@ class Log:
             note=self.notes.append,
             has_triggers=has_triggers,
             keeps_confirmed=keeps_confirmed,
+            is_sent=is_sent,
         )
         self.first = first if meanwhile is None else meanwhile
         # What is exact holds until the next part is asked for.
@@ -245,6 +248,15 @@ def test_commits_of_tables_that_are_not_delivered_now_are_not_expected() -> None
     )
 
     assert expected(log.behind(100)) == [120]
+
+
+def test_where_the_catalog_of_then_chooses_each_row_that_was_delivered_is_expected() -> None:
+    """`x` is called otherwise now, and `b` had a gap: the source sends both again all the same."""
+    log = Log().opens(100).commits(110, tables="x").commits(120, tables="b").states(b=GAP)
+    log.loaded("b", 130).commits(140, tables="b").commits(150, tables="")
+
+    assert expected(log.behind(100)) == []
+    assert expected(log.behind(100, is_sent=Topics("bank").is_data)) == [110, 120, 140]
 
 
 @pytest.mark.parametrize(("has_triggers", "found"), [(True, [110]), (False, [])])
