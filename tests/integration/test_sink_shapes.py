@@ -87,6 +87,25 @@ def test_a_table_with_rows_is_not_loaded_over(target: Target) -> None:
     replacing.close()
 
 
+def test_a_table_of_another_source_is_taken_once_its_applier_has_ended(target: Target) -> None:
+    """It wrote on, into what was called exact for the one that took the table."""
+    target.sink.ledger()
+    target.run("INSERT INTO gauss_cdc.tables VALUES ('other', 'public', 'account')")
+    lease = "INSERT INTO gauss_cdc.lease (source, holder, expires) VALUES ('other', 'it', {})"
+    target.run(lease.format("clock_timestamp() + interval '1 hour'"))
+    target.feed.load(ACCOUNT, LoadPhase.BEGIN)
+    target.feed.load(ACCOUNT, LoadPhase.END)
+    target.sink.close()
+    target.sink = target.new_sink(replace=True)
+    taking = Applier(target.feed.read_cuts, target.read_rows, target.sink)
+
+    with pytest.raises(TargetNotEmpty, match=r"whose `apply` runs .*source=other"):
+        taking.drain()
+
+    target.run("UPDATE gauss_cdc.lease SET expires = clock_timestamp()")
+    assert taking.drain().state == "EXACT"
+
+
 @pytest.mark.parametrize("chunks", [0, 1])
 def test_rows_written_while_a_load_stands_still_are_not_taken_for_the_sources(
     target: Target, chunks: int

@@ -57,6 +57,12 @@ _MAKE: Final = (
 _GIVE_BACK: Final = "DELETE FROM gauss_cdc.lease WHERE source = %s AND holder = %s"
 
 
+def is_held(cursor: Any, source: str, product: TargetProduct) -> bool:
+    """Say whether an applier of a source writes to the target now."""
+    cursor.execute(_READ.format(session=product.session), (source,))
+    return any(not is_free for _, _, is_free in cursor.fetchall())
+
+
 class PostgresLease:
     """Implements `lease.Lease`; taken by the session of the steps, renewed by one of its own."""
 

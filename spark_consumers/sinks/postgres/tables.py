@@ -27,6 +27,7 @@ from spark_consumers.errors import MissingColumn, NotExpressible, TargetNotEmpty
 from spark_consumers.sinks.postgres.apply import Catalog, heirs_problem
 from spark_consumers.sinks.postgres.catalog import TargetColumn, TargetTable
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, part, sqlstate
+from spark_consumers.sinks.postgres.lease import is_held
 from spark_consumers.sinks.postgres.noted import OF_TABLE
 from spark_consumers.sinks.postgres.owned import Owned
 from spark_consumers.sinks.postgres.products import TargetProduct
@@ -542,13 +543,15 @@ class Tables:
         """A table becomes ours; refuse one that someone else filled."""
         if self._owned.made(cursor, table) is not None:
             return
-        if not self._replace and (other := self._owned.by_another(cursor, table)) is not None:
-            raise TargetNotEmpty(
-                f"a table that {why} is another source's at the target",
-                table=table,
-                source=other,
-                hint="apply into another database, or with --replace if that source is no more",
-            )
+        if (other := self._owned.by_another(cursor, table)) is not None:
+            what = f"a table that {why} is another source's at the target"
+            if not self._replace:
+                way_out = "apply into another database, or with --replace if that source is no more"
+                raise TargetNotEmpty(what, table=table, source=other, hint=way_out)
+            if is_held(cursor, other, catalog.product):  # it would write on, and nobody notice
+                way_out = "end it for good, then start this one again"
+                what += ", whose `apply` runs"
+                raise TargetNotEmpty(what, table=table, source=other, hint=way_out)
         self._owned.take(cursor, table)
         if not catalog.has(cursor, table):
             return
