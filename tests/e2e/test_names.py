@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from producer.core.ports import Tuning
 from tests.e2e.path import Path, ask, content, pause, until
 from tests.e2e.test_ddl import install
 
@@ -113,3 +114,28 @@ def test_wait_ends_where_a_table_left_its_name_and_has_another_one(
         assert ("c",) in there
         assert "gauss_cdc_" not in str(there)
         assert ask(target, "SELECT id FROM two.c ORDER BY 1") == [(1,), (2,), (3,), (4,)]
+
+
+@pytest.mark.parametrize("comes", ["", "ALTER TABLE z RENAME TO a"])
+def test_a_name_that_goes_round_leaves_no_mark(
+    addresses, topic_prefix, new_database, comes: str
+) -> None:
+    """The mark of a name went along with it, to a table that nobody read again."""
+    source, target = new_database(), new_database()
+    for table in "abc":
+        ask(source, f"CREATE TABLE {table} (id int PRIMARY KEY, v text)")
+        ask(source, f"INSERT INTO {table} SELECT n, '{table}' FROM generate_series(1, 20) n")
+    how = {"repair": "auto", "look_seconds": 0.5, "tuning": Tuning(rest_seconds=0.1)}
+    chosen = {"include": ("public.*",), "exclude": ("public.c", "public.z")}
+    with Path(addresses, topic_prefix, source, target, **how, **chosen) as path:
+        path.start()
+        path.waited()
+        install(source, topic_prefix, **chosen)
+        path.waited()
+
+        turned = "ALTER TABLE c RENAME TO z; ALTER TABLE b RENAME TO c; ALTER TABLE a RENAME TO b"
+        ask(source, f"{turned}; {comes}")
+
+        until(lambda: path.waited() == {}, "no mark", pause)
+        for table in "ab" if comes else "b":
+            assert content(target, table) == content(source, table)

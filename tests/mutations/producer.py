@@ -146,6 +146,14 @@ MUTATIONS: Final = (
         "if False",
         ("tests/producer/core/delivery/test_fates.py",),
     ),
+    Mutation(
+        "a-name-that-passes-on",
+        "a gap by a name that passes on in its transaction is noted where targets have the mark",
+        "producer/core/delivery/fates.py",
+        "            if {table, now} & {*lacking} and out.get(now) not in _OPEN:\n",
+        "            if False:\n",
+        ("tests/producer/core/delivery/test_fates.py",),
+    ),
     # ------------------------------------------------------------ loads for one target
     Mutation(
         "one-moved",

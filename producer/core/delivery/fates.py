@@ -56,6 +56,9 @@ def followed(
             if was is not None:
                 # [tables] name it again: what came meanwhile is nowhere.
                 out[now] = PENDING if was == LEFT and now != table else was
+            # Targets mark by names: the gap may be of another table, which has one of the two.
+            if {table, now} & {*lacking} and out.get(now) not in _OPEN:
+                out[now] = GAP
     return out
 
 

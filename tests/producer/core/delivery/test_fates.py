@@ -46,6 +46,16 @@ def test_a_load_goes_with_its_table() -> None:
     assert followed(loads, [Fate("public.d", "public.b")]) == {"public.a": "BEGIN"}
 
 
+@pytest.mark.parametrize("lacking", ["public.a", "public.b"])
+def test_a_gap_by_a_name_that_passes_on_is_noted_where_targets_have_the_mark(lacking: str) -> None:
+    """A mark by a name goes along the renames of its transaction, whosever the gap was."""
+    renamed = Fate("public.a", "public.b")
+
+    assert followed({"public.a": "END"}, [renamed], {lacking}) == {"public.b": "GAP"}
+    assert followed({"public.a": "BEGIN"}, [renamed], {lacking}) == {"public.b": "BEGIN"}
+    assert followed({"public.a": "END"}, [renamed], {"public.c"}) == {"public.b": "END"}
+
+
 def test_a_table_that_left_and_comes_back_by_its_name_is_to_be_read() -> None:
     assert followed({"a.b": "LEFT"}, [Fate("a.b", "a.c")]) == {"a.c": "PENDING"}
 
