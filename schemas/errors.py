@@ -10,7 +10,18 @@ from typing import ClassVar, Final
 LOAD_AGAIN: Final = "`gauss-cdc run --accept-gap` opens a new epoch and loads every table again"
 # Dependent objects still exist; a feature that is not supported, as ALTER TYPE below a view.
 # The server's DETAIL of others may hold cell values; of these it names objects alone.
-NAMES_IN_DETAIL: Final = frozenset({"2BP01", "0A000"})
+_NAMES_IN_DETAIL: Final = frozenset({"2BP01", "0A000"})
+
+
+def with_objects(message: str, detail: str | None, sqlstate: str | None) -> str:
+    r"""Add a server's DETAIL to its message, where it holds no values but names of objects.
+
+    >>> with_objects("cannot drop a", "view v depends on a\nview w depends on a", "2BP01")
+    'cannot drop a; view v depends on a, view w depends on a'
+    """
+    if not detail or sqlstate not in _NAMES_IN_DETAIL:
+        return message
+    return f"{message}; {detail}".replace("\n", ", ")
 
 
 class Verdict(Enum):

@@ -65,6 +65,11 @@ class Relation:
     replica_identity: ReplicaIdentity
     columns: tuple[RelationColumn, ...]
 
+    @property
+    def id(self) -> TableId:
+        """Its name at that place."""
+        return TableId(self.schema, self.table)
+
 
 @dataclass(frozen=True, slots=True)
 class TypeMessage:

@@ -25,7 +25,7 @@ from producer.errors import (
     Unsupported,
 )
 from producer.wire.protocol import ServerError
-from schemas.errors import LOAD_AGAIN, NAMES_IN_DETAIL
+from schemas.errors import LOAD_AGAIN, with_objects
 
 
 class Asked(Enum):
@@ -185,7 +185,6 @@ def error_of(error: ServerError, asked: Asked, meaning: Meaning, **where: object
     exceptions and of functions that people wrote.
     """
     is_of_names = error.sqlstate[:2] not in _QUOTING or error.sqlstate in _OF_SETTINGS
-    what = f"{asked.value}: {error.message if is_of_names else _IN_ITS_LOG}"
-    if error.detail and error.sqlstate in NAMES_IN_DETAIL:
-        what += f"; {error.detail}".replace("\n", ", ")
+    said = error.message if is_of_names else _IN_ITS_LOG
+    what = f"{asked.value}: {with_objects(said, error.detail, error.sqlstate)}"
     return meaning.error(what, hint=meaning.hint, sqlstate=error.sqlstate, **where)

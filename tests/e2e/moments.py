@@ -537,9 +537,8 @@ class Moments(Play):
 
     def _of_space(self, cursor, table: str) -> Pair | None:
         """Schemas that go with all they have, and tables that pass through others."""
-        _, _, bare = table.rpartition(".")
-        new = self._name("s")
-        there = table.rpartition(".")[0] or "public"
+        schema, _, bare = table.rpartition(".")
+        new, there = self._name("s"), schema or "public"
         other = {"public": "one", "one": "two", "two": "public"}.get(there, "public")
         return self.random.choice([
             ([f"ALTER TABLE {table} SET SCHEMA {other}", "ROWS"], [f"ALTER TABLE {other}.{bare} SET SCHEMA {there}"]),

@@ -6,6 +6,7 @@ keys, beside the stream.  At every `wait` that says so, in the middle and at the
 equal but for tables that are called not exact.
 
     make moments SEQUENCES=5000 SEED=7        finds are printed with their seed and statements
+    GAUSS_CDC_MOMENTS_KINDS="schema table"    plays these kinds of moments alone
 """
 
 import os

@@ -26,12 +26,12 @@ class Described:
     relation: Relation
 
     @property
-    def now(self) -> TableId:
-        return TableId(self.relation.schema, self.relation.table)
+    def is_renamed(self) -> bool:
+        return self.relation.id != self.table
 
     def __str__(self) -> str:
-        is_renamed = self.now != self.table
-        return f"{self.table} " + (f"is {self.now} now" if is_renamed else "has another shape")
+        how = f"is {self.relation.id} now" if self.is_renamed else "has another shape"
+        return f"{self.table} {how}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -358,7 +358,7 @@ class Rereads:
         match message:
             case Update(relation, _, old, new) if old is not None and UNCHANGED in new:
                 found = self._look_up(relation)
-                table = TableId(found.schema, found.table)
+                table = found.id
                 shape = self._known.get(table) if self.is_read_beside(table) else None
                 key = () if shape is None else shape.key
                 cells = zip(found.columns, old, new, strict=True)

@@ -19,7 +19,7 @@ from producer.core.stream.walk import Walker
 from producer.errors import DecodeError, SchemaRefused
 from schemas.control import Hole, Origin, SchemaChange
 from schemas.positions import Lsn, lsn_text
-from schemas.tables import Column, TableId, TableSchema
+from schemas.tables import Column, TableSchema
 from schemas.types import unseen_renames
 
 _LONG: Final = "the statement is longer than kafka.max-row-bytes, and left out"
@@ -90,7 +90,7 @@ class Bindings:
             self._bind(relation_id, None)
             return None
         if columns := relations.withheld(relation):
-            table_id = TableId(relation.schema, relation.table)
+            table_id = relation.id
             why = f"a column list leaves out columns of its rows: {', '.join(columns)}"
             transactions.add_gap(Hole(str(table_id), "seen", why))
             self._bind(relation_id, None)

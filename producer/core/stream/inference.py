@@ -15,7 +15,7 @@ from typing import Final
 from producer.core.changes import Relation, RelationColumn
 from producer.core.shape_change import ShapeChange
 from schemas.control import Hole
-from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
+from schemas.tables import Column, ReplicaIdentity, TableSchema, Unique, UserType
 
 
 def merge(
@@ -47,7 +47,7 @@ def merge(
             unique = tuple(u for u in source.unique if set(u.columns) <= names)
             break
     return TableSchema(
-        TableId(relation.schema, relation.table),
+        relation.id,
         tuple(columns),
         key,
         unique,

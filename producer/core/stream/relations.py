@@ -104,7 +104,7 @@ class Relations:
     def empty(self, relation_id: int, xid: int) -> None:
         """Take a TRUNCATE of a table, by a transaction."""
         found = self.look_up(relation_id)
-        self._told.empty(TableId(found.schema, found.table), xid, relation_id)
+        self._told.empty(found.id, xid, relation_id)
 
     def fill(self, relation_id: int) -> None:
         """Take it that a table has a row, perhaps."""
@@ -151,7 +151,7 @@ class Relations:
 
     def is_wanted(self, relation: Relation) -> bool:
         """Say whether rows of this table are to be delivered."""
-        return self._wanted(TableId(relation.schema, relation.table))
+        return self._wanted(relation.id)
 
     def wants(self, table: TableId) -> bool:
         """Say whether rows of the table with this name are to be delivered."""
@@ -166,7 +166,7 @@ class Relations:
         """
         if self._name_table is None:
             return []
-        table_id = TableId(relation.schema, relation.table)
+        table_id = relation.id
         mine = self._at(relation.relation)
         if mine is not None and mine.id == table_id:
             return []
@@ -218,7 +218,7 @@ class Relations:
             table = self._at(now)
         if table is None or table.oid == root or not self._wanted(table.id):
             return
-        name = TableId(other.schema, other.table)
+        name = other.id
         yield Hole(str(table.id), "seen", f"it was a partition: its rows came as those of {name}")
         if self._wanted(name):
             yield Hole(
@@ -238,7 +238,7 @@ class Relations:
 
         `is_shown`: a look shows another one, perhaps of a column that was made again.
         """
-        table_id = TableId(relation.schema, relation.table)
+        table_id = relation.id
         known = self._known.get(table_id)
         reports_ddl = self._reports_ddl or table_id in self._stated
         if reports_ddl and not is_shown and known is not None and agrees(relation, known):
@@ -271,7 +271,7 @@ class Relations:
 
         A column's number is never used again, so one that has it was not dropped.
         """
-        known = self._known.get(TableId(relation.schema, relation.table))
+        known = self._known.get(relation.id)
         said = {column.name for column in relation.columns}
         if known is None or {column.name for column in known.columns} <= said:
             return []
@@ -285,7 +285,7 @@ class Relations:
         It may be renamed between the two questions.
         """
         if self._name_table is None:
-            return self._read_catalog(TableId(relation.schema, relation.table))
+            return self._read_catalog(relation.id)
         for _ in range(_READINGS):
             if (now := self._name_table(relation.relation)) is None:
                 return None

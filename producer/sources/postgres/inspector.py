@@ -180,17 +180,16 @@ class PostgresSourceInspector(SourceInspector):
         found = differences(
             older, look, wanted=wanted, publication=options.publication, reports_ddl=is_told
         )
-
-        def is_renamed(finding: object) -> bool:
-            """Say whether `run` gives it a name that no mark speaks of."""
-            return (
-                isinstance(finding, Described)
-                and finding.now != finding.table
-                and wanted(finding.now)
-            )
-
         left = [
-            finding for finding in found if str(finding.table) not in inexact or is_renamed(finding)
+            finding
+            for finding in found
+            if str(finding.table) not in inexact
+            # No mark speaks of the name that `run` is to give it.
+            or (
+                isinstance(finding, Described)
+                and finding.is_renamed
+                and wanted(finding.relation.id)
+            )
         ]
         new = {seen.id for oid, seen in look.tables.items() if oid in there} - known.keys()
         coming = () if read is None else self._coming(look, new, read)

@@ -168,7 +168,7 @@ class PgoutputStream:
     # ------------------------------------------------------------ relations
     def _described(self, relation: Relation) -> Relation:
         """Take a description; an earlier name is replaced by the current one."""
-        oid, said = relation.relation, TableId(relation.schema, relation.table)
+        oid, said = relation.relation, relation.id
         self._said[oid] = said
         if said == _CHANNEL:
             self._judge_channel(relation)
@@ -203,7 +203,7 @@ class PgoutputStream:
             self._watched.discard(relation.relation)
 
     def _is_new(self, relation: Relation) -> bool:
-        table = TableId(relation.schema, relation.table)
+        table = relation.id
         return table not in self._known and self._wanted(table)
 
     # ------------------------------------------------------------ rows that come first

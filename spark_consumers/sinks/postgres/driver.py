@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import psycopg2
 
-from schemas.errors import NAMES_IN_DETAIL
+from schemas.errors import with_objects
 from schemas.system_schemas import SEARCH_PATH
 from schemas.tables import TableId
 
@@ -61,8 +61,7 @@ def message(error: psycopg2.Error | Refused) -> str:
     if isinstance(error, Refused):
         return error.message
     diag = error.diag
-    said = [diag.message_primary, diag.message_detail if diag.sqlstate in NAMES_IN_DETAIL else None]
-    return "; ".join(part.replace("\n", ", ") for part in said if part)
+    return with_objects(diag.message_primary or "", diag.message_detail, diag.sqlstate)
 
 
 def fields(error: psycopg2.Error | Refused) -> Mapping[str, str]:
