@@ -242,22 +242,27 @@ def test_lost_rows_of_a_table_that_was_renamed_or_read_again_stop(
 
 
 @pytest.mark.parametrize(
-    "statements",
+    ("lost", "statements"),
     [
-        ["ALTER TABLE other RENAME TO renamed", "INSERT INTO renamed VALUES (500, 'new')"],
-        [
-            "ALTER TABLE other SET SCHEMA hidden",
-            "INSERT INTO hidden.other VALUES (500, 'new')",
-            "ALTER TABLE hidden.other SET SCHEMA public",
-        ],
+        ("", ["ALTER TABLE other RENAME TO renamed", "INSERT INTO renamed VALUES (500, 'new')"]),
+        (
+            "",
+            [
+                "ALTER TABLE other SET SCHEMA hidden",
+                "INSERT INTO hidden.other VALUES (500, 'new')",
+                "ALTER TABLE hidden.other SET SCHEMA public",
+            ],
+        ),
+        ("ALTER TABLE other RENAME TO renamed", ["INSERT INTO other VALUES (500, 'new')"]),
     ],
-    ids=["renamed", "under another name for a while"],
+    ids=["renamed", "under another name for a while", "its renaming was lost"],
 )
-def test_a_row_of_a_table_that_only_the_copy_renames_stops(
+def test_a_row_of_a_table_that_only_one_history_renames_stops(
     addresses: Addresses,
     topic_prefix: str,
     new_database: Callable[[], str],
     source: Source,
+    lost: str,
     statements: list[str],
 ) -> None:
     """Nothing that is captured was lost; the row comes below the place that was delivered."""
@@ -273,6 +278,9 @@ def test_a_row_of_a_table_that_only_the_copy_renames_stops(
         deliver_and_copy(path, source)
         junk_past(source, source.end + 2_000_000)
         path.catch_up()
+        if lost:
+            ask(source.url, lost)
+            assert path.waited() == {}
         path.stop()
         source.restore()
         for statement in statements:

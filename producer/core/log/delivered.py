@@ -8,7 +8,8 @@ what their loads are at the end of the log, and by what was said of them since. 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Final
 
 from producer.core.stream.redelivery import Delivered, DeliveredPart, differs
@@ -90,7 +91,16 @@ def delivered(
             "retention removed records of cuts: of what the source sends again, only what begins at"
             f" {lsn_text(first.resume)} or later is compared with what was delivered"
         )
-    exact = _ExactTables(found, loads, topics, has_triggers=has_triggers, is_sent=is_sent)
+    exact = _ExactTables(
+        found,
+        loads,
+        topics,
+        has_triggers=has_triggers,
+        is_sent=is_sent,
+        names=_NamesOfThen(
+            cache(partial(_names_at, read, start, found)), is_known=is_sent is not None
+        ),
+    )
     records = _behind(first, read, start, range(found.offset + 1, end), upto=head.n)
     return _parts(records, first, found, exact)
 
@@ -143,6 +153,48 @@ def _look_back(
     return found
 
 
+def _names_at(
+    read: Callable[[int, int], Records], start: Callable[[], int], found: _Range
+) -> frozenset[str]:
+    """Texts of the tables that are exact behind the first record, by the STATE before it.
+
+    It may be an hour back, so this is asked only of a transaction that was not delivered.
+    """
+    said: dict[str, bool] = {}
+    if (head := found.head) is None:
+        return frozenset()
+    records = backwards(read, start(), found.offset + 1, head.n, writer=head.writer)
+    for _, cut in records:
+        if (more := _said(cut)) is None:
+            break
+        said = {**more, **said}
+        if isinstance(cut, State):
+            return _exact_of(said)
+    return frozenset()
+
+
+def _said(cut: Cut) -> Mapping[str, bool] | None:
+    """Say of tables whether they are exact behind a record; None: any may have another name."""
+    match cut:
+        case State(loads=loads):
+            return {name: phase == LoadPhase.END for name, phase in loads.items()}
+        case TableLoad(table=table, phase=phase, target=None):
+            return {str(table): phase is LoadPhase.END}
+        case Commits(commits=commits):
+            lost = {hole.table: False for commit in commits for hole in commit.holes}
+            return None if ANY in lost or any(commit.ddl for commit in commits) else lost
+        case _:
+            return {}
+
+
+def _exact_of(said: Mapping[str, bool]) -> frozenset[str]:
+    return frozenset(name for name, is_exact in said.items() if is_exact)
+
+
+def _in_both(names: _NamesOfThen, behind: _NamesOfThen) -> frozenset[str]:
+    return names() & behind()
+
+
 def _note(found: _Range, loads: Mapping[str, str], at_the_end: Mapping[str, str]) -> None:
     found.changed.update(name for name, _ in loads.items() ^ at_the_end.items())
     found.gaps.update(name for name, phase in loads.items() if phase == GAP)
@@ -161,7 +213,10 @@ def _parts(
         upto = ends.get(cut.head.epoch, _ENDLESS)
         commits = exact.commits(cut, seq, upto) if isinstance(cut, Commits) else ()
         names_hold = offset > found.described
-        yield DeliveredPart(min(cut.head.resume, upto), commits, exact.topics, names_hold)
+        names, behind = exact.names, exact.names.behind(cut)
+        sure = partial(_in_both, names, behind)
+        yield DeliveredPart(min(cut.head.resume, upto), commits, exact.topics, names_hold, sure)
+        exact.names = behind
         exact.follow(cut)
 
 
@@ -188,6 +243,27 @@ def _behind(
     raise CutsBroken(f"the records of cuts do not follow each other: {why}", hint=LOAD_AGAIN)
 
 
+@dataclass(frozen=True, slots=True)
+class _NamesOfThen:
+    """Texts of the tables that are exact at a record, as they were called; asked for lazily."""
+
+    before: Callable[[], frozenset[str]]
+    since: Mapping[str, bool] = field(default_factory=dict)  # what records said of tables since
+    is_known: bool = field(default=True, kw_only=True)  # not where rows are chosen by names of now
+
+    def __call__(self) -> frozenset[str]:
+        if not self.is_known:
+            return frozenset()
+        return _exact_of({**dict.fromkeys(self.before(), True), **self.since})
+
+    def behind(self, cut: Cut) -> _NamesOfThen:
+        """Return those behind a record."""
+        said = _said(cut)
+        if said is None or isinstance(cut, State):
+            return replace(self, before=frozenset, since=said or {})
+        return replace(self, since={**self.since, **said}) if said else self
+
+
 class _ExactTables:
     """Which tables are exact at a record of cuts."""
 
@@ -199,8 +275,9 @@ class _ExactTables:
         *,
         has_triggers: bool,
         is_sent: Callable[[str], bool] | None,
+        names: _NamesOfThen,
     ) -> None:
-        """`loads` are those at the end of the range.
+        """`loads` are those at the end of the range, `names` those at its first record.
 
         A table that is not in `loads` was made under a publication of all tables, or its epoch
         began without a load: it counts from its first row on.
@@ -215,6 +292,7 @@ class _ExactTables:
         # Of a gap's table nothing is certain: it may not be asked for any more.
         calm_now = {topic for name, topic in named.items() if name not in found.gaps}
         self._is_sent = is_sent or calm_now.__contains__
+        self.names = names
         self.topics = {t for name, t in calm.items() if loads.get(name) == LoadPhase.END}
         self._has_triggers = has_triggers
 

@@ -21,7 +21,9 @@ from cuts cannot be compared, which is said.  Rows are not counted.
 
 A table is the one with its name at that place, and also the one with its oid: the other history may
 have renamed it.  So may ours, between that place and now, and then its loads have the former name.
-So oids count only behind the last schema change of what was delivered.
+So oids count only behind the last schema change of what was delivered.  Where PostgreSQL chose the
+rows, `loads` of the STATE before a place count as well, whatever the table is called now, up to the
+next schema change, load or gap of it.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ from producer.wire.replication import EPOCH_2000_US
 from schemas.errors import LOAD_AGAIN
 from schemas.positions import NOWHERE, Lsn, lsn_text
 from schemas.tables import TableId
+
+Names = Callable[[], Collection[str]]
 
 
 class Delivered(NamedTuple):
@@ -55,6 +59,7 @@ class DeliveredPart(NamedTuple):
     commits: Sequence[Delivered]
     exact: Collection[str]  # topics of tables of which no row is missing there
     names_hold: bool = False  # no schema change follows: tables have the names that they have now
+    names: Names = frozenset  # texts of tables of which no row is missing, as they were called
 
 
 _NOTHING: Final = DeliveredPart(Lsn(1 << 64), (), ())
@@ -103,9 +108,10 @@ class Redelivery:
         """Take tables of which the open transaction has rows, by their names there and oids."""
         if (begin := self._unknown) is None:
             return
-        also = (self._oids[oid] for oid in oids if self._part.names_hold and oid in self._oids)
+        part = self._part
+        also = (self._oids[oid] for oid in oids if part.names_hold and oid in self._oids)
         for table in chain(tables, also):
-            if self._topics.get(table) in self._part.exact:
+            if self._topics.get(table) in part.exact or str(table) in part.names():
                 raise differs(
                     "the source sends a transaction that was not delivered, where all were",
                     begin.commit_lsn,

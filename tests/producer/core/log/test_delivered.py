@@ -11,6 +11,7 @@ from producer.core.stream.redelivery import DeliveredPart
 from producer.errors import CutsBroken, GroupUnusable, HistoryDiffers
 from schemas.accept import Foreign, Record
 from schemas.control import (
+    ANY,
     GAP,
     LEFT,
     PENDING,
@@ -188,6 +189,11 @@ def exact_at(parts: Sequence[DeliveredPart], position: int) -> str:
     return "".join(sorted(topic[-1] for topic in part.exact))
 
 
+def names_at(parts: Sequence[DeliveredPart], position: int) -> str:
+    part = next(part for part in parts if part.resume > position)
+    return "".join(sorted(text[-1] for text in part.names()))
+
+
 def test_it_is_read_from_the_newest_record_that_is_not_behind() -> None:
     log = Log().opens(100).commits(110, 120).commits(130, 140).reaches(200).commits(210)
 
@@ -257,6 +263,47 @@ def test_where_the_catalog_of_then_chooses_each_row_that_was_delivered_is_expect
 
     assert expected(log.behind(100)) == []
     assert expected(log.behind(100, is_sent=Topics("bank").is_data)) == [110, 120, 140]
+
+
+def test_where_names_are_of_then_each_state_says_which_tables_are_exact() -> None:
+    """Until the next change of a schema, which may be one of names, or a gap of the table."""
+    log = Log().opens(100).commits(110).states(a=END, b=GAP).commits(120)
+    log.loaded("b", 130).commits(140).commits(150, holes=[Hole("public.a", "seen", "why")])
+    log.states(a=END).commits(160, ddl=[DdlPlace(0, 7)]).commits(170).states(a=END).commits(180)
+    log.commits(190, holes=[Hole(ANY, "seen", "why")]).commits(200)
+    parts = log.states().reaches(210).behind(105, is_sent=Topics("bank").is_data)
+
+    assert names_at(parts, 110) == "ab", "the STATE before says it"
+    assert names_at(parts, 120) == "a"
+    assert names_at(parts, 140) == "ab"
+    assert names_at(parts, 150) == "b"
+    assert [names_at(parts, at) for at in (160, 170, 180, 190, 200)] == ["", "", "ab", "", ""]
+    assert all(not part.names() for part in log.behind(105)), "of now, and by their topics"
+    table = TableLoad(log._head(counts=True), TABLES["b"], LoadPhase.BEGIN, "AGAIN", (), 0, 210)
+    log._add(table)
+    again = log.reaches(220).behind(105, is_sent=Topics("bank").is_data)
+    assert names_at(again, 215) == "a", "it is read again"
+
+
+@pytest.mark.parametrize(
+    ("between", "found"),
+    [
+        ({}, "a"),
+        ({"holes": [Hole("public.a", "seen", "why")]}, ""),
+        ({"holes": [Hole("public.b", "seen", "why")]}, "a"),
+        ({"ddl": [DdlPlace(0, 7)]}, ""),
+    ],
+)
+def test_names_of_then_are_those_of_the_state_before_the_first_record(
+    between: dict[str, Any], found: str
+) -> None:
+    log = Log().opens(100).states(a=END, b=GAP).commits(110).commits(120, **between).commits(130)
+
+    parts = log.commits(140).behind(138, is_sent=Topics("bank").is_data)
+
+    assert names_at(parts, 140) == found
+    parts = log.behind(138, first=log.end - 4, is_sent=Topics("bank").is_data)
+    assert all(not part.names() for part in parts[:2]), "retention took it"
 
 
 @pytest.mark.parametrize(("has_triggers", "found"), [(True, [110]), (False, [])])

@@ -144,6 +144,19 @@ def test_an_oid_says_nothing_where_what_was_delivered_may_have_renamed_its_table
         play.redelivery.rows_of([other], [OID])
 
 
+def test_a_table_that_was_exact_under_the_name_of_then_is_found_by_it() -> None:
+    """It is called otherwise now, or is not delivered any more."""
+    former = TableId("public", "former")
+    parts = [
+        DeliveredPart(200, (), (), names=lambda: {"public.former"}),
+        DeliveredPart(RESUME, (), ()),
+    ]
+    Play(parts).sends(120, 1, TableId("hidden", "former"), A).sends(210, 2, former)
+
+    with pytest.raises(HistoryDiffers, match=r"was not delivered, .*table=public\.former"):
+        Play(parts).sends(120, 1, former)
+
+
 def test_a_table_that_was_not_exact_is_not_found_by_its_oid_either() -> None:
     play = Play([DeliveredPart(RESUME, (), {TOPICS[B]}, names_hold=True)]).sends(120, 1)
 
