@@ -135,12 +135,7 @@ def _not_brought(
     source: SourceInspector, known: Container[str], ledger: Ledger
 ) -> Iterator[TableReport]:
     """Tables of [tables] of which no row can be at the target."""
-    try:
-        selected = {str(table): why for table, why in source.selected().items()}
-    except SourceError as error:
-        if not isinstance(missing := error.where.get("tables"), list):
-            raise
-        selected = dict.fromkeys(missing, error.what)
+    selected = {str(table): why for table, why in source.selected().items()}
     for name, why in sorted(selected.items()):
         if name not in known:
             said = (

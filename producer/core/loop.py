@@ -418,8 +418,8 @@ class Loop:
                 catalog.take_unchanged(look)
             if not isinstance(look, Look):
                 return
-            for table in catalog.take(look, relations.known):
-                self._observer.on_note(f"new: {self._advice(table)}")
+            for table, why in catalog.take(look, relations.known).items():
+                self._observer.on_note(f"new: {why or self._advice(table)}")
         if self._lost_between is not None:
             return
         if self._at < catalog.due_at:

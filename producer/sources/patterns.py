@@ -15,7 +15,7 @@ True
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +26,7 @@ from schemas.tables import TableId
 
 _PART: Final = r'(\*|"(?:[^"]|"")+"|[^\s".*]+)'
 _PATTERN: Final = re.compile(rf"\s*{_PART}\.{_PART}\s*")
+ABSENT: Final = "no table, or a view, temporary, unlogged, foreign or system table"
 _PLAIN: Final = re.compile(r'[^\s".*]+')
 
 
@@ -93,26 +94,44 @@ def take_all(include: Iterable[str], exclude: Collection[str]) -> bool:
 
 
 def choose(
-    tables: Collection[TableId], include: Iterable[str], exclude: Iterable[str] = ()
+    tables: Iterable[TableId], include: Iterable[str], exclude: Iterable[str] = ()
 ) -> list[TableId]:
-    """Return those of the tables that are included and not excluded, sorted.
-
-    A table named without a star must be one of them: SourceError.
-    """
+    """Return those of the tables that are included and not excluded, sorted."""
     wanted = [parse(text) for text in include]
     unwanted = [parse(text) for text in exclude]
-    there = set(tables)
-    if missing := [str(p) for p in wanted if p.exact is not None and p.exact not in there]:
-        raise SourceError(
-            "tables that cannot be captured are included",
-            hint="they do not exist, or are views, temporary, unlogged, foreign or system tables",
-            tables=missing,
-        )
     return sorted(
         table
-        for table in there
+        for table in set(tables)
         if any(p.matches(table) for p in wanted) and not any(p.matches(table) for p in unwanted)
     )
+
+
+def absent(
+    chosen: Iterable[TableId], include: Iterable[str], exclude: Iterable[str]
+) -> list[TableId]:
+    """Return the tables that are named without a star, and are none of those chosen."""
+    named = [pattern.exact for pattern in map(parse, include)]
+    there = set(chosen)
+    return [t for t in named if t and t not in there and selects(["*.*"], exclude, t)]
+
+
+def texts(tables: Iterable[TableId]) -> list[str]:
+    """Write tables as patterns.
+
+    >>> texts([TableId("a, b", "c"), TableId("public", "t")])
+    ['"a, b".c', 'public.t']
+    """
+    return [str(Pattern(*table)) for table in tables]
+
+
+def refuse(missing: Sequence[TableId]) -> None:
+    """Raise SourceError where tables are named, and cannot be captured."""
+    if missing:
+        raise SourceError(
+            "tables that cannot be captured are included",
+            tables=texts(missing),
+            hint=f"each is {ABSENT}: correct [tables]",
+        )
 
 
 def _read(part: str) -> str | None:

@@ -77,9 +77,10 @@ dsn = "{target}"
 IN_RANGES = {"range_rows": 20, "beside_bytes": 0}  # no table is too small
 PLACE = attrgetter(*COMPARED)  # of a ledger: what it calls exact is said of this place
 PUBLISHED = """
-SELECT format('%I.%I', schemaname, tablename) FROM pg_publication_tables
-WHERE pubname = {} AND schemaname IN ('public', 'one', 'two')
-"""
+SELECT format('%I.%I', schemaname, tablename) FROM pg_publication_tables JOIN pg_publication p
+USING (pubname) WHERE pubname = {} AND schemaname IN ('public', 'one', 'two')
+AND (p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate) = (true, true, true, true)
+"""  # else `run` and `status` name new tables, which are not captured
 TO_BE_PUBLISHED = """UNION
 SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname IN ('public', 'one', 'two')

@@ -7,6 +7,8 @@ from dataclasses import replace
 import psycopg2
 import pytest
 
+from gauss_cdc.inspect.places import Endpoints
+from producer.core.catalog.look import Before
 from producer.core.ports import Tuning
 from producer.sources.dial import parse_dsn
 from spark_consumers.model import Ledger
@@ -15,6 +17,7 @@ from tests.e2e.test_ddl_random import Killed
 from tests.e2e.test_rereads import Writer, load_in_part, make
 from tests.services_fixtures import execute
 
+ALL = "publish = 'insert, update, delete, truncate'"
 QUICK = Tuning(chunk_rows=50, rest_seconds=0.1)
 
 
@@ -97,6 +100,26 @@ def mended(path: Path) -> Callable[[float], None]:
         pause(seconds)
 
     return wait
+
+
+def test_a_table_that_comes_while_the_publication_leaves_out_changes_is_named(path: Path) -> None:
+    make(path.source, ("a",))
+    ask(path.source, f"CREATE PUBLICATION {path.prefix} FOR ALL TABLES")
+    path.start()
+    path.catch_up()
+    ask(path.source, f"ALTER PUBLICATION {path.prefix} SET (publish = 'insert')")
+    ask(path.source, "CREATE TABLE b (id int PRIMARY KEY)")  # no row of it brings a mark
+    why = f"publication {path.prefix} publishes only insert; it is captured once that is taken back"
+    said = f"table public.b matches [tables] and is not captured: {why}"
+
+    assert path.waited().keys() == {"public.a"}
+    until(lambda: f"new: {said}" in path.notes, "the note", pause)
+    with Endpoints(path.configured()) as places:
+        looked = places.cuts().looked
+        assert said in places.source().notes(Before.of(looked))
+    ask(path.source, f"ALTER PUBLICATION {path.prefix} SET ({ALL})")
+    until(lambda: is_there(path, "a", "b"), "the table", mended(path))
+    assert_equal(path, "a", "b")
 
 
 @pytest.mark.parametrize(

@@ -311,3 +311,32 @@ def _has(path: Path, table: str) -> bool:
     path.applier.drain()
     there = ask(path.target, "SELECT to_regclass(%s) IS NOT NULL", table)[0][0]
     return bool(there) and is_read_again(path)
+
+
+def test_a_table_that_is_named_and_is_gone_holds_neither_repairs_nor_a_start(
+    addresses, topic_prefix, new_database
+) -> None:
+    source, target = new_database(), new_database()
+    ask(source, "CREATE TABLE a (id int PRIMARY KEY, v int); INSERT INTO a VALUES (1, 1)")
+    chosen = {"include": ("public.a", "public.b"), "repair": "auto", "look_seconds": 0.2}
+    with Path(addresses, topic_prefix, source, target, **chosen) as path:
+        path.start()
+        until(lambda: path.failure is not None, "the first start", pause)
+        assert "tables that cannot be captured are included (tables=public.b)" in str(path.failure)
+        path.failure = None
+        ask(source, "CREATE TABLE b (id int PRIMARY KEY)")
+        path.start()
+        path.catch_up()
+
+        ask(source, "DROP TABLE b")
+        ask(source, "ALTER TABLE a ALTER v TYPE int USING v + 1000")
+        until(lambda: path.waited() == {}, "the repair", pause)
+        assert_equal(path, ("a",))
+        path.stop()
+        path.start()
+        said = "not captured, of [tables]: public.b: no table, or a view"
+        until(lambda: any(said in note for note in path.notes), "the note", pause)
+        ask(source, "INSERT INTO a VALUES (2, 2); CREATE TABLE b (id int PRIMARY KEY)")
+        ask(source, "INSERT INTO b VALUES (1)")
+        until(lambda: path.waited() == {}, "the table that is made again", pause)
+        assert_equal(path, ("a", "b"))

@@ -6,7 +6,7 @@ A change that can still be followed becomes the same message as the stream's own
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -154,6 +154,21 @@ def partly_published(seen: Seen, publication: str) -> str:
         f"is not published whole: publication {publication} {seen.partly}; it is read again once"
         f" that is taken back"
     )
+
+
+def left_out(
+    look: Look, known: Container[int], wanted: Callable[[TableId], bool], publication: str
+) -> dict[TableId, str]:
+    """Say which tables match, and are not captured, as they are published in part; by oids known.
+
+    What others undo captures them.
+    """
+    return {
+        seen.id: f"table {seen.id} matches [tables] and is not captured: publication {publication}"
+        f" {seen.partly}; it is captured once that is taken back"
+        for oid, seen in look.tables.items()
+        if seen.partly and not seen.sent_as and oid not in known and wanted(seen.id)
+    }
 
 
 def _compared(table: TableSchema, now: TableSchema) -> Iterator[Finding]:

@@ -31,6 +31,7 @@ from producer.core.catalog.catalog_differences import (
     Known,
     Unseen,
     differences,
+    left_out,
 )
 from producer.core.catalog.look import Before, Cause, Look, Seen, Told, Unchanged
 from schemas.control import Looked
@@ -69,7 +70,7 @@ class CatalogWatch:
         self._look: Look | None = None
         self._known: Known = {}
         self._said: dict[Finding, TableSchema | None] = {}  # of which table, as it was known
-        self._missing: set[TableId] | None = None
+        self._missing: frozenset[TableId] | None = None  # of the newest look
         self._told = Told()  # before the look that waits was taken, or since
         self.before = None if looked is None else Before.of(looked)  # the newest that was judged
         self._is_first = looked is not None  # no look of this run was judged
@@ -98,13 +99,18 @@ class CatalogWatch:
         """What was looked at last, for a record of cuts; None: nothing yet."""
         return None if self.before is None else self.before.looked()
 
-    def take(self, look: Look, known: Known) -> list[TableId]:
-        """Take a look, with what was known then; return tables that are new and not captured."""
+    def take(self, look: Look, known: Known) -> dict[TableId, str]:
+        """Take a look, with what was known then; return tables that are new and not captured.
+
+        With the reason, or "" where nothing of them is published.
+        """
         self._look, self._known = look, dict(known)
-        missing = set(look.missing)
-        new = missing - self._missing if self._missing is not None else set()
-        self._missing = missing
-        return [] if look.is_ours else sorted(new)
+        oids = {table.oid for table in known.values()}
+        missing = left_out(look, oids, self._wanted, self._publication)
+        if not look.is_ours:
+            missing |= dict.fromkeys(look.missing, "")
+        was, self._missing = self._missing, frozenset(missing)
+        return {} if was is None else {t: missing[t] for t in sorted(missing.keys() - was)}
 
     def unless(self, known: Known) -> str:
         """Return the signature of the catalog with which nothing is to be judged; "": none.

@@ -83,7 +83,7 @@ def expand(session: Asks, include: Sequence[str], exclude: Sequence[str] = ()) -
     """Turn patterns (grammar: `producer.sources.patterns`) into tables, sorted.
 
     Ordinary tables in row storage that are written to the WAL; a partition is
-    part of its table.  A table named without a star must exist: SourceError.
+    part of its table.
     """
     has = catalog_columns(session, "pg_class")
     partition = "AND NOT c.relispartition" if "relispartition" in has else ""

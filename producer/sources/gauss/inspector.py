@@ -73,6 +73,11 @@ class GaussSourceInspector(SourceInspector):
         tables = gauss_catalog.expand(self._session, options.include, options.exclude)
         return gauss_catalog.table_schemas(self._session, tables)
 
+    def selected(self) -> dict[TableId, str]:
+        tables, options = [shape.id for shape in self.captured()], self._options
+        missing = patterns.absent(tables, options.include, options.exclude)
+        return dict.fromkeys(missing, patterns.ABSENT) | dict.fromkeys(tables, "")
+
     def replication(self) -> Iterator[Finding]:
         """Log in once more, as `run` does: another port, another line of pg_hba.conf."""
         if self._options.interface == "sql":

@@ -198,7 +198,10 @@ class GaussSource(PlainSource):
             note(sentence)
         if sentence := gaps.invisible_sentence(self._mode):
             note(sentence)
-        return self._expanded()
+        tables = self._expanded()
+        if self.slot() is None:  # else it may have gone since
+            patterns.refuse(patterns.absent(tables, self._options.include, self._options.exclude))
+        return tables
 
     def listed(self) -> list[TableId]:
         """List the tables captured."""

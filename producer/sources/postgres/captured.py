@@ -9,6 +9,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 
 from producer.errors import CdcError, NotPermitted, SourceError, Unsupported
 from producer.options import Options
+from producer.sources import patterns
 from producer.sources.postgres import catalog, publications
 from producer.sources.postgres.primary import Primary
 from producer.sources.rights import problems_of_reading
@@ -121,6 +122,7 @@ class Captured:
     tables: tuple[TableId, ...]  # partitions where it publishes them as tables of their own
     by_leaf: tuple[TableId, ...]  # partitioned tables of which all partitions are among `tables`
     missing: tuple[TableId, ...]  # what matches [tables] and is not published
+    absent: tuple[TableId, ...]  # named in [tables], and nothing that can be published
     loose: Mapping[TableId, str] = field(default_factory=dict)  # published, by no valid key
 
 
@@ -141,6 +143,7 @@ def captured(connection: Connection, options: Options) -> Captured:
         tuple(tables),
         tuple(by_leaf),
         tuple(table for table in rest if table not in by_leaf),
+        tuple(patterns.absent(matching, options.include, options.exclude)),
         {table: publication.loose[table] for table in wanted if table in publication.loose}
         if publication
         else {},
@@ -156,6 +159,9 @@ def captured_tables(
         note(f"table {table} is captured by its partitions, as the publication has them")
     for table, why in found.loose.items():
         note(f"table {table} is not captured: publication {options.publication} {why}")
+    if found.absent:
+        names = shortened(patterns.texts(found.absent))
+        note(f"not captured, of [tables]: {names}: {patterns.ABSENT}")
     for table in found.missing:
         note(
             f"table {table} matches [tables] but is not in publication "

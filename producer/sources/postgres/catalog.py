@@ -246,7 +246,7 @@ def expand(
 
     Ordinary and partitioned tables that are written to the WAL.  A partition is
     represented by its root wherever that is captured (from 13 on, where a root
-    can be published).  A table named without a star must exist: SourceError.
+    can be published).
     """
     chosen = _matching(connection, include, exclude)
     return sorted(

@@ -57,9 +57,11 @@ def _check_source(
     yield from check_standby(connection, primary)
     yield from _options(options, info.version)
     tables = catalog.expand(connection, options.include, options.exclude)
+    found = captured(connection, options)
     if publications.publication(connection, options.publication) is not None:
-        found = captured(connection, options)
         tables = sorted({*found.tables, *found.missing})
+    for name in found.absent:
+        yield Finding(Level.ERROR, f"table {name}", patterns.ABSENT, "correct [tables]")
     if not tables:
         yield Finding(
             Level.ERROR,

@@ -10,13 +10,13 @@ from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.catalog.catalog_differences import Described, differences
+from producer.core.catalog.catalog_differences import Described, differences, left_out
 from producer.core.catalog.catalog_rows import not_sent
 from producer.core.catalog.look import Before, Look, since
 from producer.errors import ConnectionLost
 from producer.options import Options
+from producer.sources import patterns
 from producer.sources.base import ServerNow, SnapshotPoint, SourceInspector, SourceStanding
-from producer.sources.patterns import chooser
 from producer.sources.postgres import catalog, catalog_look, publications, running, snapshot
 from producer.sources.postgres.captured import captured, captured_tables
 from producer.sources.postgres.checks import check_source
@@ -82,7 +82,7 @@ class PostgresSourceInspector(SourceInspector):
     def selected(self) -> dict[TableId, str]:
         options = self._options
         found = captured(self._connection, options)
-        return {
+        return dict.fromkeys(found.absent, patterns.ABSENT) | {
             table: ""
             if table in found.tables
             else f"publication {options.publication} {found.loose.get(table, _NOT_WHOLE)}"
@@ -138,6 +138,9 @@ class PostgresSourceInspector(SourceInspector):
         if not isinstance(look, Look) or not self._is_published():
             return []
         notes = catalog_look.how_captured(connection, options, look.missing, is_ours=look.is_ours)
+        oids = () if before is None else before.versions
+        wanted = patterns.chooser(options.include, options.exclude)
+        notes += left_out(look, oids, wanted, options.publication).values()
         notes += [f"{what}; `run` has not compared it yet" for what in since(before, look)]
         of_generated = [
             seen.id
@@ -168,7 +171,7 @@ class PostgresSourceInspector(SourceInspector):
         is made while this is asked again is not waited for: others may be made all the time.
         """
         options = self._options
-        wanted = chooser(options.include, options.exclude)
+        wanted = patterns.chooser(options.include, options.exclude)
         is_told = ddl_triggers.state(self._connection).enabled
         look = catalog_look.look(self._connection, options, known, unless="", before=before)
         if not isinstance(look, Look):

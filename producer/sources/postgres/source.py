@@ -183,12 +183,14 @@ class PostgresSource(PlainSource):
 
     def prepare(self, note: Callable[[str], None]) -> list[TableId]:
         """Create the publication; list the tables of [tables] that it contains."""
-        self._note = note
-        if sentence := pgoutput_options.why_not_full(self._options.plugin_options):
+        options, self._note = self._options, note
+        if catalog.slot_state(self.connection, options.slot) is None:  # else it may have gone since
+            patterns.refuse(captured(self.connection, options).absent)
+        if sentence := pgoutput_options.why_not_full(options.plugin_options):
             note(sentence)
-        made = ensure_publication(self.connection, self._options, note, self._primary)
+        made = ensure_publication(self.connection, options, note, self._primary)
         self._has_made_publication = made
-        return captured_tables(self.connection, self._options, note)
+        return captured_tables(self.connection, options, note)
 
     def listed(self) -> list[TableId]:
         """List the tables of [tables] that the publication contains."""

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.errors import SourceError
-from producer.sources.patterns import Pattern, choose, parse
+from producer.sources.patterns import Pattern, absent, choose, parse, refuse
 from schemas.tables import TableId
 
 
@@ -54,7 +54,10 @@ def test_tables_are_chosen_by_what_is_included_and_not_excluded() -> None:
 
 
 def test_a_table_named_without_a_star_must_be_there() -> None:
-    with pytest.raises(SourceError, match=r'a\.nothing, "a, b"\."c, d"\)') as refused:
-        choose({TableId("a", "x")}, ["a.nothing", '"a, b"."c, d"', "b.*"])
+    include = ["a.nothing", '"a, b"."c, d"', "b.*", "a.x", "a.excluded"]
+    missing = absent({TableId("a", "x")}, include, ["*.excluded"])
 
-    assert refused.value.where["tables"] == ["a.nothing", '"a, b"."c, d"']  # `verify` takes it
+    assert missing == [TableId("a", "nothing"), TableId("a, b", "c, d")]
+    with pytest.raises(SourceError, match=r'a\.nothing, "a, b"\."c, d"\)'):
+        refuse(missing)
+    refuse([])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from producer.sources import patterns
 from producer.sources.gauss import gaps
 from producer.sources.gauss.checks.case import Case
 from producer.sources.gauss.readings import TableReading
@@ -30,6 +31,9 @@ def tables(case: Case) -> Iterator[Finding]:
             f"nothing matches {', '.join(case.options.include)}",
             "create tables, or correct [tables]",
         )
+    options = case.options
+    for name in patterns.absent((t.id for t in tables), options.include, options.exclude):
+        yield Finding(Level.ERROR, f"table {name}", patterns.ABSENT, "correct [tables]")
     for table in tables:
         yield from _table(table, case)
 

@@ -196,9 +196,20 @@ def test_a_table_that_is_sent_under_another_name_goes_without_a_mark(*, reports_
 def test_only_tables_that_are_new_are_said_to_be_missing() -> None:
     watching = watch()
 
-    assert watching.take(look(missing=(A,)), {}) == []
-    assert watching.take(look(missing=(A, B)), {}) == [B]
-    assert watching.take(look(missing=(A, B)), {}) == []
+    assert watching.take(look(missing=(A,)), {}) == {}
+    assert watching.take(look(missing=(A, B)), {}) == {B: ""}
+    assert watching.take(look(missing=(A, B)), {}) == {}
+
+
+def test_a_new_table_that_is_published_in_part_is_named_and_a_known_one_has_a_mark() -> None:
+    watching = watch()
+    partly = seen(TABLE, is_published=False, partly="publishes only insert")
+
+    assert watching.take(look(is_ours=True), {}) == {}
+    assert watching.take(look(partly, is_ours=True), {A: TABLE}) == {}
+    assert watching.take(look(replace(partly, sent_as=(B,)), is_ours=True), {}) == {}
+    (why,) = watching.take(look(partly, missing=(B,), is_ours=True), {}).values()
+    assert "not captured: publication p publishes only insert; it is captured once that" in why
 
 
 def test_a_key_that_came_late_counts_where_rows_went_without_one() -> None:
