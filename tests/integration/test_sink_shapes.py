@@ -18,8 +18,16 @@ from spark_consumers.errors import (
 )
 from spark_consumers.loop.job import Applier
 from spark_consumers.sinks.postgres.sink import PostgresSink
-from tests.integration.postgres_target import ACCOUNT, Target, load, only_postgresql, rows
+from tests.integration.postgres_target import (
+    ACCOUNT,
+    Target,
+    load,
+    only_postgresql,
+    rows,
+    sink_of,
+)
 from tests.spark_consumers.feed import (
+    Feed,
     alter,
     delete,
     insert,
@@ -104,6 +112,31 @@ def test_a_table_of_another_source_is_taken_once_its_applier_has_ended(target: T
 
     target.run("UPDATE gauss_cdc.lease SET expires = clock_timestamp()")
     assert taking.drain().state == "EXACT"
+
+
+def test_who_lost_a_table_to_another_source_writes_to_it_no_more(
+    new_database: Callable[[], str], kind: str
+) -> None:
+    """It was started again, and wrote into what was called exact for the other one."""
+    one = Target(new_database(), kind)
+    load(one, ACCOUNT, ["1", "a", "x"])
+    one.sink.close()
+    sink = sink_of(one.url, "other", kind, replace=True)
+    feed = Feed(source="other")
+    feed.start()
+    feed.load(ACCOUNT, LoadPhase.BEGIN)
+    feed.load(ACCOUNT, LoadPhase.END)
+    assert Applier(feed.read_cuts, feed.read_rows, sink).drain().state == "EXACT"
+    one.feed.commits([insert(ACCOUNT, "2", "b", "x")])
+    one.sink = one.new_sink()
+    again = Applier(one.feed.read_cuts, one.read_rows, one.sink)
+
+    with pytest.raises(TargetNotEmpty, match="another source took a table of this one"):
+        again.drain()
+
+    assert rows(one, "account") == []
+    for ended in (one.sink, sink):
+        ended.close()
 
 
 @pytest.mark.parametrize("chunks", [0, 1])

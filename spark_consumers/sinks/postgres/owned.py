@@ -3,10 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from schemas.tables import TableId
+from spark_consumers.errors import TargetNotEmpty
 from spark_consumers.sinks.postgres.noted import OF_TABLE, Noted
+
+# Rows of ours are in these: their shapes were kept.
+_TAKEN: Final = """
+SELECT o.table_schema, o.table_name, o.source FROM gauss_cdc.tables o
+JOIN gauss_cdc.shapes s USING (table_schema, table_name)
+JOIN pg_catalog.pg_namespace n ON n.nspname = o.table_schema
+JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = o.table_name
+WHERE s.source = %s AND o.source <> s.source AND NOT EXISTS (
+    SELECT 1 FROM gauss_cdc.tables m WHERE m.source = s.source
+    AND m.table_schema = o.table_schema AND m.table_name = o.table_name)
+ORDER BY 1, 2 LIMIT 1
+"""
+
+
+def refuse_taken(cursor: Any, source: str) -> None:
+    """Raise TargetNotEmpty where another source took a table of this one by `--replace`.
+
+    The caller holds the ledger's lock, as who takes a table does.
+    """
+    cursor.execute(_TAKEN, (source,))
+    for schema, name, other in cursor.fetchall():
+        raise TargetNotEmpty(
+            "another source took a table of this one, with `apply --replace`",
+            table=TableId(schema, name),
+            source=other,
+            hint="apply this one into another database, which begins with a load",
+        )
 
 
 class Owned(Noted[bool]):
@@ -20,8 +48,12 @@ class Owned(Noted[bool]):
         return self._read(cursor).get(table)
 
     def take(self, cursor: Any, table: TableId) -> None:
-        """A table becomes ours, which others made, if it is there."""
+        """A table becomes ours alone, which others made, if it is there."""
         self._read(cursor)[table] = False
+        if self._of_others.get(table) is not None:
+            cursor.execute(
+                "DELETE FROM gauss_cdc.tables WHERE table_schema = %s AND table_name = %s", table
+            )
         cursor.execute("INSERT INTO gauss_cdc.tables VALUES (%s, %s, %s)", (self._source, *table))
 
     def by_another(self, cursor: Any, table: TableId) -> str | None:

@@ -74,6 +74,7 @@ from spark_consumers.sinks.postgres.ledger import (
     take_fence,
 )
 from spark_consumers.sinks.postgres.message import NotOneMessage, StepMessage
+from spark_consumers.sinks.postgres.owned import refuse_taken
 from spark_consumers.sinks.postgres.products import POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import ours
 from spark_consumers.sinks.postgres.rights import (
@@ -176,6 +177,7 @@ class PostgresSink:
         try:
             with self._transaction() as cursor:
                 lock_ledger(cursor, self._source, self._guard)
+                refuse_taken(cursor, self._source)
                 # Behind the lock: it may have been lost while this one waited. Nothing is written:
                 # who takes over would wait for this transaction, of one that is frozen for ever.
                 self._keeper.heard(self._lease.holder(cursor))

@@ -28,6 +28,7 @@ from spark_consumers.sinks.postgres.apply import Catalog, heirs_problem
 from spark_consumers.sinks.postgres.catalog import TargetColumn, TargetTable
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, part, sqlstate
 from spark_consumers.sinks.postgres.lease import is_held
+from spark_consumers.sinks.postgres.ledger import lock_ledger
 from spark_consumers.sinks.postgres.noted import OF_TABLE
 from spark_consumers.sinks.postgres.owned import Owned
 from spark_consumers.sinks.postgres.products import TargetProduct
@@ -548,7 +549,7 @@ class Tables:
             if not self._replace:
                 way_out = "apply into another database, or with --replace if that source is no more"
                 raise TargetNotEmpty(what, table=table, source=other, hint=way_out)
-            if is_held(cursor, other, catalog.product):  # it would write on, and nobody notice
+            if _runs(cursor, other, catalog.product):  # it would write on, and nobody notice
                 way_out = "end it for good, then start this one again"
                 what += ", whose `apply` runs"
                 raise TargetNotEmpty(what, table=table, source=other, hint=way_out)
@@ -573,6 +574,14 @@ class Tables:
         """A table that is there must be able to hold the source's."""
         for problem in shape_problems(cursor, catalog, change):
             raise problem
+
+
+def _runs(cursor: Any, source: str, product: TargetProduct) -> bool:
+    """Say whether a source's applier runs; one that starts meanwhile waits for this transaction."""
+    if is_held(cursor, source, product):
+        return True
+    lock_ledger(cursor, source, "")
+    return is_held(cursor, source, product)
 
 
 def _is_loose(column: Column) -> bool:
