@@ -111,6 +111,7 @@ def _run_once(
             note=observer.on_note,
             native=None if parts is None else parts.encoder,
         )
+        stack.callback(publisher.close)
         publisher.prepare()
         reader, ddl_reader = start.reader(topics.cuts), start.reader(topics.ddl)
         kind = SOURCES[options.kind]

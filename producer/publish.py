@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final
 
@@ -78,6 +78,7 @@ class Publisher:
         self._registry = registry
         self._on_topics, self._note = on_topics, note
         self._topics: dict[str, Topic] = {}
+        self._ahead: dict[TableId, Future[None]] = {}  # being registered
         self._named: set[str] = set()  # those that cuts may name
         self.encoding = (
             "utf-8"  # of cells; a source with another encoding sets it before the first row
@@ -97,25 +98,28 @@ class Publisher:
     def prepare_tables(self, tables: list[TableId]) -> None:
         """Make the data topics of a first load in one go."""
         if tables:
-            self._make_topics(tables)
-            there = self.look()
+            there = self.look() if self._make_topics(tables) else self._topics
             self._named |= {self._options.topics.of(table, there) for table in tables}
 
     def is_ours(self, topic: str) -> bool:
         """Say whether cuts of this run may name a topic: others below the prefix are readers'."""
         return topic in self._named
 
-    def _make_topics(self, tables: list[TableId]) -> None:
-        """Make each table's topic; one whose name Kafka takes for another's is set apart."""
+    def _make_topics(self, tables: list[TableId]) -> bool:
+        """Make each table's topic; one whose name Kafka takes for another's is set apart.
+
+        Say whether there was not each of them when they were read last.
+        """
         topics = self._options.topics
         wanted = {topics.of(table, self._topics): table for table in tables}
-        refused = self._admin.ensure_apart(wanted)
+        refused = self._admin.ensure_apart(wanted, there=self._topics)
         self._admin.ensure(topics.apart(wanted[name]) for name in refused)
         for name, why in refused.items():
             table = wanted[name]
             self._note(
                 f"{table} has the topic {topics.apart(table)}, as Kafka refuses {name}: {why}"
             )
+        return not wanted.keys() <= self._topics.keys()
 
     def look(self) -> dict[str, Topic]:
         """Read the topics of the prefix as they are."""
@@ -142,6 +146,8 @@ class Publisher:
         if not self.is_ours(topic):
             self._named.add(topic)
             self._on_topics({name: t for name, t in self._topics.items() if self.is_ours(name)})
+        if (asked := self._ahead.pop(table.id, None)) is not None:
+            asked.result()
         envelope = EnvelopeOptions(types=options.types)
         schema_id, *key_ids = [
             self._register(subject, schema) for subject, schema in self._schemas(table)
@@ -193,9 +199,9 @@ class Publisher:
         )
 
     def register_ahead(self, tables: Sequence[TableSchema]) -> None:
-        """Register the schemas of many tables, some at a time; `publish` finds their ids then.
+        """Register the schemas of many tables, some at a time, while the first are loaded.
 
-        One that the registry refuses is left to `publish`.
+        `publish` waits for its table's.  One that the registry refuses is left to it.
         """
 
         def register(table: TableSchema) -> None:
@@ -203,9 +209,16 @@ class Publisher:
                 for subject, schema in self._schemas(table):
                     self._registry.register(subject, schema)
 
-        with ThreadPoolExecutor(_AT_ONCE, "register") as pool:
-            for asked in [pool.submit(register, table) for table in tables]:
-                asked.result()
+        self.close()
+        pool = ThreadPoolExecutor(_AT_ONCE, "register")
+        self._ahead = {table.id: pool.submit(register, table) for table in tables}
+        pool.shutdown(wait=False)  # behind the last one
+
+    def close(self) -> None:
+        """Register nothing ahead any more."""
+        for asked in self._ahead.values():
+            asked.cancel()
+        self._ahead = {}
 
     def _schemas(self, table: TableSchema) -> Iterator[tuple[str, Mapping[str, object]]]:
         """Give the subjects and schemas of a table: of its values, then of its keys, if any."""

@@ -466,7 +466,7 @@ class Publisher(Protocol):
         """Bind one table version, before its first row."""
 
     def register_ahead(self, tables: Sequence[TableSchema]) -> None:
-        """Register the schemas of many tables, some at a time, before each one is published."""
+        """Begin to register the schemas of many tables, which are published soon."""
 
     def encode_change(self, change: SchemaChange) -> bytes:
         """Write a record of ddl."""

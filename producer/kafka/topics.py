@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -136,10 +137,20 @@ class TopicAdmin:
         for name, why in self.ensure_apart(data, cuts=cuts, ddl=ddl).items():
             raise _taken(name, why)
 
-    def ensure_apart(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> dict[str, str]:
-        """Do the same; return those whose names Kafka takes for others', and what it says."""
+    def ensure_apart(
+        self,
+        data: Iterable[str],
+        *,
+        cuts: str = "",
+        ddl: str = "",
+        there: Mapping[str, Topic] = MappingProxyType({}),
+    ) -> dict[str, str]:
+        """Do the same; return those whose names Kafka takes for others', and what it says.
+
+        `there`: topics that were just read.
+        """
         wanted = self._wanted(data, cuts, ddl)
-        missing = wanted.keys() - self._check_all(wanted, strict=(cuts, ddl))
+        missing = wanted.keys() - self._check_all(wanted, strict=(cuts, ddl), known=there)
         if not missing:
             return {}
         # One request would make two of one name, which no later one, or other cluster, would.
@@ -160,7 +171,7 @@ class TopicAdmin:
 
     def check(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> None:
         """Check the existing topics; create none."""
-        self._check_all(self._wanted(data, cuts, ddl), strict=(cuts, ddl))
+        self._check_all(self._wanted(data, cuts, ddl), strict=(cuts, ddl), known={})
 
     def try_to_make(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> None:
         """Ask the brokers whether they would create topics; create none.
@@ -201,9 +212,14 @@ class TopicAdmin:
         return wanted
 
     def _check_all(
-        self, wanted: Mapping[str, tuple[int, dict[str, str]]], *, strict: tuple[str, str]
+        self,
+        wanted: Mapping[str, tuple[int, dict[str, str]]],
+        *,
+        strict: tuple[str, str],
+        known: Mapping[str, Topic],
     ) -> set[str]:
-        there = self.existing(wanted)
+        there = {name: known[name] for name in wanted if name in known}
+        there |= self.existing(wanted.keys() - there.keys())
         for name, entries in self._configs(there).items():
             partitions, asked = wanted[name]
             if name not in strict:
@@ -225,9 +241,11 @@ class TopicAdmin:
         asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         found: dict[str, Mapping[str, Any]] = {}
         try:
-            for at in range(0, len(asked), _AT_ONCE):
-                some = asked[at : at + _AT_ONCE]
-                futures = self._admin.describe_configs(some, request_timeout=_TIMEOUT)
+            answers = [
+                self._admin.describe_configs(asked[at : at + _AT_ONCE], request_timeout=_TIMEOUT)
+                for at in range(0, len(asked), _AT_ONCE)
+            ]
+            for futures in answers:
                 found |= {one.name: future.result() for one, future in futures.items()}
         except KafkaException as exc:
             raise self._ours(exc) from exc
