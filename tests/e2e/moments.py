@@ -66,7 +66,7 @@ Pair = tuple[list[str], list[str]]  # statements, and those that undo them
 KINDS = os.environ.get(
     "GAUSS_CDC_MOMENTS_KINDS",
     "publication table table column column type partition attached row_type block heir computed"
-    " extension harmless dump trigger schema key long space",
+    " extension harmless dump trigger schema key long space storage",
 ).split()
 
 
@@ -562,6 +562,27 @@ class Moments(Play):
             ([f"SELECT pg_logical_emit_message(true, 'moments', '{new}')", "ROWS"], []),
             ([f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE", "ROWS"], []),
             ([f"GRANT SELECT ON {table} TO PUBLIC"], [f"REVOKE SELECT ON {table} FROM PUBLIC"]),
+        ])  # fmt: skip
+
+    def _of_storage(self, cursor, table: str) -> Pair | None:
+        """Rows and indexes are written anew, frozen or locked, or by subtransactions that end."""
+        schema, _, bare = table.rpartition(".")
+        new, there = self._name("f"), schema or "public"
+        kept, file = f"{there}.{new}", f"/tmp/moments_{self.publication}_{new}"
+        again = f"TRUNCATE {table} CASCADE; COPY {table} FROM '{file}'"
+        undone = "RAISE EXCEPTION 'x'; EXCEPTION WHEN raise_exception THEN NULL; END"
+        return self.random.choice([
+            ([f"COPY {table} TO '{file}'", f"{again} WITH (FREEZE)", "ROWS"], []),
+            ([f"COPY {table} TO '{file}'", again, f"VACUUM (FULL, FREEZE) {table}"], ["ROWS"]),
+            ([f"REINDEX TABLE CONCURRENTLY {table}", "ROWS"], []),
+            ([f"CREATE UNIQUE INDEX CONCURRENTLY {new} ON {table} (id)", f"ALTER TABLE {table} REPLICA IDENTITY USING INDEX {new}", "ROWS", f"REINDEX INDEX CONCURRENTLY {kept}", "ROWS"], [f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT", f"DROP INDEX {kept}"]),
+            ([f"CREATE UNIQUE INDEX {new} ON {table} (id)", f"ALTER TABLE {table} DROP CONSTRAINT {bare}_pkey CASCADE, ADD CONSTRAINT {new}_k PRIMARY KEY USING INDEX {new}", "ROWS"], [f"ALTER TABLE {table} RENAME CONSTRAINT {new}_k TO {bare}_pkey"]),
+            ([f"SELECT count(*) FROM (SELECT FROM {table} FOR UPDATE) x", f"SELECT count(*) FROM (SELECT FROM {table} FOR KEY SHARE) x", "ROWS"], [f"VACUUM (FREEZE) {table}"]),
+            ([f"MERGE INTO {table} t USING (SELECT id + 3 AS id FROM {table} WHERE id % 5 = 0) s ON t.id = s.id WHEN MATCHED AND s.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET id = -s.id"], ["ROWS"]),
+            ([f"DO $$ BEGIN FOR i IN 1..90 LOOP BEGIN UPDATE {table} SET id = id WHERE id = i; DELETE FROM {table} WHERE id = i + 100; IF i % 3 = 0 THEN RAISE EXCEPTION 'x'; END IF; EXCEPTION WHEN raise_exception THEN NULL; END; END LOOP; END $$"], ["ROWS"]),
+            ([f"DO $$ BEGIN BEGIN ALTER TABLE {table} ADD {new} int DEFAULT 4; UPDATE {table} SET {new} = id; {undone}; UPDATE {table} SET id = id WHERE id % 5 = 0; END $$"], ["ROWS"]),
+            ([f"DO $$ BEGIN BEGIN TRUNCATE {table} CASCADE; {undone}; DELETE FROM {table} WHERE id % 8 = 0; END $$", f"DO $$ BEGIN BEGIN ALTER TABLE {table} RENAME TO {new}; UPDATE {kept} SET id = id; {undone}; UPDATE {table} SET id = id WHERE id % 5 = 1; END $$"], ["ROWS"]),
+            ([f"DO $$ BEGIN BEGIN ALTER TABLE {table} ALTER id TYPE bigint; {undone}; ALTER TABLE {table} ADD {new} int DEFAULT 5; END $$", "ROWS"], [f"ALTER TABLE {table} DROP {new}"]),
         ])  # fmt: skip
 
     def _of_trigger(self, cursor, table: str) -> Pair | None:
