@@ -3,7 +3,8 @@
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from typing import Any
 
 import psycopg2
 import pytest
@@ -270,3 +271,81 @@ def _is_loaded(path: Path, table: str) -> bool:
     ledger = path.applier.drain()
     is_there = ask(path.target, "SELECT to_regclass(%s) IS NOT NULL", table)[0][0]
     return bool(is_there) and not ledger.inexact
+
+
+@pytest.mark.parametrize(
+    ("before", "statement", "value"),
+    [
+        ("ALTER TYPE pair ADD ATTRIBUTE x int", "ALTER TYPE pair DROP ATTRIBUTE x", "(ok,1)"),
+        ("SELECT", "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'", "(fine,1)"),
+    ],
+    ids=["an attribute", "a label"],
+)
+def test_a_value_of_a_type_that_was_altered_comes_late(
+    addresses, topic_prefix, new_database, before: str, statement: str, value: str
+) -> None:
+    """No lock holds who alters a type: a transaction goes on, and its row has the former text."""
+    source, target = new_database(), new_database()
+    ask(source, "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TYPE pair AS (m mood, n int)")
+    ask(source, f"{before}; CREATE TABLE t (id int PRIMARY KEY, p pair)")
+    ask(source, "INSERT INTO t (id) SELECT generate_series(1, 500)")
+    how = {"tuning": RANGES, "repair": "auto", "look_seconds": 5.0}
+    with (
+        Path(addresses, topic_prefix, source, target, **how) as path,
+        closing(psycopg2.connect(source)) as early,
+        closing(psycopg2.connect(source)) as late,
+    ):
+        path.start()
+        path.catch_up()
+        ask(target, "DELETE FROM t WHERE id = 2")
+        early.cursor().execute("SELECT txid_current()")
+        request(path)
+        until(lambda: path.progress.waits_for, "the load, which waits", pause)
+        text = value.replace("fine", "ok").replace(")", ",5)" if "x int" in before else ")")
+        late.cursor().execute("UPDATE t SET p = %s::pair WHERE id = 1", (text,))
+        ask(source, statement)
+        early.commit()
+        for _ in range(40):  # it ends now, or not before the other one has ended
+            if is_answered(path):
+                break
+            pause(0.25)
+        late.commit()
+        until(lambda: path.waited() == {}, "the repair", pause)
+
+        assert content(source, "t")[0] == f'(1,"{value}")'
+        assert content(target, "t") == content(source, "t")
+
+
+def test_a_point_is_not_taken_while_a_value_of_an_altered_type_may_come(
+    addresses, topic_prefix, new_database
+) -> None:
+    """A slot waits for who ran before it, and for who ran then, and not for who began since."""
+    source, target = new_database(), new_database()
+    ask(source, "CREATE TYPE mood AS ENUM ('sad', 'ok')")
+    ask(source, "CREATE TABLE t (id int PRIMARY KEY, m mood); INSERT INTO t VALUES (1, 'sad')")
+
+    def hold(session: Any) -> None:
+        """Wait until the slot waits for a session."""
+        waits = "SELECT 1 FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))"
+        until(lambda: ask(source, waits, session.get_backend_pid()), "the slot", pause)
+
+    how = {"repair": "auto", "look_seconds": 5.0}
+    with Path(addresses, topic_prefix, source, target, **how) as path, ExitStack() as stack:
+        path.start()
+        path.catch_up()
+        before, then, late = (stack.enter_context(closing(psycopg2.connect(source))) for _ in "123")
+        before.cursor().execute("SELECT txid_current()")
+        request(path)
+        hold(before)
+        then.cursor().execute("SELECT txid_current()")
+        before.commit()
+        hold(then)
+        late.cursor().execute("UPDATE t SET m = 'ok' WHERE id = 1")
+        ask(source, "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'")
+        then.commit()
+        said = "read again later: a type of it was altered, and transactions that were open then"
+        until(lambda: any(said in note for note in path.notes) or is_answered(path), "it", pause)
+        late.commit()
+        until(lambda: path.waited() == {}, "the repair", pause)
+
+        assert content(target, "t") == content(source, "t") == ["(1,fine)"]

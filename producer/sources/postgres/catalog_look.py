@@ -11,8 +11,8 @@ from typing import Any, Final
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer.core.catalog.catalog_rows import as_sent
-from producer.core.catalog.look import Before, Look, Seen, Unchanged
-from producer.errors import CdcError, SourceError
+from producer.core.catalog.look import Before, Cause, Look, Seen, Unchanged
+from producer.errors import CdcError, SourceError, TableChanging
 from producer.options import Options
 from producer.sources import patterns
 from producer.sources.postgres import catalog, catalog_versions, publications
@@ -247,8 +247,14 @@ def _look(
     )
 
 
-def baseline(connection: Connection, options: Options, tables: Sequence[TableId]) -> Before:
-    """Look at captured tables, in the caller's snapshot: what the next look is compared with."""
+def baseline(
+    connection: Connection, options: Options, tables: Sequence[TableId], *, is_point: bool = False
+) -> Before:
+    """Look at captured tables, in the caller's snapshot: what the next look is compared with.
+
+    `is_point`: what commits behind it is sent.  Raises TableChanging where such rows may have
+    values of a type as it was before it was altered: no later look would suspect them.
+    """
     publication = publications.publication(connection, options.publication)
     horizon = catalog_versions.horizon(connection)
     triggers = _triggers(connection)
@@ -269,8 +275,14 @@ def baseline(connection: Connection, options: Options, tables: Sequence[TableId]
         all_tables=publication.all_tables,
         all_names=True,  # nothing is compared
         now=horizon,
-        before=None,
+        before=Before(horizon, "", {}) if is_point else None,
     )
+    for each in found:
+        if any(doubt.cause is Cause.LABELS for doubt in each.doubts):
+            raise TableChanging(
+                "a type of it was altered, and transactions that were open then have not ended",
+                table=each.id,
+            )
     return Before.at(horizon, publication.version, found, triggers)
 
 

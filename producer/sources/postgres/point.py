@@ -92,7 +92,7 @@ def make_point(
         if not is_there:
             return PostgresPoint(at, NothingThere(), None, stack.pop_all())
         snapshot.hold(session, connection, [table])
-        looked = catalog_look.baseline(session, options, [table])
+        looked = catalog_look.baseline(session, options, [table], is_point=True)
         reading = snapshot.SnapshotReading(session, connection)
         return PostgresPoint(at, reading, looked, stack.pop_all())
 

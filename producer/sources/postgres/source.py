@@ -351,7 +351,8 @@ class PostgresSource(PlainSource):
             return None
         with snapshot.imported(self._options.source, made.snapshot) as connection:
             tables = captured(connection, self._options).tables
-            return catalog_look.baseline(connection, self._options, tables).looked()
+            found = catalog_look.baseline(connection, self._options, tables, is_point=True)
+            return found.looked()
 
     def discard(self, note: Callable[[str], None]) -> None:
         """Drop slot and publication that are not used: an unused slot keeps log."""
