@@ -19,7 +19,9 @@ from producer.core.changes import (
 )
 from producer.core.key_ranges import Key, RangeRead, Upto, Visible
 from producer.core.loads.beside import Beside
+from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.errors import CdcError, ConnectionLost, TableChanging
+from schemas.control import Origin
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
 
@@ -182,6 +184,13 @@ def test_one_that_came_whole_and_was_updated_in_part_then_is_left_out() -> None:
         Lost("public", "t", "seen", "why"),
         Lost("", "", "seen", "why"),
         Relation(MINE, "public", "t", ReplicaIdentity.FULL, ()),
+        StatementChanges(
+            (
+                ShapeChange(None, replace(SHAPE, id=TableId("public", "o")), "CREATE TABLE"),
+                ShapeChange(SHAPE, None, "DROP TABLE"),
+            ),
+            Origin.TRIGGER,
+        ),
     ],
 )
 def test_what_was_read_is_thrown_away(message) -> None:
@@ -282,6 +291,17 @@ def test_nothing_is_read_before_begin_stands() -> None:
     one.load.written(piece, piece.upto)
     one.rest()
     assert (piece.shape, one.ranges.asked) == (SHAPE, [None, ()])
+
+
+def test_the_shape_is_given_once_it_was_read() -> None:
+    """It is taken before the place comes at which it holds."""
+    one = Load(is_begun=False)
+    one.rest()
+    assert one.load.take() is None
+    one.ranges.answer = RangeRead(SHAPE, ALL, 100)
+
+    assert one.load.take() == SHAPE
+    assert one.load.take() is None
 
 
 def test_the_key_is_where_the_shape_of_begin_has_it() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from producer.core.changes import Relation, RelationColumn
 from producer.core.shape_change import StatementChanges
-from producer.core.stream.inference import agrees, difference
+from producer.core.stream.inference import agrees, as_printed, difference
 from producer.core.stream.relations import Relations, ShapeChange, merge
 from producer.errors import DecodeError
 from schemas.control import Origin
@@ -776,3 +776,13 @@ def test_one_column_of_another_type_may_have_taken_the_name_of_one_that_went() -
     unsure = difference(table(KEY, OWNER, NOTE), after).lossy
 
     assert unsure == "columns may have taken names of each other: come, id, note"
+
+
+def test_an_array_keeps_the_labels_that_its_values_were_printed_with() -> None:
+    """The catalog is read later than a row was written, and its elements' type has other labels."""
+
+    def moods(*labels: str) -> TableSchema:
+        mood = UserType("e", "mood", labels=labels)
+        return table(Column("m", 51, number=1, user_type=UserType("a", "_mood", "", 50, of=mood)))
+
+    assert as_printed(moods("sad", "ok"), moods("sad", "fine")) == moods("sad", "ok")
