@@ -83,6 +83,10 @@ FROM ours c WHERE relkind IN ('r', 'p')
 """
 
 
+# What is done to a table while others have rows of it open.
+_LOCKLESS: Final = {Cause.ENTRIES, Cause.NAME, Cause.LABELS, Cause.PARTS}
+_MEANWHILE: Final = "while a place between two commits was waited for"
+
 OF_SENT: Final = (
     "give it a primary key, or a replica identity USING INDEX, of columns that are not generated"
 )
@@ -248,18 +252,27 @@ def _look(
 
 
 def baseline(
-    connection: Connection, options: Options, tables: Sequence[TableId], *, is_point: bool = False
+    connection: Connection,
+    options: Options,
+    tables: Sequence[TableId],
+    *,
+    since: Before | None = None,
 ) -> Before:
     """Look at captured tables, in the caller's snapshot: what the next look is compared with.
 
-    `is_point`: what commits behind it is sent.  Raises TableChanging where such rows may have
-    values of a type as it was before it was altered: no later look would suspect them.
+    `since`: what was seen before a slot was begun whose snapshot this is.  A slot waits for all
+    transactions that ran then, and not for those that began since.  These commit behind it, and may
+    have rows from before a statement that waits for no lock of theirs: with a former label, under
+    another name, or in a publication that left them out.  No later look would suspect them, so
+    this one raises TableChanging.
     """
     publication = publications.publication(connection, options.publication)
     horizon = catalog_versions.horizon(connection)
     triggers = _triggers(connection)
     if publication is None:
         return Before(horizon, "", {}, triggers=triggers)
+    if since is not None and since.publication != publication.version:
+        raise TableChanging(f"the publication was altered {_MEANWHILE}")
     wanted = set(tables)
     seen = [
         Seen(table, oid, kind == "p", is_logged=True, is_published=True)
@@ -273,16 +286,15 @@ def baseline(
         asked,
         publication.oid,
         all_tables=publication.all_tables,
-        all_names=True,  # nothing is compared
+        all_names=True,  # a name of another time is no less this table's
         now=horizon,
-        before=Before(horizon, "", {}) if is_point else None,
+        before=since,
     )
     for each in found:
-        if any(doubt.cause is Cause.LABELS for doubt in each.doubts):
-            raise TableChanging(
-                "a type of it was altered, and transactions that were open then have not ended",
-                table=each.id,
-            )
+        for doubt in each.doubts:
+            if doubt.cause in _LOCKLESS:
+                what = doubt.cause.value.format(publication=options.publication)
+                raise TableChanging(f"the table, {_MEANWHILE}, {what}", table=each.id)
     return Before.at(horizon, publication.version, found, triggers)
 
 

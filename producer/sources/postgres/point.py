@@ -76,6 +76,7 @@ def make_point(
         said = wire.identify()
         if (said.system_id, said.timeline) != server:
             raise ConnectionLost("another server has this address by now", timeline=said.timeline)
+        since = catalog_look.baseline(connection, options, [table])
         wire.begin_slot(name, options.plugin, temporary=True)
         end = time.monotonic() + patience
         while (made := primary.begun(wire, end - time.monotonic())) is None:
@@ -92,7 +93,7 @@ def make_point(
         if not is_there:
             return PostgresPoint(at, NothingThere(), None, stack.pop_all())
         snapshot.hold(session, connection, [table])
-        looked = catalog_look.baseline(session, options, [table], is_point=True)
+        looked = catalog_look.baseline(session, options, [table], since=since)
         reading = snapshot.SnapshotReading(session, connection)
         return PostgresPoint(at, reading, looked, stack.pop_all())
 

@@ -129,6 +129,7 @@ class PostgresSource(PlainSource):
         self._history: dict[int, Lsn] = {}  # former timelines, and where each ended
         self._is_failover = False  # standbys are to have the slot
         self._making = False  # a slot, which waits for open transactions
+        self._since: Before | None = None  # the catalog before it was begun
         self._told: list[running.Blocker] = []
         self._delay = ""  # of slots, as was noted
         self._tell_at = 0.0
@@ -284,8 +285,8 @@ class PostgresSource(PlainSource):
         options = self._options
         if self._making:
             return self._made()
+        tables = captured(self.connection, options).tables
         if options.load:  # before a slot keeps WAL
-            tables = captured(self.connection, options).tables
             for problem in reading_problems(self.connection, tables):
                 raise problem
         state = catalog.slot_state(self.connection, options.slot)
@@ -310,6 +311,7 @@ class PostgresSource(PlainSource):
                 return None
             except SlotMissing:
                 pass
+        self._since = catalog_look.baseline(self.connection, options, tables)
         self.wire.begin_slot(options.slot, options.plugin, failover=self._is_failover)
         self._making, self._tell_at = True, time.monotonic() + _MAKE_SECONDS
         return self._made()
@@ -351,7 +353,7 @@ class PostgresSource(PlainSource):
             return None
         with snapshot.imported(self._options.source, made.snapshot) as connection:
             tables = captured(connection, self._options).tables
-            found = catalog_look.baseline(connection, self._options, tables, is_point=True)
+            found = catalog_look.baseline(connection, self._options, tables, since=self._since)
             return found.looked()
 
     def discard(self, note: Callable[[str], None]) -> None:
