@@ -140,4 +140,9 @@ HISTORIES: Final = {
         "A target that has a gap gets the name of another one whose load is open. It takes END, "
         "and calls the table exact."
     ),
+    52: (
+        "A transaction writes a row, and does not end. A label is renamed, which waits for no row. "
+        "The table is read again, and has the new text. The transaction commits behind that, and "
+        "brings the former one."
+    ),
 }

@@ -14,10 +14,10 @@ A snapshot counts only if it shows all that was delivered before low: a commit m
 and delivered, before it is visible.  Which ones were delivered before this load began is not known,
 so the first snapshot waits for whatever was running then.
 
-No lock holds who alters a type.  A transaction that was open may have written rows with a former
-label, or without an attribute, and the shape shows the type as it is since: its rows would come
-behind the load, and nobody suspect them.  So no range is asked for before the stream has come to
-where all had ended that ran when the shape was read.
+No lock holds who alters a type, or takes a table out of the publication for a while.  A transaction
+that was open may have rows with a former label, or such as are not sent, and the catalog that was
+read with the shape shows no trace of it: nobody would suspect them behind the load.  So no range is
+asked for before the stream has come to where all had ended that ran when the shape was read [H52].
 
 A row that an UPDATE moves to another key without all of its values may be none of a range, and not
 whole at a target: `Rereads` makes a gap of it, also while no range is read.
