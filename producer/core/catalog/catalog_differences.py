@@ -95,7 +95,10 @@ def differences(
         seen = look.tables.get(table.oid) if table.oid else by_name.get(table.id)
         if seen is None:
             other = by_name.get(table.id)
-            yield _gone(table, other, look, publication, reports_ddl=reports_ddl)
+            if other is not None and not other.is_published and _is_sent_else(other, wanted):
+                yield _sent_else(table, other)
+            else:
+                yield _gone(table, other, look, publication, reports_ddl=reports_ddl)
         elif not seen.is_logged:
             what = "has an UNLOGGED partition" if seen.is_partitioned else "is UNLOGGED now"
             why = f"{what}: its later rows are not in the log; SET LOGGED, and load again"
@@ -104,14 +107,22 @@ def differences(
             yield from _compared(table, seen.shape)
         elif not wanted(seen.id):
             yield Unseen(table.id, f"is not captured any more: it is {seen.id} now")
-        elif seen.sent_as is not None and all(map(wanted, seen.sent_as)):
-            # Targets have its rows under these names; what they have under its own would grow old.
-            names = ", ".join(map(str, seen.sent_as)) or "no table"
-            yield Dropped(table.id, table, f"is sent as {names} now: targets drop its own table")
+        elif _is_sent_else(seen, wanted):
+            yield _sent_else(table, seen)
         elif seen.partly:
             yield Unseen(table.id, partly_published(seen, publication))
         elif not seen.is_published:
             yield Unseen(table.id, unpublished(seen, look, publication, "is not"))
+
+
+def _is_sent_else(seen: Seen, wanted: Callable[[TableId], bool]) -> bool:
+    return seen.sent_as is not None and all(map(wanted, seen.sent_as))
+
+
+def _sent_else(table: TableSchema, seen: Seen) -> Dropped:
+    """Targets have its rows under other names; what they have under its own would grow old."""
+    names = ", ".join(map(str, seen.sent_as or ())) or "no table"
+    return Dropped(table.id, table, f"is sent as {names} now: targets drop its own table")
 
 
 def _gone(

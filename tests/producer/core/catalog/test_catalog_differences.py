@@ -115,6 +115,17 @@ def test_a_table_that_is_sent_under_other_names_goes(
     assert "targets drop its own table" in str(one)
 
 
+@pytest.mark.parametrize("reports_ddl", [False, True])
+def test_a_table_in_whose_place_a_partitioned_one_was_made_is_dropped(*, reports_ddl: bool) -> None:
+    """A publication of all tables sends its partitions: nobody could end a mark of its own name."""
+    root = seen(TABLE, oid=200, is_published=False, is_partitioned=True, sent_as=(B,))
+
+    (one,) = found(TABLE, look(root, all_tables=True), reports_ddl=reports_ddl)
+
+    assert isinstance(one, Dropped)
+    assert "is sent as public.b now" in str(one)
+
+
 def test_a_table_that_is_sent_as_one_that_is_not_captured_has_a_gap() -> None:
     now = look(seen(TABLE, is_published=False, sent_as=(TableId("other", "root"),)))
 
