@@ -593,7 +593,8 @@ MUTATIONS: list[Mutation] = [
              {"losses": 2, "slot_faults": 0, "aliens": 0}, first_seed=196),
     # ------------------------------------------------------------ producer: what is sent again
     Mutation("again-unseen", "one that is sent again and was not delivered stops [H48]",
-             edit(Redelivery, "rows_of", (".exact:", ".exact and False:")), COPIES, first_seed=252),
+             edit(Redelivery, "rows_of", ("in part.exact or str(table) in part.names():", "in ():")),
+             COPIES, first_seed=252),
     Mutation("again-from-anywhere", "a slot that somebody else made in a copy stops [H48]",
              edit(cuts_log, "delivered", ("if keeps_confirmed and", "if False and")), COPIES,
              first_seed=60),
@@ -746,7 +747,7 @@ MUTATIONS: list[Mutation] = [
              edit(LoadQueue, "done", ("load.target), load.request)", "load.target), 1 << 60)")),
              {"asks": 9, "transactions": 25, "steps": 700}, first_seed=36),
     Mutation("beside-running", "also what was delivered before the load began",
-             edit(Beside, "_counts", ("return not self._running and", "return")), _BESIDE),
+             edit(Beside, "_counts", ("if self._running or seen", "if seen")), _BESIDE),
     Mutation("beside-early", "a range stands behind all that it shows",
              edit(Beside, "stands_at", ("first.read.high <= position", "True")), _BESIDE),
     Mutation("beside-unseen", "a snapshot shows all that was delivered when it was asked for",
