@@ -593,7 +593,8 @@ MUTATIONS: list[Mutation] = [
              {"losses": 2, "slot_faults": 0, "aliens": 0}, first_seed=196),
     # ------------------------------------------------------------ producer: what is sent again
     Mutation("again-unseen", "one that is sent again and was not delivered stops [H48]",
-             edit(Redelivery, "rows_of", ("in part.exact or str(table) in part.names():", "in ():")),
+             edit(Redelivery, "rows_of",
+                  ("in part.exact or str(table) in part.names():", "in ():")),
              COPIES, first_seed=252),
     Mutation("again-from-anywhere", "a slot that somebody else made in a copy stops [H48]",
              edit(cuts_log, "delivered", ("if keeps_confirmed and", "if False and")), COPIES,
