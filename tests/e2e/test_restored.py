@@ -227,8 +227,9 @@ def test_lost_rows_of_a_table_that_was_renamed_or_read_again_stop(
         junk_past(source, source.end + 500_000)
         if not renames:
             ask(source.url, "ALTER TABLE account ALTER v TYPE int USING v + 1000")
-            assert path.waited().keys() == {"public.account"}
+            path.waited()  # it may end before the re-read, or behind it
             until(lambda: path.waited() == {}, "the re-read", pause)
+            assert any("public.account is not exact any more" in note for note in path.notes)
         ask(source.url, "INSERT INTO account VALUES (500, 0)")
         if renames:
             ask(source.url, "ALTER TABLE account RENAME TO renamed")
