@@ -241,11 +241,9 @@ class TopicAdmin:
         asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
         found: dict[str, Mapping[str, Any]] = {}
         try:
-            answers = [
-                self._admin.describe_configs(asked[at : at + _AT_ONCE], request_timeout=_TIMEOUT)
-                for at in range(0, len(asked), _AT_ONCE)
-            ]
-            for futures in answers:
+            for at in range(0, len(asked), _AT_ONCE):
+                some = asked[at : at + _AT_ONCE]
+                futures = self._admin.describe_configs(some, request_timeout=_TIMEOUT)
                 found |= {one.name: future.result() for one, future in futures.items()}
         except KafkaException as exc:
             raise self._ours(exc) from exc

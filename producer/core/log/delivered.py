@@ -91,18 +91,12 @@ def delivered(
             "retention removed records of cuts: of what the source sends again, only what begins at"
             f" {lsn_text(first.resume)} or later is compared with what was delivered"
         )
-    exact = _ExactTables(
-        found,
-        loads,
-        topics,
-        has_triggers=has_triggers,
-        is_sent=is_sent,
-        names=_NamesOfThen(
-            cache(partial(_names_at, read, start, found)), is_known=is_sent is not None
-        ),
+    exact = _ExactTables(found, loads, topics, has_triggers=has_triggers, is_sent=is_sent)
+    names = _NamesOfThen(
+        cache(partial(_names_at, read, start, found)), is_known=is_sent is not None
     )
     records = _behind(first, read, start, range(found.offset + 1, end), upto=head.n)
-    return _parts(records, first, found, exact)
+    return _parts(records, first, found, exact, names)
 
 
 def recent(
@@ -205,18 +199,19 @@ def _parts(
     first: Head,
     found: _Range,
     exact: _ExactTables,
+    names: _NamesOfThen,
 ) -> Iterator[DeliveredPart]:
-    """Go forward through the records behind the first one."""
+    """Go forward through the records behind the first one; `names`: behind that one."""
     ends = found.ends
     yield DeliveredPart(min(first.resume, ends.get(first.epoch, first.resume)), (), ())
     for offset, seq, cut in records:
         upto = ends.get(cut.head.epoch, _ENDLESS)
         commits = exact.commits(cut, seq, upto) if isinstance(cut, Commits) else ()
         names_hold = offset > found.described
-        names, behind = exact.names, exact.names.behind(cut)
+        behind = names.behind(cut)
         sure = partial(_in_both, names, behind)
         yield DeliveredPart(min(cut.head.resume, upto), commits, exact.topics, names_hold, sure)
-        exact.names = behind
+        names = behind
         exact.follow(cut)
 
 
@@ -275,9 +270,8 @@ class _ExactTables:
         *,
         has_triggers: bool,
         is_sent: Callable[[str], bool] | None,
-        names: _NamesOfThen,
     ) -> None:
-        """`loads` are those at the end of the range, `names` those at its first record.
+        """`loads` are those at the end of the range.
 
         A table that is not in `loads` was made under a publication of all tables, or its epoch
         began without a load: it counts from its first row on.
@@ -292,7 +286,6 @@ class _ExactTables:
         # Of a gap's table nothing is certain: it may not be asked for any more.
         calm_now = {topic for name, topic in named.items() if name not in found.gaps}
         self._is_sent = is_sent or calm_now.__contains__
-        self.names = names
         self.topics = {t for name, t in calm.items() if loads.get(name) == LoadPhase.END}
         self._has_triggers = has_triggers
 

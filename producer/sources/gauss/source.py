@@ -199,7 +199,7 @@ class GaussSource(PlainSource):
         if sentence := gaps.invisible_sentence(self._mode):
             note(sentence)
         tables = self._expanded()
-        if self.slot() is None:  # else it may have gone since
+        if gauss_slots.find(self.asking, self._options.slot) is None:  # else it may have gone since
             patterns.refuse(patterns.absent(tables, self._options.include, self._options.exclude))
         return tables
 
