@@ -388,6 +388,11 @@ def test_records_that_do_not_follow_each_other_stop() -> None:
 
     with pytest.raises(CutsBroken, match="do not follow"):
         log.behind(100)
+    read_from = log.read[-1][0]
+    with pytest.raises(CutsBroken, match="do not follow"):  # retention took what is not read
+        log.behind(100, meanwhile=read_from)
+    with pytest.raises(GroupUnusable, match="retention removed records"):
+        log.behind(100, meanwhile=read_from + 1)
 
 
 # ---------------------------------------------------------------- which tables are exact
