@@ -32,6 +32,8 @@ from schemas.errors import shortened
 from schemas.findings import Finding, Level, refused
 from schemas.version import VERSION
 
+_UNAPPLIED: Final = "the target holds no commit of this source"
+_APPLY: Final = "start `gauss-cdc apply`; if it runs, its log says what it waits for"
 _ORDER: Final = {name: at for at, name in enumerate(ALARMS)}
 
 
@@ -142,6 +144,9 @@ def _of_places(answers: Answers) -> Iterator[tuple[str, Finding]]:
             what = shortened([f"{table}: {why}" for table, why in one.target.inexact.items()])
             hint, name = "\n".join(map(printable, one.notes)), _name(standing, one)
             yield "", _found(ALARMS["CdcTableInexact"], what, hint, target=name)
+        if one.is_unapplied and one.cuts is not None:
+            name = _name(standing, one)
+            yield "unapplied", _found(ALARMS["CdcTargetBehind"], _UNAPPLIED, _APPLY, target=name)
 
 
 def _name(standing: ReplicationStatus, one: ReplicationStatus) -> str:

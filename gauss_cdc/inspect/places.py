@@ -93,6 +93,7 @@ class ReplicationStatus:
     conflicts: Mapping[str, Met] = field(default_factory=dict)  # schema.table -> what apply met
     down: Mapping[str, CdcError | ApplyError] = field(default_factory=dict)  # place -> why
     name: str = ""  # of the target
+    is_unapplied: bool = False  # the target answers, and has no commit of this source
     others: tuple[ReplicationStatus, ...] = ()  # of each further target; notes and down are its own
 
     @property
@@ -112,6 +113,8 @@ class ReplicationStatus:
     @property
     def commits_behind(self) -> int | None:
         """Source transactions that are in Kafka and not at the target."""
+        if self.cuts is not None and self.is_unapplied:
+            return self.cuts.seq
         if self.cuts is None or self.target is None or self.cuts.epoch != self.target.epoch:
             return None
         return max(0, self.cuts.seq - self.target.seq)  # the target was read a moment later
@@ -135,13 +138,14 @@ class ReplicationStatus:
     def seconds_behind(self) -> float | None:
         """Age of the newest applied commit; 0: nothing waits, None: unknown.
 
-        Where nothing but a load was applied, the age of the newest START: the load is older.
+        Where nothing but a load was applied, the age of the newest START: the load is older.  The
+        same where nothing was applied.
         """
-        if self.target is None or self.cuts is None:
+        if self.cuts is None or (self.target is None and not self.is_unapplied):
             return None
-        if self.commits_behind == 0 and not self._is_cut_old():
+        if self.target is not None and self.commits_behind == 0 and not self._is_cut_old():
             return 0.0
-        since = self.target.committed_at or self.cuts.state_at
+        since = (self.target is not None and self.target.committed_at) or self.cuts.state_at
         return round(max(0.0, time.time() - since / 1e6), 3) if since else None
 
     def _is_cut_old(self) -> bool:
@@ -385,7 +389,7 @@ class Endpoints:
             ledger, conflicts = self._target().ledger(), self._target().conflicts()
         except (CdcError, ApplyError) as error:
             return replace(found, down={"target": error})
-        return replace(found, target=ledger, conflicts=conflicts)
+        return replace(found, target=ledger, conflicts=conflicts, is_unapplied=ledger is None)
 
     def _advised(self, found: ReplicationStatus) -> ReplicationStatus:
         """Say what makes the target's tables exact, by the cuts that were read."""

@@ -16,6 +16,7 @@ from gauss_cdc.serve.answers import ProgramAnswer, ways
 from gauss_cdc.serve.table import PREFIX
 from schemas.control import LoadPhase
 from schemas.version import VERSION
+from spark_consumers.cuts.ledger import is_unloaded
 
 # Metrics of `run` and `apply` that have a table -> the column of the page.
 _COLUMNS: Final = {
@@ -62,27 +63,30 @@ def tables(answers: doctor.Answers) -> list[dict[str, Any]]:
 def _states(standing: ReplicationStatus) -> dict[str, dict[str, Any]]:
     cuts = standing.cuts
     loads = {} if cuts is None else cuts.loads
-    inexact: dict[str, str] = {}
+    inexact: dict[str, list[tuple[str, str]]] = {}  # target and why, of each
     for one in standing.each:
         for table, why in one.target.inexact.items() if one.target is not None else ():
-            said = f"{one.name}: {why}" if standing.others else why
-            inexact[table] = "; ".join(filter(None, [inexact.get(table, ""), said]))
+            inexact.setdefault(table, []).append((one.name, why))
     # Else its rows are older, whatever cuts say, or nobody knows.
     holds_epoch = cuts is not None and all(
         one.target is not None and one.target.epoch >= cuts.epoch for one in standing.each
     )
     out: dict[str, dict[str, Any]] = {}
     for table in {*loads, *inexact}:
-        why = inexact.get(table, "")
-        said = _state(loads.get(table), is_exact=not why)
-        out[table] = {"state": said if holds_epoch or said != _EXACT else "not known", "why": why}
+        marks = inexact.get(table, [])
+        said = _state(loads.get(table), [why for _, why in marks])
+        named = [f"{name}: {why}" if standing.others else why for name, why in marks]
+        out[table] = {
+            "state": said if holds_epoch or said != _EXACT else "not known",
+            "why": "; ".join(named),
+        }
     return out
 
 
-def _state(phase: str | None, *, is_exact: bool) -> str:
-    """One word: what cuts say, unless the target knows better."""
-    if phase in {LoadPhase.BEGIN, LoadPhase.CHUNK}:
+def _state(phase: str | None, marks: list[str]) -> str:
+    """One word: what cuts say, unless a target knows better."""
+    if phase in {LoadPhase.BEGIN, LoadPhase.CHUNK} or (marks and all(map(is_unloaded, marks))):
         return "loading"
-    if not is_exact:
+    if marks:
         return "not exact"
     return _EXACT if phase == LoadPhase.END else (phase or "").lower()

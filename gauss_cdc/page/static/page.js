@@ -20,6 +20,12 @@ function fill(parent, children) {
   parent.replaceChildren(...children);
 }
 
+// What is the same stays as it is: a screen reader reads what is set, changed or not.
+function say(node, text, className) {
+  if (node.textContent !== text) node.textContent = text;
+  if (className !== undefined && node.className !== className) node.className = className;
+}
+
 // ------------------------------------------------------------------ words for values
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const some = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
@@ -39,7 +45,7 @@ function bytes(value) {
 
 function seconds(value) {
   if (value === null || value === undefined) return "–";
-  if (value < 0.9995) return `${Math.round(value * 1000)} ms`;
+  if (value < 0.9995) return `${number(value * 1000)} ms`;
   if (value < 120) return `${number(value)} s`;
   if (value < 7200) return `${number(value / 60)} min`;
   return `${number(value / 3600)} h`;
@@ -69,11 +75,16 @@ function finding(one) {
 
 function drawFindings(facts) {
   const found = facts.findings.map(finding);
-  fill($("findings"), found.length ? found : [make("li", "Nothing: all places answer, and all is as it should be.")]);
+  const made = make("ul");
+  fill(made, found.length ? found : [make("li", "Nothing: all places answer, and all is as it should be.")]);
+  if (made.innerHTML !== $("findings").innerHTML) fill($("findings"), [...made.children]);
   const [word, className] = overall(facts);
-  $("overall").textContent = word;
-  $("overall").className = `badge ${className}`;
-  document.title = `${word} – ${facts.source} – gauss-cdc`;
+  sayOverall(word, className, facts.source);
+}
+
+function sayOverall(word, className, source) {
+  say($("overall"), word, `badge ${className}`);
+  document.title = [word, source, "gauss-cdc"].filter(Boolean).join(" – ");
 }
 
 // ------------------------------------------------------------------ the way of a commit
@@ -124,7 +135,7 @@ function drawWay(facts) {
       box(`Target${name} (${facts.kinds.targets[one.name]})`, [
         ["", one.down.target ? "does not answer" : ""],
         ["at commit", target && `${target.epoch}/${target.seq}`],
-        ["committed", target && `${ageOf(target.committed_at, now)} ago`],
+        ["committed", target?.committed_at ? `${ageOf(target.committed_at, now)} ago` : ""],
         ["state", target?.state],
         ["not exact", target && Object.keys(target.inexact).length],
       ]),
@@ -216,45 +227,73 @@ const COLUMNS = [
   ["errors", "errors", number],
 ];
 
+const rows = new Map(); // table -> its row, which stays: a button in it keeps the keyboard's focus
+let columns = "";
+
 function drawTables(facts) {
   const known = COLUMNS.filter(([name]) => facts.tables.some((row) => row[name] !== undefined));
+  drawHead(["table", "state", ...known.map(([, title]) => title), ...(facts.actions ? ["actions"] : [])]);
+  offerStates(facts.tables);
+  const wanted = $("search").value.toLowerCase();
+  const state = $("state").value;
+  const found = facts.tables.filter((row) => row.table.toLowerCase().includes(wanted) && (!state || row.state === state));
+  const lines = found.slice(0, MOST_TABLES).map((row) => tableRow(row, known, facts.actions));
+  const place = $("tables");
+  for (const line of [...place.children]) if (!lines.includes(line)) line.remove();
+  for (const [at, line] of lines.entries()) {
+    if (place.children[at] !== line) place.insertBefore(line, place.children[at] ?? null);
+  }
+  const names = new Set(facts.tables.map((row) => row.table));
+  for (const name of rows.keys()) if (!names.has(name)) rows.delete(name);
+  const more = found.length > MOST_TABLES ? `, the first ${MOST_TABLES} are shown` : "";
+  say($("shown"), `${number(found.length)} of ${number(facts.tables.length)}${more}`);
+}
+
+function drawHead(titles) {
+  if (columns === titles.join()) return;
+  columns = titles.join();
+  rows.clear();
   const head = make("tr");
-  for (const title of ["table", "state", ...known.map(([, title]) => title), ...(facts.actions ? ["actions"] : [])]) {
+  for (const title of titles) {
     const cell = make("th", title);
     cell.scope = "col";
     head.append(cell);
   }
   fill($("tables-head"), [head]);
-  offerStates(facts.tables);
-  const wanted = $("search").value.toLowerCase();
-  const state = $("state").value;
-  const found = facts.tables.filter((row) => row.table.toLowerCase().includes(wanted) && (!state || row.state === state));
-  if ($("tables").contains(document.activeElement)) return; // a button keeps the keyboard's focus
-  fill($("tables"), found.slice(0, MOST_TABLES).map((row) => tableRow(row, known, facts.actions)));
-  const more = found.length > MOST_TABLES ? `, the first ${MOST_TABLES} are shown` : "";
-  $("shown").textContent = `${number(found.length)} of ${number(facts.tables.length)}${more}`;
 }
 
 function tableRow(row, known, hasActions) {
+  if (!rows.has(row.table)) rows.set(row.table, newRow(row.table, known, hasActions));
+  const { line, state, why, cells } = rows.get(row.table);
+  say(state, row.state || "–", { exact: "good", "not exact": "bad", gap: "bad" }[row.state] ?? "");
+  say(why, row.why ?? "");
+  why.hidden = !row.why;
+  for (const [at, [key, , words]] of known.entries()) say(cells[at], words(row[key]));
+  return line;
+}
+
+function newRow(table, known, hasActions) {
   const line = make("tr");
-  const name = make("th", row.table, "name");
+  const name = make("th", table, "name");
   name.scope = "row";
-  const state = make("td", row.state || "–", { exact: "good", "not exact": "bad", gap: "bad" }[row.state]);
-  if (row.why) state.append(make("p", row.why, "quiet"));
-  line.append(name, state);
-  for (const [key, , words] of known) line.append(make("td", words(row[key]), "number"));
+  const about = make("td", undefined, "state");
+  const state = make("span");
+  const why = make("p", undefined, "quiet");
+  about.append(state, why);
+  const cells = known.map(() => make("td", undefined, "number"));
+  line.append(name, about, ...cells);
   if (hasActions) {
     const cell = make("td", undefined, "actions");
     for (const [action, title] of [["read-again", "Read again"], ["verify", "Verify"]]) {
       const button = make("button", title);
       button.type = "button";
-      button.setAttribute("aria-label", `${title}: ${row.table}`);
-      button.addEventListener("click", () => act(action, [row.table]));
+      button.setAttribute("aria-label", `${title}: ${table}`);
+      button.addEventListener("click", () => act(action, [table]));
       cell.append(button);
     }
     line.append(cell);
   }
-  return line;
+  return { line, state, why, cells };
 }
 
 function offer(select, values, first) {
@@ -334,10 +373,9 @@ async function look() {
     if (!answer.ok) throw new Error(`answer ${answer.status}`);
     const facts = await answer.json();
     if (facts.at) draw(facts);
-    else $("overall").textContent = facts.failed ?? "looking …";
+    else say($("overall"), facts.failed ?? "looking …");
   } catch (error) {
-    $("overall").textContent = `the page's own server does not answer: ${error.message}`;
-    $("overall").className = "badge bad";
+    sayOverall(`the page's own server does not answer: ${error.message}`, "bad", newest?.source ?? "");
   }
   setTimeout(look, EVERY);
 }

@@ -221,6 +221,14 @@ def test_lag_in_seconds_is_there_whenever_lag_in_commits_is() -> None:
     )
 
 
+def test_a_target_to_which_nothing_was_applied_is_behind_all_of_kafka() -> None:
+    started = replace(CUTS, seq=3, state_at=int(time.time() * 1e6) - 60_000_000)
+    nothing = ReplicationStatus(None, started, None, is_unapplied=True)
+
+    assert nothing.commits_behind == 3
+    assert 59 < (nothing.seconds_behind or 0) < 600
+
+
 def test_a_target_that_was_read_a_moment_after_the_cuts_is_not_ahead() -> None:
     ahead = Ledger("bank", epoch=1, n=5, seq=5)
 

@@ -39,6 +39,28 @@ def test_a_table_is_what_cuts_and_target_say_together() -> None:
 
 
 @pytest.mark.parametrize(
+    ("marks", "state"),
+    [
+        (["loading"], "loading"),
+        (["loading; readers see commit 1/42", "not loaded"], "loading"),
+        (["loading", "an UPDATE is missing"], "not exact"),
+    ],
+)
+def test_a_table_whose_load_is_in_kafka_loads_until_the_targets_have_it(
+    marks: list[str], state: str
+) -> None:
+    cuts = CutsStanding(1, 9, 0, 0, 1, "w", {"public.a": "END"}, written_at=1)
+    held = [
+        ReplicationStatus(None, cuts, Ledger("bank", epoch=1, inexact={"public.a": why}), name=why)
+        for why in marks
+    ]
+
+    (found,) = tables(Answers(replace(held[0], others=tuple(held[1:])), [], []))
+
+    assert found["state"] == state
+
+
+@pytest.mark.parametrize(
     ("ledger", "state"),
     [
         (None, "not known"),  # nothing was applied, or the target does not answer
