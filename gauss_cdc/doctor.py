@@ -183,12 +183,15 @@ def _of_metrics(answers: Answers) -> Iterator[tuple[str, Finding]]:
     for program in answers.programs:
         who = f"{program.name}: "
         known += [(who, "", one) for one in program.samples]
-    there = {one.name.removeprefix(PREFIX) for *_, one in known}
+    values: dict[tuple[str, str], dict[str, float]] = {}  # of a program, or of a target
+    for who, target, one in known:
+        values.setdefault((who, target), {})[one.name.removeprefix(PREFIX)] = one.value
+    there = {name: value for found in values.values() for name, value in found.items()}
     for who, target, one in known:
         measured = METRICS.get(one.name.removeprefix(PREFIX))
         if measured is None or measured.name == "ready":
             continue
-        if not measured.is_alarming(one.value, there):
+        if not measured.is_alarming(one.value, {**there, **values[who, target]}):
             continue
         key = " ".join(one.labels[label] for label in measured.labels)
         said = f"{measured.name} is {one.value:,.6g}: {measured.meaning.partition(';')[0]}"

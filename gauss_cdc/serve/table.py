@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from prometheus_client.core import (
@@ -38,7 +39,9 @@ _COUNTED_OR_BORN: Final = (
     "increase({}[15m]) > 0 or ({} > 0 unless {} offset 15m)"
     " and on (source, job, instance) gauss_cdc_build_info offset 15m"
 )
-_NOW: Final = re.compile(r"\{\} (==|<|>) (\d+)(?: unless on \(source\) gauss_cdc_(\w+))?")
+_NOW: Final = re.compile(
+    r"\{\} (==|<|>) (\d+)(?: unless on \(source\) gauss_cdc_(\w+))?(?: and \{\} < gauss_cdc_(\w+))?"
+)
 _HOLDS: Final[dict[str, Callable[[float, float], bool]]] = {
     "==": operator.eq,
     "<": operator.lt,
@@ -62,12 +65,14 @@ class Measured(NamedTuple):
         """Write the alarm in PromQL, with another name for the metric."""
         return self.alarm.replace("{}", name)
 
-    def is_alarming(self, value: float, beside: Container[str] = ()) -> bool:
+    def is_alarming(self, value: float, beside: Mapping[str, float] = MappingProxyType({})) -> bool:
         """Judge one value; of what only counts up, a single value says nothing.
 
-        `beside`: the metrics that have values, too.
+        `beside`: the other metrics that have values.
         """
         if (found := _NOW.fullmatch(self.alarm)) is None or found[3] in beside:
+            return False
+        if found[4] is not None and not value < beside.get(found[4], 0.0):
             return False
         return _HOLDS[found[1]](value, float(found[2]))
 
@@ -331,7 +336,7 @@ _ALL: Final = (
         "Time until Kafka deletes what the target lacks, by [kafka] retention and `lag_seconds`; "
         "left out where it lacks nothing",
         (STATUS, APPLY),
-        alarm="{} < 86400",
+        alarm="{} < 86400 and {} < gauss_cdc_lag_seconds",  # half of it is over
         hold="5m",
         raises="CdcRetentionNear",
     ),

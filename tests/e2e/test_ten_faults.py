@@ -2,7 +2,10 @@
 
 `run` and `apply` are processes with [serve].  What they and `status --serve` answer is played to
 the rules by promtool, as if it stayed so for hours; `doctor` and the page must name the fault at
-once.  Each test ends with all well, and target and source equal.
+once.  TPC-B is written all the time.  Each test ends with all well, and target and source equal.
+
+The file that GAUSS_CDC_NIGHT names gets a line for each fault: seconds until `doctor`, the page and
+the rules had named it.
 """
 
 import json
@@ -12,13 +15,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path as Folder
+from random import Random
 from urllib.error import URLError
 
+import psycopg2
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -27,6 +35,7 @@ from gauss_cdc.config import load
 from gauss_cdc.page.lookout import Lookout
 from gauss_cdc.serve.dashboard import rules
 from gauss_cdc.serve.standing import StandingMetrics
+from gauss_cdc_lab.demo.tpcb import Tpcb
 from gauss_cdc_lab.services import LocalServices
 from tests import debian
 from tests.e2e.commands import command, configured
@@ -35,15 +44,43 @@ from tests.e2e.test_serve import Served
 from tests.services_fixtures import databases, execute, open_directory
 from tests.test_documents import ROOT, anchors
 
-# Less than a day: whatever the target lacks is near its end.
 SERVE = '[serve]\nlisten = "127.0.0.1:0"\n'
-RETENTION = 'retention = "20h"\n[kafka.client]'
+RETENTION = 'retention = "20h"'
 TABLES = """
 CREATE SCHEMA own; CREATE TABLE own.t (id serial PRIMARY KEY, v text);
 INSERT INTO own.t (v) VALUES ('a')
 """
 QUIET = ("CdcDoubtful", "CdcRetrying")  # what warns for as long as the test's server is as it is
 Series = dict[str, float]
+
+
+class Writer:
+    """A client of TPC-B in a thread; it connects again where the server went away."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._is_over, self._turn = threading.Event(), threading.Lock()
+        self._session = Tpcb().session(0, Random(7))
+        self._thread = threading.Thread(target=self._write)
+        self._thread.start()
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """No transaction is open, and none begins."""
+        with self._turn:
+            yield
+
+    def close(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _write(self) -> None:
+        while not self._is_over.is_set():
+            with suppress(psycopg2.Error), closing(psycopg2.connect(self._url)) as line:
+                while not self._is_over.wait(0.05):
+                    with self._turn, line, line.cursor() as cursor:
+                        self._session.act()(cursor)
+            self._is_over.wait(0.2)
 
 
 @dataclass
@@ -56,6 +93,7 @@ class Night:
     promtool: Folder
     run: Served
     apply: Served
+    writer: Writer
     was: Series = field(default_factory=dict)
 
     def write(self, count: int = 1, size: int = 1) -> None:
@@ -115,19 +153,28 @@ class Night:
     def is_named(self, finding: str, alert: str = "") -> dict[str, str]:
         """Wait until `doctor`, the page and the rules name it; its paragraph is there."""
         seen: dict[str, dict[str, str]] = {}
+        begin = time.monotonic()
+        passed: list[str] = []
 
         def is_found() -> bool:
             seen.update(self.findings())
             return finding in seen
 
-        until(is_found, f"{finding} of doctor", pause)
+        def named(by: str, is_there: Callable[[], bool]) -> None:
+            until(is_there, f"{finding}: {by}", pause)
+            passed.append(f"{by} {time.monotonic() - begin:.1f}")
+
+        named("doctor", is_found)
         page = Lookout(load(self.file), self.addresses())
 
         def is_shown() -> bool:
             return finding in {one["name"] for one in json.loads(page.facts())["findings"]}
 
-        until(is_shown, f"{finding} on the page", pause)
-        until(lambda: (alert or finding) in self.alerts(), f"the alert {alert or finding}", pause)
+        named("page", is_shown)
+        named("rules", lambda: (alert or finding) in self.alerts())
+        if file := os.environ.get("GAUSS_CDC_NIGHT"):
+            with Folder(file).open("a") as told:
+                told.write(f"{finding}: {', '.join(passed)}\n")
         assert seen[finding]["paragraph"].partition("#")[2] in anchors(
             ROOT / "docs" / "operations.md"
         )
@@ -138,9 +185,13 @@ class Night:
         for one in (self.run, self.apply):
             one.says("/readyz", 200, "ready")
         self.write()
-        rows = content(self.source, "own.t")
-        until(lambda: content(self.target, "own.t") == rows, "equal rows", pause)
+        with self.writer.still():
+            for table in ("own.t", *Tpcb.sums):
+                until(partial(self._is_equal, table), f"equal rows of {table}", pause)
         until(lambda: self.findings() == {}, "a doctor who finds nothing", pause)
+
+    def _is_equal(self, table: str) -> bool:
+        return content(self.target, table) == content(self.source, table)
 
     def start_again(self, one: Served) -> None:
         one.program.stop()
@@ -159,15 +210,19 @@ def stage(
         ask(source, f'ALTER DATABASE "{name}" OWNER TO {prefix}')
         reader = services.addresses.public_url(name, prefix)
         ask(reader, TABLES)
+        with closing(psycopg2.connect(reader)) as line, line, line.cursor() as cursor:
+            Tpcb().create(cursor)
         file = configured(folder, services.addresses, prefix, reader, target)
-        file.write_text(file.read_text().replace("[kafka.client]", RETENTION) + SERVE)
+        file.write_text(
+            file.read_text().replace("[kafka.client]", f"{RETENTION}\n[kafka.client]") + SERVE
+        )
         both = [Served(word, file, folder=folder / word) for word in ("run", "apply")]
-        with closing(both[0]), closing(both[1]):
+        with closing(both[0]), closing(both[1]), closing(Writer(reader)) as writer:
             for one in both:
                 one.start()
             try:
                 until(lambda: both[1].metrics().get("target_exact") == {(): 1}, "the load", pause)
-                yield Night(reader, target, prefix, services, file, promtool, *both)
+                yield Night(reader, target, prefix, services, file, promtool, *both, writer)
             finally:
                 for one in both:
                     one.program.stop()
@@ -228,12 +283,16 @@ def run(*words: str | Folder) -> None:
 
 
 def test_what_the_target_lacks_is_near_its_end_in_kafka(night: Night) -> None:
+    """Kafka keeps more than those believe who look: nothing is deleted by the test."""
     night.apply.program.stop()
     night.write()
-
-    found = night.is_named("CdcRetentionNear")
-    assert "retention_left_seconds is 7" in found["what"]  # of 72,000
-    night.is_named("CdcProgramGone")
+    text = night.file.read_text()
+    night.file.write_text(text.replace(RETENTION, 'retention = "20s"'))
+    try:
+        assert "retention_left_seconds is " in night.is_named("CdcRetentionNear")["what"]
+        night.is_named("CdcProgramGone")
+    finally:
+        night.file.write_text(text)
 
     night.apply.start()
 

@@ -32,7 +32,7 @@ VALUES = {
     "overwritten_rows": ("_x40 1x25", "0x65"),
     "place_up": ("0x65", "1x65"),
     "ready": ("0x65", "1x65"),
-    "retention_left_seconds": ("86399x65", "86400x65"),
+    "retention_left_seconds": ("300x65", "300x65"),  # beside lag_seconds
     "retries_total": ("0x50 1x15", "7x65"),
     "slot_active": ("0x65", "1x65"),
     "slot_lost": ("1x65", "0x65"),
