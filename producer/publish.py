@@ -132,20 +132,28 @@ class Publisher:
         }
         return self._topics
 
+    def topic(self, table: TableId) -> str:
+        """Return a table's topic, made if it is not there: a cut may name it from now on.
+
+        Raises TopicUnfit.
+        """
+        topics = self._options.topics
+        topic = topics.of(table, self._topics)
+        if topic not in self._topics:
+            self._make_topics([table])
+            topic = topics.of(table, self.look())
+        if not self.is_ours(topic):
+            self._named.add(topic)
+            self._on_topics({name: t for name, t in self._topics.items() if self.is_ours(name)})
+        return topic
+
     def publish(self, table: TableSchema) -> Binding:
         """Bind one table version; raise SchemaRefused, TopicUnfit, Unsupported.
 
         A table without a primary key has null keys under `key = "primary-key"`, as Debezium's,
         and stays in one partition.
         """
-        options = self._options
-        topic = options.topics.of(table.id, self._topics)
-        if topic not in self._topics:
-            self._make_topics([table.id])
-            topic = options.topics.of(table.id, self.look())
-        if not self.is_ours(topic):
-            self._named.add(topic)
-            self._on_topics({name: t for name, t in self._topics.items() if self.is_ours(name)})
+        options, topic = self._options, self.topic(table.id)
         if (asked := self._ahead.pop(table.id, None)) is not None:
             asked.result()
         envelope = EnvelopeOptions(types=options.types)
@@ -199,19 +207,21 @@ class Publisher:
         )
 
     def register_ahead(self, tables: Sequence[TableSchema]) -> None:
-        """Register the schemas of many tables, some at a time, while the first are loaded.
+        """Register the schemas of many tables, some at a time, while they are loaded.
 
-        `publish` waits for its table's.  One that the registry refuses is left to it.
+        `publish` waits for its table's.  One that the registry refuses is left to it.  Raises
+        Unsupported.
         """
+        schemas = {table.id: [*self._schemas(table)] for table in tables}
 
-        def register(table: TableSchema) -> None:
+        def register(table: TableId) -> None:
             with suppress(SchemaRefused):
-                for subject, schema in self._schemas(table):
+                for subject, schema in schemas[table]:
                     self._registry.register(subject, schema)
 
         self.close()
         pool = ThreadPoolExecutor(_AT_ONCE, "register")
-        self._ahead = {table.id: pool.submit(register, table) for table in tables}
+        self._ahead = {table: pool.submit(register, table) for table in schemas}
         pool.shutdown(wait=False)  # behind the last one
 
     def close(self) -> None:

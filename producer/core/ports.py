@@ -462,11 +462,14 @@ class Codec(Protocol):
 class Publisher(Protocol):
     """Makes bindings: topic made, schema registered, encoder compiled."""
 
+    def topic(self, table: TableId) -> str:
+        """Return a table's topic, made if it is not there: a cut may name it from now on."""
+
     def publish(self, table: TableSchema) -> Binding:
         """Bind one table version, before its first row."""
 
     def register_ahead(self, tables: Sequence[TableSchema]) -> None:
-        """Begin to register the schemas of many tables, which are published soon."""
+        """Begin to register the schemas of many tables, which are published sooner or later."""
 
     def encode_change(self, change: SchemaChange) -> bytes:
         """Write a record of ddl."""

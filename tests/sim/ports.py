@@ -829,13 +829,17 @@ class SimPublisher:
     def register_ahead(self, tables: Sequence[TableSchema]) -> None:
         """Each one is registered when it is published."""
 
-    def publish(self, table: TableSchema) -> Binding:
-        topic = TOPICS.table(table.id)
+    def topic(self, table: TableId) -> str:
+        topic = TOPICS.table(table)
         if topic not in self._known:
-            self._broker.add_topic(topic, PARTITIONS.get(table.id.name, 1))
+            self._broker.add_topic(topic, PARTITIONS.get(table.name, 1))
             found = self._admin.existing(self._admin.list_below("bank"))
             self._known = set(found)
             self._on_topics(TopicsChanged(found))
+        return topic
+
+    def publish(self, table: TableSchema) -> Binding:
+        topic = self.topic(table.id)
         partitions = self._broker.partitions[topic]
         at = table.names().index("id") if table.key else -1
         encoder = registry.encoder_of(table)

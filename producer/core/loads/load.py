@@ -72,9 +72,9 @@ class _Loading:
     """A table whose rows are being written."""
 
     table: TableSchema
-    binding: Binding
+    topic: str
     tx: TransactionConstants
-    chunk: Chunk
+    bound: tuple[Binding, Chunk] | None = None  # from its first row on
     done: int = 0
     expected: int = 0
     lossy: str | None = None  # what is missing in the end
@@ -199,17 +199,18 @@ class Loader:
         """
         to = self._beside(table, upto)
         to.done, to.expected, to.lossy = upto.rows, expected, upto.lossy
+        _, chunk = self._bound(to)
         at = 0
         while at < len(rows):
-            taken = to.chunk.take(rows, at, len(rows), self._ordinal)
+            taken = chunk.take(rows, at, len(rows), self._ordinal)
             self._ordinal, at = self._ordinal + taken - at, taken
             if at < len(rows):
                 self._put(to, rows[at], to.tx)
                 at += 1
         for cells in completed:
             self._put(to, cells, to.tx)
-        upto = replace(upto, lossy=to.lossy, rows=to.done + len(to.chunk))
-        if len(to.chunk) or not is_last:
+        upto = replace(upto, lossy=to.lossy, rows=to.done + len(chunk))
+        if len(chunk) or not is_last:
             self._flush(to, upto.text)
         if is_last:
             self._close(to)
@@ -232,22 +233,26 @@ class Loader:
             commit_lsn=self._at,
             snapshot=snapshot,
         )
-        binding = self._publisher.publish(table)
-        return _Loading(table, binding, tx, self._chunk(binding, tx))
+        return _Loading(table, self._publisher.topic(table.id), tx)
+
+    def _bound(self, to: _Loading) -> tuple[Binding, Chunk]:
+        """Bind a table with its first row: a registry takes long for many that have none."""
+        if to.bound is None:
+            binding = self._publisher.publish(to.table)
+            to.bound = binding, self._chunk(binding, to.tx)
+        return to.bound
 
     def _begin(self, to: _Loading, *, is_again: bool, looked: Looked | None) -> None:
         self._observer.on_step("load: BEGIN")
         table = to.table
-        change = as_it_is(
-            self._head, self._at, self._ordinal, table, to.binding.topic, csn=self._csn
-        )
+        change = as_it_is(self._head, self._at, self._ordinal, table, to.topic, csn=self._csn)
         value = self._publisher.encode_change(change)
         shape = self._plain_chunk(self._options.topics.ddl)
         shape.put(0, table_key(table.id), value, self._ordinal)
         self._ordinal += 1
         # Rows for one target are the newest of their keys: others put them over the same.
         is_emptied = is_again and not (self._at_first.target and table.key)
-        emptied = self._emptied(to.binding, to.tx) if is_emptied else ()
+        emptied = self._emptied(self._bound(to)[0], to.tx) if is_emptied else ()
         self._step(table.id, LoadPhase.BEGIN, shape.finish(), unnamed=emptied, looked=looked)
 
     def _table(
@@ -271,19 +276,20 @@ class Loader:
 
         def take(rows: Sequence[Cells]) -> None:
             nonlocal place, newest
+            _, chunk = self._bound(to)
             at, last_one = 0, len(rows) - 1
             while at <= last_one:
                 if newest is not None:
                     self._put(to, newest, place)
                     place = to.tx
                 if place is to.tx:
-                    taken = to.chunk.take(rows, at, last_one, self._ordinal)
+                    taken = chunk.take(rows, at, last_one, self._ordinal)
                     self._ordinal += taken - at
                     at = taken
                 newest = rows[at]
                 at += 1
-            size = self._size + to.chunk.size
-            if len(to.chunk) >= tuning.chunk_rows or size >= tuning.chunk_bytes:
+            size = self._size + chunk.size
+            if len(chunk) >= tuning.chunk_rows or size >= tuning.chunk_bytes:
                 self._flush(to)
                 if self._observer.stop_asked(0):
                     raise ShutdownRequested
@@ -296,7 +302,7 @@ class Loader:
 
     def _put(self, to: _Loading, cells: Cells, place: TransactionConstants) -> None:
         """Add a row; one that cannot be delivered is put aside."""
-        binding = to.binding
+        binding, chunk = self._bound(to)
         try:
             value = binding.encoder.encode("r", "", None, cells, place, self._at, self._ordinal)
             if len(value) > self._options.max_row_bytes:
@@ -315,15 +321,15 @@ class Loader:
             self._put_aside(error, to.table, cells)
             to.lossy = WHY
             return
-        to.chunk.put(at, key, value, self._ordinal)
+        chunk.put(at, key, value, self._ordinal)
         self._ordinal += 1
 
     def _flush(self, to: _Loading, upto: str | None = None) -> None:
         """Make a step of the rows so far; `upto`: how far a load with commits between has come."""
         self._observer.on_step("load: CHUNK")
-        binding = to.binding
-        self._size += to.chunk.size
-        records = to.chunk.finish()
+        binding, chunk = self._bound(to)
+        self._size += chunk.size
+        records = chunk.finish()
         self._rows += len(records)
         # A native chunk has one place: its records are not made for Python to be counted.
         at_one = {(binding.topic, binding.partition): len(records)}

@@ -421,15 +421,19 @@ class Kafka:
     def transactions(self) -> None:
         """Nobody asked for BEGIN and END."""
 
+    def topic(self, table: TableId) -> str:
+        topic = NAMES.table(table)
+        if topic not in self.topics:
+            self.topics[topic] = Topic(f"id of {table}", 1)
+            self.changed.append(TopicsChanged(dict(self.topics)))
+        return topic
+
     def publish(self, table: TableSchema) -> Binding:
         if self.refuses is not None:
             raise self.refuses
-        topic = NAMES.table(table.id)
-        if topic not in self.topics:
-            self.topics[topic] = Topic(f"id of {table.id}", 1)
-            self.changed.append(TopicsChanged(dict(self.topics)))
         return Binding(
-            table=table, topic=topic, schema_id=5, partitions=1, key=table_key(table.id),
+            table=table, topic=self.topic(table.id), schema_id=5, partitions=1,
+            key=table_key(table.id),
             encoder=compile_encoder(table, prefix="bank", schema_id=5, database="bank"),
             key_of=None, partition_of=None, partition=0,
         )  # fmt: skip

@@ -14,6 +14,7 @@ from producer.core.key_ranges import Upto
 from producer.core.loads.load import Loader
 from producer.core.log.cuts_log import CutsLog
 from producer.core.ports import RunObserver, ShutdownRequested, Tuning
+from producer.core.router import Binding
 from producer.native import NativeParts
 from schemas.control import Cut, Head, LoadPhase, TableLoad
 from schemas.headers import POSITION
@@ -30,9 +31,14 @@ class Kept(Kafka):
 
     records: list[Any] = field(default_factory=list)
     ahead: list[TableId] = field(default_factory=list)  # whose schemas were registered at once
+    bound: list[TableId] = field(default_factory=list)
 
     def register_ahead(self, tables: Sequence[TableSchema]) -> None:
         self.ahead += [table.id for table in tables]
+
+    def publish(self, table: TableSchema) -> Binding:
+        self.bound.append(table.id)
+        return super().publish(table)
 
     def send(self, records: Records, start: int = 0) -> int:
         self.records += [*records][start:]
@@ -168,6 +174,16 @@ def test_tables_are_loaded_one_by_one_and_each_record_has_the_next_number() -> N
     assert [d for d in loading.did if d[0] == "load"] == [
         ("load", A, 3, 9), ("load", A, 3, 3), ("load", B, 2, 9), ("load", B, 2, 2),
     ]  # fmt: skip
+
+
+def test_a_table_without_rows_has_its_topic_and_waits_for_no_registry() -> None:
+    loading = Loading()
+
+    loading.loader.first(Tables({A: [], B: [rows(1)]}), [A, B])
+
+    assert loading.kafka.bound == [B]
+    assert NAMES.table(A) in loading.kafka.topics
+    assert loading.steps[:2] == [("a", LoadPhase.BEGIN, 1), ("a", LoadPhase.END, 0)]
 
 
 def test_a_native_chunk_takes_all_rows_but_the_first_and_the_last() -> None:
