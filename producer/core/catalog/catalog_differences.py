@@ -90,10 +90,11 @@ def differences(
     """Compare known tables with a look; `reports_ddl`: event triggers report each statement."""
     by_name = {seen.id: seen for seen in look.tables.values()}
     for table in known.values():
-        if not wanted(table.id):
-            continue
         seen = look.tables.get(table.oid) if table.oid else by_name.get(table.id)
-        if seen is None:
+        if not wanted(table.id):
+            if seen is not None and seen.id not in known and wanted(seen.id):
+                yield from _come_back(table, seen)
+        elif seen is None:
             other = by_name.get(table.id)
             if other is not None and not other.is_published and _is_sent_else(other, wanted):
                 yield _sent_else(table, other)
@@ -113,6 +114,12 @@ def differences(
             yield Unseen(table.id, partly_published(seen, publication))
         elif not seen.is_published:
             yield Unseen(table.id, unpublished(seen, look, publication, "is not"))
+
+
+def _come_back(table: TableSchema, seen: Seen) -> Iterator[Described]:
+    """A table left [tables], which name what it is called now: its next row would say no less."""
+    if seen.is_logged and seen.is_published and seen.shape is not None:
+        yield Described(table.id, relation_of(seen.shape))
 
 
 def _is_sent_else(seen: Seen, wanted: Callable[[TableId], bool]) -> bool:
