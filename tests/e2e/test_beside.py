@@ -332,18 +332,19 @@ def hold(url: str, session: Any) -> None:
     ("statement", "there", "back"),
     [
         ("SELECT 1", "one.t", "ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'"),
+        ("SELECT 1", "one.t", "ALTER TYPE pair DROP ATTRIBUTE x"),
         ("ALTER PUBLICATION {} DROP TABLE one.t", "one.t", "ALTER PUBLICATION {} ADD TABLE one.t"),
         ("ALTER SCHEMA one RENAME TO two", "two.t", "ALTER SCHEMA two RENAME TO one"),
     ],
-    ids=["a type", "the publication", "a schema"],
+    ids=["a type", "an attribute", "the publication", "a schema"],
 )
 def test_a_point_is_not_taken_behind_a_statement_that_waits_for_no_row(
     addresses, topic_prefix, new_database, statement: str, there: str, back: str, is_first: bool
 ) -> None:
     """A slot waits for who ran before it, and for who ran then, and not for who began since."""
     source, target = new_database(), new_database()
-    ask(source, "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE SCHEMA one")
-    ask(source, "CREATE TABLE one.t (id int PRIMARY KEY, m mood)")
+    ask(source, "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TYPE pair AS (n int, x int)")
+    ask(source, "CREATE SCHEMA one; CREATE TABLE one.t (id int PRIMARY KEY, m mood, p pair)")
     ask(source, "INSERT INTO one.t VALUES (1, 'sad')")
     ask(source, f"CREATE PUBLICATION {topic_prefix} FOR TABLE one.t")
 
@@ -363,7 +364,7 @@ def test_a_point_is_not_taken_behind_a_statement_that_waits_for_no_row(
         before.commit()
         hold(source, then)
         ask(source, statement.format(topic_prefix))
-        late.cursor().execute(f"UPDATE {there} SET m = 'ok' WHERE id = 1")
+        late.cursor().execute(f"UPDATE {there} SET m = 'ok', p = (1, 2) WHERE id = 1")
         ask(source, back.format(topic_prefix))
         then.commit()
         said = "while open transactions were waited for"
@@ -375,7 +376,7 @@ def test_a_point_is_not_taken_behind_a_statement_that_waits_for_no_row(
         until(lambda: path.waited() == {}, "the repair", pause)
 
         assert content(target, "one.t") == content(source, "one.t")
-        assert content(target, "one.t") != ["(1,sad)"]
+        assert content(target, "one.t") != ["(1,sad,)"]
 
 
 def test_a_row_is_sent_and_its_end_is_not(addresses, topic_prefix, new_database) -> None:
