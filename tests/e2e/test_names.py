@@ -1,6 +1,7 @@
 """Names that tables lend each other between two looks: each row stays with its own table."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -139,3 +140,27 @@ def test_a_name_that_goes_round_leaves_no_mark(
         until(lambda: path.waited() == {}, "no mark", pause)
         for table in "ab" if comes else "b":
             assert content(target, table) == content(source, table)
+
+
+def test_a_table_that_left_its_name_is_copied_once_tables_name_the_other(
+    addresses, topic_prefix, new_database
+) -> None:
+    """No row of it need come: nobody read it again, and its mark had the name that it had left."""
+    source, target = new_database(), new_database()
+    ask(source, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    ask(source, "CREATE TABLE other (id int PRIMARY KEY)")
+    ask(source, f"CREATE PUBLICATION {topic_prefix} FOR ALL TABLES")
+    how = {"repair": "auto", "look_seconds": 0.3, "include": ("public.t", "public.other")}
+    with Path(addresses, topic_prefix, source, target, **how) as path:
+        path.start()
+        path.waited()
+        ask(source, "ALTER TABLE t RENAME TO u")
+        assert [*path.waited()] == ["public.t"]
+        ask(source, "INSERT INTO u VALUES (2)")
+        path.arrive()
+        path.stop()
+        path.options = replace(path.options, include=("public.u", "public.other"))
+        path.start()
+        until(lambda: path.waited() == {}, "the copy", pause, 60)
+
+        assert content(target, "u") == content(source, "u") == ["(1)", "(2)"]

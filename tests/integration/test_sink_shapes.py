@@ -131,10 +131,36 @@ def test_who_lost_a_table_to_another_source_writes_to_it_no_more(
     one.sink = one.new_sink()
     again = Applier(one.feed.read_cuts, one.read_rows, one.sink)
 
+    said = '{"public.account": "was taken by source other, with `apply --replace`"}'
+    asked = "SELECT state, inexact FROM gauss_cdc.ledger WHERE source <> 'other'"
+    assert one.query(asked) == [("LOADING", said)]
     with pytest.raises(TargetNotEmpty, match="another source took a table of this one"):
         again.drain()
 
     assert rows(one, "account") == []
+    for ended in (one.sink, sink):
+        ended.close()
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_table_that_another_source_took_meanwhile_is_refused(
+    new_database: Callable[[], str], kind: str, replaces: bool
+) -> None:
+    """Who has which table was read once: two sources wrote to an empty one, each called exact."""
+    one = Target(new_database(), kind)
+    sink = sink_of(one.url, "other", kind, replace=replaces)
+    feed = Feed(source="other")
+    feed.start()
+    feed.load(NOTES, LoadPhase.BEGIN)
+    feed.load(NOTES, LoadPhase.END)
+    other = Applier(feed.read_cuts, feed.read_rows, sink)
+    other.drain()
+    load(one, ACCOUNT)
+    feed.load(ACCOUNT, LoadPhase.BEGIN)
+
+    with pytest.raises(TargetNotEmpty, match="another source's at the target"):
+        other.drain()
+
     for ended in (one.sink, sink):
         ended.close()
 
@@ -384,6 +410,7 @@ def test_views_go_where_the_table_is_not_exact_and_its_rows_stay(
     target.sink.close()
 
 
+NOTES = table("notes", "id integer, name text")
 EVIL = (
     "CREATE FUNCTION evil(x int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS"
     " $$BEGIN PERFORM nextval('public.ran'); RETURN x; END$$"

@@ -90,10 +90,11 @@ def differences(
     """Compare known tables with a look; `reports_ddl`: event triggers report each statement."""
     by_name = {seen.id: seen for seen in look.tables.values()}
     for table in known.values():
-        if not wanted(table.id):
-            continue
         seen = look.tables.get(table.oid) if table.oid else by_name.get(table.id)
-        if seen is None:
+        if not wanted(table.id):
+            if seen is not None and seen.id not in known and wanted(seen.id):
+                yield from _come_back(table, seen)
+        elif seen is None:
             other = by_name.get(table.id)
             if other is not None and not other.is_published and _is_sent_else(other, wanted):
                 yield _sent_else(table, other)
@@ -113,6 +114,12 @@ def differences(
             yield Unseen(table.id, partly_published(seen, publication))
         elif not seen.is_published:
             yield Unseen(table.id, unpublished(seen, look, publication, "is not"))
+
+
+def _come_back(table: TableSchema, seen: Seen) -> Iterator[Described]:
+    """A table left [tables], which name what it is called now: its next row would say no less."""
+    if seen.is_logged and seen.is_published and seen.shape is not None:
+        yield Described(table.id, relation_of(seen.shape))
 
 
 def _is_sent_else(seen: Seen, wanted: Callable[[TableId], bool]) -> bool:
@@ -188,9 +195,7 @@ def _compared(table: TableSchema, now: TableSchema) -> Iterator[Finding]:
         return
     read = {column.name: column for column in now.columns}
     columns = tuple(replace(c, user_type=read[c.name].user_type) for c in table.columns)
-    if changed := [
-        c.name for c in table.columns if not _reads_as_before(c, read[c.name].user_type)
-    ]:
+    if changed := [c.name for c in table.columns if not reads_as_before(c, read[c.name].user_type)]:
         why = f"labels or attributes of a type changed, in columns {', '.join(changed)}"
         yield Altered(table.id, table, replace(table, columns=columns), why)
 
@@ -208,7 +213,7 @@ def _is_one_shape(table: TableSchema, now: TableSchema) -> bool:
     )
 
 
-def _reads_as_before(column: Column, now: UserType | None) -> bool:
+def reads_as_before(column: Column, now: UserType | None) -> bool:
     """Say whether older values of a column have the same text: labels may only be added."""
     was = column.user_type
     while was is not None and now is not None:

@@ -15,9 +15,10 @@ and delivered, before it is visible.  Which ones were delivered before this load
 so the first snapshot waits for whatever was running then.
 
 No lock holds who alters a type, or takes a table out of the publication for a while.  A transaction
-that was open may have rows with a former label, or such as are not sent, and the catalog that was
-read with the shape shows no trace of it: nobody would suspect them behind the load.  So no range is
-asked for before the stream has come to where all had ended that ran when the shape was read [H52].
+that was open may have rows with a former label, or such as are not sent: an INSERT behind BEGIN,
+without its DELETE.  The catalog that is read with the shape shows no trace of it, and nobody would
+suspect them behind the load.  So who reads compares it with what was there when the shape was asked
+for first, and all that ran then have ended [H52].
 
 A row that an UPDATE moves to another key without all of its values may be none of a range, and not
 whole at a target: `Rereads` makes a gap of it, also while no range is read.
@@ -117,8 +118,7 @@ class Beside:
         self._asked: _Flying | None = None  # who reads has it
         self._not_before = 0.0  # of a reading
         self._rate, self._due = rate, 0.0  # of what is written
-        self._running: frozenset[int] | None = None  # when this began, or the shape was read
-        self._floor: Lsn | None = None  # there all of them had ended
+        self._running: frozenset[int] | None = None  # when this began
         self._newest: Visible | None = None  # what the newest snapshot shows
         self._unseen: set[int] = set()  # delivered since then; no snapshot is known to show them
         self._after: Key | None = upto.key  # the next range begins behind it; None: all is read
@@ -140,7 +140,7 @@ class Beside:
     # ------------------------------------------------------------ the stream
     def pass_by(self, begin: Begin) -> None:
         """Take the beginning of the next transaction, behind all that was delivered."""
-        self.rest(begin.commit_lsn)
+        self.rest()
         if begin.xid and not (self._newest and self._newest.has(begin.xid)):
             self._unseen.add(begin.xid)
 
@@ -215,11 +215,9 @@ class Beside:
                 return
 
     # ------------------------------------------------------------ reading
-    def rest(self, position: Lsn) -> None:
-        """Between two commits, at a position: begin to read the next range, if it is time."""
+    def rest(self) -> None:
+        """Between two commits: begin to read the next range, if it is time."""
         if self._asked is not None or self._now() < self._not_before:
-            return
-        if self.is_begun and self._floor is not None and position < self._floor:
             return
         if self.is_begun and (self._after is None or len(self._flying) >= _AHEAD):
             return
@@ -236,7 +234,7 @@ class Beside:
         one, self._asked = self._asked, None
         if isinstance(found, CdcError):
             raise found
-        if not self._counts(found, one):
+        if not self._counts(found.shown, one.delivered):
             self._not_before = self._now() + _PAUSE
             if not one.is_void:
                 self._flying.remove(one)
@@ -249,21 +247,13 @@ class Beside:
             return None
         return found.shape
 
-    def _counts(self, found: RangeRead, one: _Flying) -> bool:
+    def _counts(self, shown: Visible, delivered: frozenset[int]) -> bool:
         """Say whether a snapshot shows all that was delivered before it was asked for."""
-        shown, was, self._newest = found.shown, self._running, found.shown
+        was, self._newest = self._running, shown
         self._running = shown.running if was is None else was & shown.running
-        seen = {xid for xid in one.delivered if shown.has(xid)}
+        seen = {xid for xid in delivered if shown.has(xid)}
         self._unseen -= seen
-        if self._running or seen != one.delivered:
-            return False
-        if one.after is None:
-            self._running = shown.running  # these, too, before anything is read
-            self._floor = None if shown.running else found.high
-        elif self._floor is None:
-            self._floor = found.high  # this one's low is before it
-            return False
-        return True
+        return not self._running and seen == delivered
 
     # ------------------------------------------------------------ writing
     def stands_at(self, position: Lsn) -> bool:

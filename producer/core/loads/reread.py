@@ -408,7 +408,7 @@ class Rereads:
         if beside.stands_at(position):
             self._is_standing = True
         else:
-            beside.rest(position)
+            beside.rest()
 
     def _put_off(self, table: TableId, error: CdcError, *, all_others: bool = False) -> None:
         self.let_go()

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
+from producer.core.catalog.catalog_differences import reads_as_before
+from producer.core.catalog.catalog_facts import is_older
 from producer.core.catalog.catalog_rows import as_sent
 from producer.core.catalog.look import Before, Cause, Look, Seen, Unchanged
 from producer.errors import CdcError, SourceError, TableChanging
@@ -85,7 +87,7 @@ FROM ours c WHERE relkind IN ('r', 'p')
 
 # What is done to a table while others have rows of it open.
 _LOCKLESS: Final = {Cause.ENTRIES, Cause.NAME, Cause.LABELS, Cause.PARTS}
-_MEANWHILE: Final = "while a place between two commits was waited for"
+_MEANWHILE: Final = "while open transactions were waited for"
 
 OF_SENT: Final = (
     "give it a primary key, or a replica identity USING INDEX, of columns that are not generated"
@@ -260,11 +262,11 @@ def baseline(
 ) -> Before:
     """Look at captured tables, in the caller's snapshot: what the next look is compared with.
 
-    `since`: what was seen before a slot was begun whose snapshot this is.  A slot waits for all
-    transactions that ran then, and not for those that began since.  These commit behind it, and may
-    have rows from before a statement that waits for no lock of theirs: with a former label, under
-    another name, or in a publication that left them out.  No later look would suspect them, so
-    this one raises TableChanging.
+    `since`: what was seen before, while others ran that have ended by now: a slot, whose snapshot
+    this is, waits for all transactions that ran when it was begun, and not for those that began
+    since.  These commit behind it, and may have rows from before a statement that waits for no lock
+    of theirs: with a former label, under another name, or in a publication that left them out.  No
+    later look would suspect them, so this one raises TableChanging.
     """
     publication = publications.publication(connection, options.publication)
     horizon = catalog_versions.horizon(connection)
@@ -281,6 +283,7 @@ def baseline(
     ]
     shapes = catalog.table_schemas(connection, [each.id for each in seen])
     asked = [*zip(seen, shapes, strict=True)]
+    by_oid = {each.oid: shape for each, shape in asked}
     found, _ = catalog_versions.versions(
         connection,
         asked,
@@ -291,11 +294,37 @@ def baseline(
         before=since,
     )
     for each in found:
+        if since is not None and _has_come(each, since):
+            raise TableChanging(f"the table came to the publication {_MEANWHILE}", table=each.id)
+        if since is not None and _has_other_types(since.shapes.get(each.oid), by_oid[each.oid]):
+            raise TableChanging(f"a type of the table was altered {_MEANWHILE}", table=each.id)
         for doubt in each.doubts:
             if doubt.cause in _LOCKLESS:
                 what = doubt.cause.value.format(publication=options.publication)
                 raise TableChanging(f"the table, {_MEANWHILE}, {what}", table=each.id)
-    return Before.at(horizon, publication.version, found, triggers)
+    before = Before.at(horizon, publication.version, found, triggers)
+    return replace(before, shapes=by_oid)
+
+
+def _has_other_types(was: TableSchema | None, now: TableSchema) -> bool:
+    """Say whether values of columns that were there may have had another text."""
+    types = {column.number: column.user_type for column in now.columns}
+    return was is not None and not all(
+        reads_as_before(column, types[column.number])
+        for column in was.columns
+        if column.number in types
+    )
+
+
+def _has_come(seen: Seen, since: Before) -> bool:
+    """Say whether a table was put into the publication since, and may have rows from before that.
+
+    One that was made in a published schema has none; nor has any under one of all tables.
+    """
+    if seen.oid in since.versions or seen.version is None or not seen.version.entries:
+        return False
+    xids = (int(entry.split(":")[1]) for entry in seen.version.entries.split(","))
+    return not any(is_older(xid, since.horizon) for xid in xids)
 
 
 @contextmanager

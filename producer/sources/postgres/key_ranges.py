@@ -18,6 +18,7 @@ from typing import Any, Final
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
 from producer.core.catalog.catalog_rows import as_sent
+from producer.core.catalog.look import Before
 from producer.core.key_ranges import Key, RangeRead, Visible, key_columns, key_of, key_places
 from producer.core.loads.copy_lines import CopyLines
 from producer.errors import CdcError, ConnectionLost, TableChanging
@@ -222,6 +223,7 @@ class _Sessions:
         self._row_bytes = row_bytes
         self._session: ReplicationConnection | None = None
         self._catalog: Connection | None = None
+        self._since: Before | None = None  # the catalog when the shape was read first
 
     def interrupt(self) -> None:
         """Have a wait for the server end."""
@@ -257,7 +259,7 @@ class _Sessions:
             raise ConnectionLost("another server has this address by now", timeline=timeline)
 
     def _look(self, asks: Connection) -> RangeRead:
-        """Read the shape, and the catalog under one snapshot."""
+        """Read the shape, and the catalog under one snapshot; compare it with the first one."""
         table = self._shape.id
         asks.autocommit = False
         try:
@@ -270,7 +272,8 @@ class _Sessions:
             self._check_timeline(file)
             is_captured = table in captured(asks, self._options).tables
             found = catalog.found_schemas(asks, [table]).get(table) if is_captured else None
-            looked = catalog_look.baseline(asks, self._options, [table])
+            looked = catalog_look.baseline(asks, self._options, [table], since=self._since)
+            self._since = self._since or looked
             place, order = _Snapshot.of(snapshot, high), found and self._order(asks, as_sent(found))
         finally:
             asks.rollback()

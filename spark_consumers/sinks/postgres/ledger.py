@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from spark_consumers.cuts.ledger import state_of
 from spark_consumers.errors import Superseded
 from spark_consumers.model import Ledger
 from spark_consumers.sinks.postgres.rights import our_tables
@@ -90,6 +91,16 @@ def lock_ledger(cursor: Any, source: str, guard: str) -> Ledger | None:
     cursor.execute(f"{guard}{_SELECT} FOR UPDATE", (source,))
     row = cursor.fetchone()
     return None if row is None else _ledger(row)
+
+
+def mark_taken(cursor: Any, ledger: Ledger, table: str, *, by: str) -> None:
+    """Say in another source's ledger, whose lock is held, that its table is not its own."""
+    inexact = {**ledger.inexact, table: f"was taken by source {by}, with `apply --replace`"}
+    taken = replace(ledger, inexact=inexact, state=state_of(inexact))
+    cursor.execute(
+        "UPDATE gauss_cdc.ledger SET inexact = %s, state = %s WHERE source = %s",
+        (_cell(taken, "inexact"), taken.state, ledger.source),
+    )
 
 
 def read_ledger(connection: Any, source: str) -> Ledger | None:

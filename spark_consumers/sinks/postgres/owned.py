@@ -41,7 +41,12 @@ class Owned(Noted[bool]):
     """The tables of one source, each with whether the source's stream made it."""
 
     _ours, _value = "gauss_cdc.tables", "made"
-    _of_others: Mapping[TableId, str] = {}
+    _of_others: Mapping[TableId, str] | None = None  # as of this transaction
+
+    @property
+    def source(self) -> str:
+        """Whose tables these are."""
+        return self._source
 
     def made(self, cursor: Any, table: TableId) -> bool | None:
         """Say whether we made a table; None: it is not ours."""
@@ -50,16 +55,26 @@ class Owned(Noted[bool]):
     def take(self, cursor: Any, table: TableId) -> None:
         """A table becomes ours alone, which others made, if it is there."""
         self._read(cursor)[table] = False
-        if self._of_others.get(table) is not None:
+        if self.by_another(cursor, table) is not None:
             cursor.execute(
                 "DELETE FROM gauss_cdc.tables WHERE table_schema = %s AND table_name = %s", table
             )
         cursor.execute("INSERT INTO gauss_cdc.tables VALUES (%s, %s, %s)", (self._source, *table))
 
     def by_another(self, cursor: Any, table: TableId) -> str | None:
-        """Name another source that writes a table here."""
-        self._read(cursor)
+        """Name another source that writes a table here; none takes one until the step's end."""
+        if self._of_others is None:
+            cursor.execute("LOCK TABLE gauss_cdc.tables IN SHARE ROW EXCLUSIVE MODE")
+            cursor.execute(
+                "SELECT table_schema, table_name, source FROM gauss_cdc.tables WHERE source <> %s",
+                (self._source,),
+            )
+            self._of_others = {TableId(s, t): source for s, t, source in cursor.fetchall()}
         return self._of_others.get(table)
+
+    def forget_others(self) -> None:
+        """A transaction begins: others may have taken tables since."""
+        self._of_others = None
 
     def note_made(self, cursor: Any, table: TableId) -> None:
         """A table of ours was not there, and we made it."""
@@ -68,12 +83,3 @@ class Owned(Noted[bool]):
             f"UPDATE gauss_cdc.tables SET made = true WHERE {OF_TABLE}",  # noqa: S608
             (self._source, *table),
         )
-
-    def _read(self, cursor: Any) -> dict[TableId, bool]:
-        if self._known is None:
-            cursor.execute(
-                "SELECT table_schema, table_name, source FROM gauss_cdc.tables WHERE source <> %s",
-                (self._source,),
-            )
-            self._of_others = {TableId(s, t): source for s, t, source in cursor.fetchall()}
-        return super()._read(cursor)

@@ -381,6 +381,7 @@ class PostgresSink:
         """A cursor in a transaction; foreign exceptions become ours here, and only here."""
         try:
             conn = self._connected()
+            self._tables.forget_others()
             self._catalog.absent.clear()  # others may have made them since
             self._catalog.schemas.clear()
             self._catalog.met.clear()

@@ -28,7 +28,7 @@ from spark_consumers.sinks.postgres.apply import Catalog, heirs_problem
 from spark_consumers.sinks.postgres.catalog import TargetColumn, TargetTable
 from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, part, sqlstate
 from spark_consumers.sinks.postgres.lease import is_held
-from spark_consumers.sinks.postgres.ledger import lock_ledger
+from spark_consumers.sinks.postgres.ledger import lock_ledger, mark_taken
 from spark_consumers.sinks.postgres.noted import OF_TABLE
 from spark_consumers.sinks.postgres.owned import Owned
 from spark_consumers.sinks.postgres.products import TargetProduct
@@ -229,6 +229,10 @@ class Tables:
         self._apply, self._extras, self.on_note = apply, extras, on_note
         self._code = code
         self._left_out = 0
+
+    def forget_others(self) -> None:
+        """A transaction begins: others may have taken tables since."""
+        self._owned.forget_others()
 
     def ask_again(self) -> None:
         """A transaction was undone, or another run begins."""
@@ -549,10 +553,13 @@ class Tables:
             if not self._replace:
                 way_out = "apply into another database, or with --replace if that source is no more"
                 raise TargetNotEmpty(what, table=table, source=other, hint=way_out)
-            if _runs(cursor, other, catalog.product):  # it would write on, and nobody notice
-                way_out = "end it for good, then start this one again"
-                what += ", whose `apply` runs"
-                raise TargetNotEmpty(what, table=table, source=other, hint=way_out)
+            if is_held(cursor, other, catalog.product):  # it would write on, and nobody notice
+                raise _running(what, table, other)
+            ledger = lock_ledger(cursor, other, "")  # who starts meanwhile waits for it
+            if is_held(cursor, other, catalog.product):
+                raise _running(what, table, other)
+            if ledger is not None:
+                mark_taken(cursor, ledger, str(table), by=self._owned.source)
         self._owned.take(cursor, table)
         if not catalog.has(cursor, table):
             return
@@ -576,12 +583,9 @@ class Tables:
             raise problem
 
 
-def _runs(cursor: Any, source: str, product: TargetProduct) -> bool:
-    """Say whether a source's applier runs; one that starts meanwhile waits for this transaction."""
-    if is_held(cursor, source, product):
-        return True
-    lock_ledger(cursor, source, "")
-    return is_held(cursor, source, product)
+def _running(what: str, table: TableId, other: str) -> TargetNotEmpty:
+    way_out = "end it for good, then start this one again"
+    return TargetNotEmpty(f"{what}, whose `apply` runs", table=table, source=other, hint=way_out)
 
 
 def _is_loose(column: Column) -> bool:

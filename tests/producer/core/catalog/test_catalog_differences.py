@@ -11,6 +11,7 @@ from producer.core.catalog.catalog_differences import (
     Finding,
     Unseen,
     differences,
+    relation_of,
 )
 from producer.core.catalog.look import Look
 from schemas.tables import Column, TableId, TableSchema, UserType
@@ -152,6 +153,15 @@ def test_another_shape_is_described_as_the_next_row_would(now: TableSchema) -> N
     assert str(one) == "public.a " + ("is public.b now" if now.id == B else "has another shape")
     assert [c.name for c in one.relation.columns] == list(now.names())
     assert [c.name for c in one.relation.columns if c.identity] == list(now.identity_columns)
+
+
+def test_a_table_that_left_tables_and_has_a_name_of_theirs_is_described() -> None:
+    left = replace(TABLE, id=TableId("public", "left"))
+    hidden = seen(replace(TABLE, id=TableId("public", "hidden")))
+
+    assert found(left, look(seen(TABLE))) == [Described(left.id, relation_of(TABLE))]
+    assert found(left, look(seen(TABLE, is_published=False))) == []
+    assert found(left, look(hidden)) == found(left, look(seen(left))) == []
 
 
 def test_labels_may_be_added_and_not_renamed() -> None:

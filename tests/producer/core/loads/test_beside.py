@@ -65,10 +65,7 @@ class Ranges:
 class Load:
     """A load, the stream, and time."""
 
-    def __init__(
-        self, *, is_begun: bool = True, upto: Upto | None = None, is_settled: bool = True
-    ) -> None:
-        """`is_settled`: the stream is behind all that ran when it was begun."""
+    def __init__(self, *, is_begun: bool = True, upto: Upto | None = None) -> None:
         self.ranges, self.now, self.position = Ranges(), 0.0, 100
         self.load = Beside(
             SHAPE,
@@ -78,14 +75,6 @@ class Load:
             look_up=DESCRIBED.__getitem__,
             now=lambda: self.now,
         )
-        if is_begun and is_settled:
-            self.rest()
-            self.read()
-            self.ranges.asked.clear()
-            self.now = 1.0
-
-    def rest(self) -> None:
-        self.load.rest(Lsn(self.position))
 
     def commit(self, *messages: Message, xid: int = 0) -> None:
         self.position += 10
@@ -126,7 +115,7 @@ def old(number: int) -> Cells:
 
 def test_a_range_is_written_as_it_was_read_where_nothing_happened() -> None:
     one = Load()
-    one.rest()
+    one.load.rest()
     one.read(row(1), row(2))
 
     assert one.written() == [row(1), row(2)]
@@ -148,7 +137,7 @@ def test_a_range_is_written_as_it_was_read_where_nothing_happened() -> None:
 def test_what_the_stream_brought_is_left_out(message, rest) -> None:
     for is_read_before in (True, False):
         one = Load()
-        one.rest()
+        one.load.rest()
         if is_read_before:
             one.read(row(1), row(2), row(3))
         one.commit(message)
@@ -160,7 +149,7 @@ def test_what_the_stream_brought_is_left_out(message, rest) -> None:
 
 def test_a_row_that_was_updated_in_part_is_completed() -> None:
     one = Load()
-    one.rest()
+    one.load.rest()
     one.commit(Update(MINE, "", None, partly(2, "first")), Update(MINE, "", None, partly(3, "x")))
     one.commit(Update(MINE, "", None, partly(2, "second")), Delete(MINE, "K", old(3)))
     one.read(row(1), row(2), row(3))
@@ -170,7 +159,7 @@ def test_a_row_that_was_updated_in_part_is_completed() -> None:
 
 def test_one_that_came_whole_and_was_updated_in_part_then_is_left_out() -> None:
     one = Load()
-    one.rest()
+    one.load.rest()
     one.commit(Update(MINE, "", None, row(2)), Update(MINE, "", None, partly(2, "later")))
     one.read(row(2))
 
@@ -195,21 +184,21 @@ def test_one_that_came_whole_and_was_updated_in_part_then_is_left_out() -> None:
 )
 def test_what_was_read_is_thrown_away(message) -> None:
     one = Load()
-    one.rest()
+    one.load.rest()
     one.read(row(1), last=1)
-    one.rest()  # the next range is being read
+    one.load.rest()  # the next range is being read
     one.commit(message)
 
     assert not one.load.stands_at(1 << 40)
     one.read(row(2))
     assert not one.load.stands_at(1 << 40), "it was asked for before"
-    one.rest()
+    one.load.rest()
     assert one.ranges.asked == [(), (b"1",), ()]
 
 
 def test_a_range_stands_behind_all_that_it_shows() -> None:
     one = Load()
-    one.rest()
+    one.load.rest()
     one.read(row(1), high=one.position + 1)
 
     assert not one.load.stands_at(one.position)
@@ -223,11 +212,11 @@ def test_a_snapshot_counts_if_it_shows_what_was_delivered_before() -> None:
     one.commit(xid=51)
     one.read(row(2), last=2, shown=Visible(52, frozenset({50})))
     one.now += 1
-    one.rest()
+    one.load.rest()
     assert one.ranges.asked == [(), (b"1",), (b"1",)], "the same range again"
     one.read(row(2), shown=Visible(52, frozenset({51})))
     one.now += 1
-    one.rest()
+    one.load.rest()
     one.read(row(2), shown=Visible(52))
 
     assert one.written() == [row(1)]
@@ -235,68 +224,36 @@ def test_a_snapshot_counts_if_it_shows_what_was_delivered_before() -> None:
 
 
 def test_what_ran_when_the_load_began_is_waited_for() -> None:
-    one = Load(is_settled=False)
+    one = Load()
     for running in ({40, 41}, {41, 60}, {41}):
-        one.rest()
+        one.load.rest()
         one.read(row(1), shown=Visible(70, frozenset(running)))
         assert not one.load.stands_at(1 << 40)
         assert one.load.waits_for_others
         one.now += 1
-    one.rest()
-    one.read(row(1), shown=Visible(70, frozenset({60})), high=150)
-    assert not one.load.stands_at(1 << 40), "its low may be before a commit of theirs"
-
-    one.commit()
-    one.now += 1
-    one.rest()
-    assert len(one.ranges.asked) == 4, "the stream has not come to where they had ended"
-    one.position = 150
-    one.rest()
+    one.load.rest()
     one.read(row(1), shown=Visible(70, frozenset({60})))
-    assert one.written() == [row(1)]
-
-
-def test_what_ran_when_the_shape_was_read_is_waited_for_before_a_range_is() -> None:
-    """It may have written values of a type that was altered before the shape was read."""
-    one = Load(is_begun=False)
-    one.rest()
-    one.read(shown=Visible(70, frozenset({41})))
-    one.now += 1
-    one.rest()
-    one.read(shown=Visible(70, frozenset({60})))
-    piece = one.load.next(None)
-    one.load.written(piece, piece.upto)
-    for running in ({60, 70}, {70}):
-        one.rest()
-        one.read(row(1), shown=Visible(80, frozenset(running)), high=150)
-        assert not one.load.stands_at(1 << 40)
-        one.now += 1
-    one.rest()
-    one.position = 150
-    assert one.ranges.asked == [None, None, (), ()]
-    one.rest()
-    one.read(row(1), shown=Visible(80, frozenset({70})))
 
     assert one.written() == [row(1)]
 
 
 def test_nothing_is_read_before_begin_stands() -> None:
     one = Load(is_begun=False)
-    one.rest()
+    one.load.rest()
     one.read()
-    one.rest()
+    one.load.rest()
     assert one.ranges.asked == [None]
 
     piece = one.load.next(None)
     one.load.written(piece, piece.upto)
-    one.rest()
+    one.load.rest()
     assert (piece.shape, one.ranges.asked) == (SHAPE, [None, ()])
 
 
 def test_the_shape_is_given_once_it_was_read() -> None:
     """It is taken before the place comes at which it holds."""
     one = Load(is_begun=False)
-    one.rest()
+    one.load.rest()
     assert one.load.take() is None
     one.ranges.answer = RangeRead(SHAPE, ALL, 100)
 
@@ -308,11 +265,11 @@ def test_the_key_is_where_the_shape_of_begin_has_it() -> None:
     """The table was made again, with its columns in another order, since the load was opened."""
     one = Load(is_begun=False)
     turned = replace(SHAPE, columns=(COLUMNS[1], COLUMNS[0], COLUMNS[2]))
-    one.rest()
+    one.load.rest()
     one.ranges.answer = RangeRead(turned, ALL, 100)
     one.load.take()
     one.load.written(one.load.next(None), one.load.upto)
-    one.rest()
+    one.load.rest()
     one.commit(Delete(MINE, "K", [b"2", None, None]))
     one.ranges.answer = RangeRead(turned, ALL, 110, rows=[[b"1", b"2", None], [b"2", b"1", None]])
     one.load.take()
@@ -325,7 +282,7 @@ def test_a_key_in_another_order_tells_nothing_of_what_was_read(order: str) -> No
     """No shape says which collation a column has.  An older release did not note it."""
     one = Load(upto=Upto((b"7",), order=order))
     for now in ("100", "950"):
-        one.rest()
+        one.load.rest()
         one.ranges.answer = RangeRead(SHAPE, ALL, Lsn(100), rows=[row(8)], last=(b"8",), order=now)
         one.load.take()
 
@@ -337,9 +294,9 @@ def test_a_key_in_another_order_tells_nothing_of_what_was_read(order: str) -> No
 
 def test_a_load_goes_on_behind_a_key() -> None:
     one = Load(upto=Upto((b"7",), request=3, rows=40))
-    one.rest()
+    one.load.rest()
     one.read(row(8), last=8)
-    one.rest()
+    one.load.rest()
 
     assert one.ranges.asked == [(b"7",), (b"8",)]
     one.written()
@@ -349,7 +306,7 @@ def test_a_load_goes_on_behind_a_key() -> None:
 def test_some_ranges_are_read_ahead() -> None:
     one = Load()
     for number in range(9):
-        one.rest()
+        one.load.rest()
         if len(one.ranges.asked) == number + 1:
             one.read(row(number), last=number)
 
@@ -359,7 +316,7 @@ def test_some_ranges_are_read_ahead() -> None:
 def test_a_table_that_is_another_one_by_now_is_refused() -> None:
     altered = TableSchema(TABLE, COLUMNS[:2], ("id",), oid=7)
     one = Load()
-    one.rest()
+    one.load.rest()
     one.read(row(1))
 
     with pytest.raises(TableChanging):
@@ -368,7 +325,7 @@ def test_a_table_that_is_another_one_by_now_is_refused() -> None:
 
 def test_an_error_of_the_reader_is_raised() -> None:
     one = Load()
-    one.rest()
+    one.load.rest()
     one.ranges.answer = ConnectionLost("the session broke")
 
     with pytest.raises(ConnectionLost):
@@ -376,20 +333,20 @@ def test_an_error_of_the_reader_is_raised() -> None:
 
 
 def test_a_range_that_does_not_count_is_not_read_again_at_once() -> None:
-    one = Load(is_settled=False)
-    one.rest()
+    one = Load()
+    one.load.rest()
     one.read(row(1), shown=Visible(70, frozenset({40})))
-    one.rest()
+    one.load.rest()
     assert one.ranges.asked == [()]
     one.now += 1
-    one.rest()
+    one.load.rest()
     assert one.ranges.asked == [(), ()]
 
 
 def test_ranges_are_written_in_the_order_of_their_keys() -> None:
     one = Load()
     for number in (1, 2):
-        one.rest()
+        one.load.rest()
         one.read(row(number), last=number)
 
     assert (one.written(), one.written()) == ([row(1)], [row(2)])
