@@ -68,6 +68,8 @@ KINDS = os.environ.get(
     "publication table table column column type partition attached row_type block heir computed"
     " extension harmless dump trigger schema key long space storage",
 ).split()
+# How often somebody else's transaction is open meanwhile: looks and loads behave otherwise then.
+HELD = float(os.environ.get("GAUSS_CDC_MOMENTS_HELD", "0.2"))
 
 
 class Moments(Play):
@@ -75,9 +77,52 @@ class Moments(Play):
 
     publication = ""
     has_triggers = False
+    _held: tuple[Connection, ...] = ()
+
+    def hold(self) -> None:
+        """Open a transaction for which slots and loads wait; it goes on between statements."""
+        session = psycopg2.connect(self.url)
+        self._held += (session,)
+        with session.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '200ms'; SELECT txid_current()")
+        self.done.append("held: BEGIN")
+        if self.random.random() < 0.5:
+            self._rows_of(session)
+
+    def release(self) -> None:
+        """Commit what is held."""
+        for session in self._held:
+            self._commit(session, "held")
+            session.close()
+        self._held = ()
+
+    def _go_on(self) -> None:
+        for session in self._held:
+            what = self.random.choices(("rows", "commit", "nothing"), (4, 2, 4))[0]
+            if what == "rows":
+                self._rows_of(session)
+            elif what == "commit":
+                self._commit(session, "held")  # it may begin another one
+
+    def _rows_of(self, session: Connection) -> None:
+        self.done.append("held:")
+        try:
+            self._rows(session)
+        except psycopg2.Error as error:
+            self.done.append(f"held: -- {error.pgcode}")
+            with suppress(psycopg2.Error):
+                session.rollback()
 
     def moment(self, between: Callable[[], object]) -> None:
         """Play one; `between` may look at the target while the statements hold."""
+        try:
+            if self.random.random() < HELD:
+                self.hold()
+            self._moment(between)
+        finally:
+            self.release()
+
+    def _moment(self, between: Callable[[], object]) -> None:
         with psycopg2.connect(self.url) as connection, connection.cursor() as cursor:
             found = self._pair(cursor)
         connection.close()
@@ -92,10 +137,11 @@ class Moments(Play):
             session.autocommit = how != "together"
             self._run(session, before, how)
             if how == "looked at":
+                self.release()
                 between()
             self._run(session, after, how)
             if how == "together":
-                self._commit(session)
+                self._commit(session, how)
         finally:
             session.close()
         if self.random.random() < 0.6:
@@ -103,6 +149,7 @@ class Moments(Play):
 
     def _run(self, session: Connection, statements: list[str], how: str) -> None:
         for statement in statements:
+            self._go_on()
             self.done.append(f"{how}: {statement}")
             try:
                 if statement == "ROWS":
@@ -123,8 +170,8 @@ class Moments(Play):
                     with session.cursor() as cursor:
                         cursor.execute("ROLLBACK TO SAVEPOINT moment")
 
-    def _commit(self, session: Connection) -> None:
-        self.done.append("together: COMMIT")
+    def _commit(self, session: Connection, how: str) -> None:
+        self.done.append(f"{how}: COMMIT")
         with suppress(psycopg2.Error):
             session.commit()
 

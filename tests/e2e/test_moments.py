@@ -42,7 +42,7 @@ from spark_consumers.loop import job
 from spark_consumers.sinks.step import COMPARED
 from tests.e2e import quick_run
 from tests.e2e.ddl_play import START
-from tests.e2e.moments import MORE, Moments
+from tests.e2e.moments import HELD, MORE, Moments
 from tests.e2e.path import ask
 from tests.e2e.test_ddl import install
 from tests.integration.postgres_target import sink_of
@@ -294,6 +294,8 @@ class Scene:
         choose = self.random.random
         if choose() < 0.3:
             self.play.some(self.random.randint(1, 8))
+        if choose() < HELD:
+            self.play.hold()
         if choose() < 0.3:
             self.ask_for_tables()
         is_killed = choose() < 0.25

@@ -748,7 +748,7 @@ MUTATIONS: list[Mutation] = [
              edit(LoadQueue, "done", ("load.target), load.request)", "load.target), 1 << 60)")),
              {"asks": 9, "transactions": 25, "steps": 700}, first_seed=36),
     Mutation("beside-running", "also what was delivered before the load began",
-             edit(Beside, "_counts", ("if self._running or seen", "if seen")), _BESIDE),
+             edit(Beside, "_counts", ("return not self._running and ", "return ")), _BESIDE),
     Mutation("beside-early", "a range stands behind all that it shows",
              edit(Beside, "stands_at", ("first.read.high <= position", "True")), _BESIDE),
     Mutation("beside-unseen", "a snapshot shows all that was delivered when it was asked for",
