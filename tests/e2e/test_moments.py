@@ -78,14 +78,16 @@ IN_RANGES = {"range_rows": 20, "beside_bytes": 0}  # no table is too small
 PLACE = attrgetter(*COMPARED)  # of a ledger: what it calls exact is said of this place
 PUBLISHED = """
 SELECT format('%I.%I', schemaname, tablename) FROM pg_publication_tables JOIN pg_publication p
-USING (pubname) WHERE pubname = {} AND schemaname IN ('public', 'one', 'two')
+USING (pubname) WHERE pubname = {0} AND schemaname IN ('public', 'one', 'two')
 AND (p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate) = (true, true, true, true)
 """  # else `run` and `status` name new tables, which are not captured
 TO_BE_PUBLISHED = """UNION
 SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname IN ('public', 'one', 'two')
 JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
+JOIN pg_publication p ON p.pubname = {0}
 WHERE c.relkind = 'r' AND NOT c.relispartition AND c.relreplident IN ('d', 'f')
+AND (p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate) = (true, true, true, true)
 """  # by `run` itself, as soon as it looks
 PUBLICATIONS = ("", "FOR ALL TABLES", "FOR TABLES IN SCHEMA public, one, two")
 
@@ -97,7 +99,7 @@ def unequal(
     out: list[str] = []
     with answering(source) as asks, answering(target) as answers:
         ours, theirs = columns(asks), columns(answers)
-        which = PUBLISHED.format(literal(publication)) + (TO_BE_PUBLISHED if is_ours else "")
+        which = (PUBLISHED + (TO_BE_PUBLISHED if is_ours else "")).format(literal(publication))
         published = asks(which)
         captured = {name for (name,) in published if name in ours}
         out += [

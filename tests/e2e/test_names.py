@@ -1,11 +1,17 @@
 """Names that tables lend each other between two looks: each row stays with its own table."""
 
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from threading import Event
+from typing import Any
 
 import pytest
 
 from producer.core.ports import Tuning
+from producer.sources.postgres import catalog_look
 from tests.e2e.path import Path, ask, content, pause, until
 from tests.e2e.test_ddl import install
 
@@ -164,3 +170,49 @@ def test_a_table_that_left_its_name_is_copied_once_tables_name_the_other(
         until(lambda: path.waited() == {}, "the copy", pause, 60)
 
         assert content(target, "u") == content(source, "u") == ["(1)", "(2)"]
+
+
+@pytest.mark.parametrize(
+    "altered", ["ADD ATTRIBUTE c int", "DROP ATTRIBUTE b"], ids=["one comes", "one goes"]
+)
+def test_a_type_is_altered_between_a_look_at_its_new_column_and_the_columns_first_row(
+    addresses, topic_prefix, new_database, monkeypatch, altered: str
+) -> None:
+    """The row has a text of before; the shape that it comes with has what is there by now."""
+    source, target = new_database(), new_database()
+    ask(source, "CREATE TYPE pair AS (a int, b int); CREATE TABLE t (id int PRIMARY KEY)")
+    ask(source, "INSERT INTO t VALUES (1)")
+    how = {"repair": "auto", "look_seconds": 1.0}
+    with Path(addresses, topic_prefix, source, target, **how) as path:
+        path.start()
+        path.waited()
+        with held(source), monkeypatch.context() as seen:
+            ask(source, "ALTER TABLE t ADD p pair; UPDATE t SET p = (1, 2)::pair")
+            is_looked, look = Event(), catalog_look.look
+
+            def looks(*args: Any, **more: Any) -> Any:
+                found = look(*args, **more)
+                is_looked.set()
+                return found
+
+            seen.setattr(catalog_look, "look", looks)
+            assert is_looked.wait(60)
+            ask(source, f"ALTER TYPE pair {altered}")
+        path.arrive()
+        until(lambda: path.waited() == {}, "the repair", pause)
+
+        assert content(target, "t") == content(source, "t")
+
+
+@contextmanager
+def held(url: str) -> Iterator[None]:
+    """The server sends nothing: a look is made, and the stream comes to it later."""
+    ((walsender,),) = ask(
+        url, "SELECT pid FROM pg_stat_replication JOIN pg_database ON datname = current_database()"
+        " JOIN pg_replication_slots ON active_pid = pid AND database = datname"
+    )  # fmt: skip
+    os.kill(walsender, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(walsender, signal.SIGCONT)

@@ -31,9 +31,9 @@ class Leaf:
 class UsedType:
     """An enum or a composite type in a table's columns, at any depth."""
 
-    # Of a label its oid, and the id that wrote it; of an attribute its number, and 0.  By number.
+    # Of a label its oid, and the id that wrote it; of an attribute its number, and 1 if it was
+    # dropped, else 0.  By number.
     parts: tuple[tuple[int, int], ...]
-    gone: frozenset[int] = frozenset()  # attributes that were dropped
     altered: tuple[int, ...] = ()  # ids of what wrote a part after the type was made
 
 
@@ -184,16 +184,17 @@ class Facts:
         return now[0] != primary or (now[1] != other and 0 not in {now[1], other})
 
     def _has_other_parts(self, was: str) -> bool:
-        """Say whether values of a type may have had another text since; what is added follows.
+        """Say whether values of a type may have had another text since: only labels may be added.
 
-        A renamed label is another row.  An attribute was dropped: rows since may have had it.
+        A renamed label is another row.  A composite has an attribute more or less: rows since may
+        have been sent before, with a shape that was read when they came, and has what is there now.
         """
         for text in _split(was):
             oid, count, before = text.split(":")
             if (used := self.types.get(int(oid))) is None:
                 continue
             there, came = used.parts[: int(count)], used.parts[int(count) :]
-            if _digest(there) != before or not used.gone.isdisjoint(number for number, _ in came):
+            if _digest(there) != before or any(said < _FIRST_XID for _, said in came):
                 return True
         return False
 

@@ -171,8 +171,6 @@ class Before:
     judged: frozenset[int] = frozenset()  # transactions behind the horizon that were, too
     parts: str = ""  # a digest of all partitions
     since: Lsn = NOWHERE  # what was committed before it was seen; 0: not known
-    # Of `baseline`, by oid: only a shape tells of an attribute that was dropped.
-    shapes: Mapping[int, TableSchema] = field(default_factory=dict, compare=False)
 
     @property
     def has_tables(self) -> bool:

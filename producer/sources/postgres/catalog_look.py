@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
-from producer.core.catalog.catalog_differences import reads_as_before
 from producer.core.catalog.catalog_facts import is_older
 from producer.core.catalog.catalog_rows import as_sent
 from producer.core.catalog.look import Before, Cause, Look, Seen, Unchanged
@@ -283,7 +282,6 @@ def baseline(
     ]
     shapes = catalog.table_schemas(connection, [each.id for each in seen])
     asked = [*zip(seen, shapes, strict=True)]
-    by_oid = {each.oid: shape for each, shape in asked}
     found, _ = catalog_versions.versions(
         connection,
         asked,
@@ -296,24 +294,11 @@ def baseline(
     for each in found:
         if since is not None and _has_come(each, since):
             raise TableChanging(f"the table came to the publication {_MEANWHILE}", table=each.id)
-        if since is not None and _has_other_types(since.shapes.get(each.oid), by_oid[each.oid]):
-            raise TableChanging(f"a type of the table was altered {_MEANWHILE}", table=each.id)
         for doubt in each.doubts:
             if doubt.cause in _LOCKLESS:
                 what = doubt.cause.value.format(publication=options.publication)
                 raise TableChanging(f"the table, {_MEANWHILE}, {what}", table=each.id)
-    before = Before.at(horizon, publication.version, found, triggers)
-    return replace(before, shapes=by_oid)
-
-
-def _has_other_types(was: TableSchema | None, now: TableSchema) -> bool:
-    """Say whether values of columns that were there may have had another text."""
-    types = {column.number: column.user_type for column in now.columns}
-    return was is not None and not all(
-        reads_as_before(column, types[column.number])
-        for column in was.columns
-        if column.number in types
-    )
+    return Before.at(horizon, publication.version, found, triggers)
 
 
 def _has_come(seen: Seen, since: Before) -> bool:

@@ -71,16 +71,15 @@ WITH RECURSIVE used (tab, typ) AS (
         WHERE attrelid = t.typrelid AND t.typtype = 'c' AND attnum > 0 AND NOT attisdropped
     ) AS x (oid) WHERE x.oid >= 16384)
 SELECT u.tab, u.typ, array_agg(p.number ORDER BY p.number), array_agg(p.said ORDER BY p.number),
-       coalesce(array_agg(p.number) FILTER (WHERE p.is_gone), '{{}}'),
        coalesce(array_agg(p.xmin::text::bigint)
                 FILTER (WHERE p.xmin <> t.xmin OR p.cmin <> t.cmin::text), '{{}}')
 FROM used u JOIN pg_type t ON t.oid = u.typ CROSS JOIN LATERAL (
-    SELECT oid::bigint, xmin::text::bigint, false, xmin, cmin::text FROM pg_enum
+    SELECT oid::bigint, xmin::text::bigint, xmin, cmin::text FROM pg_enum
     WHERE enumtypid = t.oid
     UNION ALL
-    SELECT attnum::bigint, 0, attisdropped, xmin, cmin::text FROM pg_attribute
+    SELECT attnum::bigint, attisdropped::int, xmin, cmin::text FROM pg_attribute
     WHERE attrelid = t.typrelid AND t.typtype = 'c' AND attnum > 0
-) AS p (number, said, is_gone, xmin, cmin)
+) AS p (number, said, xmin, cmin)
 GROUP BY 1, 2
 """
 _MULTIRANGE: Final = "UNION ALL SELECT rngtypid FROM pg_range WHERE rngmultitypid = t.oid"
@@ -179,9 +178,9 @@ def versions(
             facts[oid].entries, facts[oid].name = entries, name or ""
     has_them = connection.server_version >= MULTIRANGES
     labels_of = _LABELS.format(multirange=_MULTIRANGE if has_them else "")
-    for oid, used, numbers, said, gone, altered in _rows(connection, labels_of, values):
+    for oid, used, numbers, said, altered in _rows(connection, labels_of, values):
         parts = tuple(zip(numbers, said, strict=True))
-        facts[oid].types[used] = UsedType(parts, frozenset(gone), tuple(altered))
+        facts[oid].types[used] = UsedType(parts, tuple(altered))
     for oid, primary, other, *how, gone in _rows(connection, _MADE, values):
         facts[oid].key = primary, other
         facts[oid].has_late_key, is_renamed = how
