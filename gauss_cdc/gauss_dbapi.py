@@ -90,8 +90,20 @@ class Connection:
         if not self.autocommit and not self.session.in_transaction:
             self.session.ask("BEGIN")
 
+    @contextmanager
+    def refusals(self) -> Iterator[None]:
+        """Convert the producer's errors into the sinks'; neither contains a value."""
+        try:
+            yield
+        except ConnectionLost as error:
+            self.close()  # who asks again needs another one, also where no transaction was open
+            raise Refused(None) from error
+        except CdcError as error:
+            code = str(error.where.get("sqlstate", _UNKNOWN))
+            raise Refused(code, message=error.what) from error
+
     def _end(self, how: str) -> None:
-        with _refusals():
+        with self.refusals():
             if self.session.in_transaction:
                 self.session.ask(how)
 
@@ -109,7 +121,7 @@ class GaussCursor:
         query = render(statement, is_bound=arguments is not None)
         if arguments is not None:
             query = bind(query, arguments)
-        with _refusals():
+        with self.connection.refusals():
             self.connection.begin()
             answer = self.connection.session.ask(query)
         readers = [_READERS.get(column.type_oid, str) for column in answer.columns]
@@ -131,7 +143,7 @@ class GaussCursor:
 
     def copy_expert(self, statement: str, file: Readable) -> None:
         """Run a COPY … FROM STDIN with the file's text."""
-        with _refusals():
+        with self.connection.refusals():
             self.connection.begin()
             chunks = iter(lambda: _encoded(file.read(_READ_CHARACTERS)), b"")
             self.rowcount = self.connection.session.copy_in(statement, chunks)
@@ -140,18 +152,6 @@ class GaussCursor:
 
 def _encoded(text: str | bytes) -> bytes:
     return text if isinstance(text, bytes) else text.encode()
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Convert the producer's errors into the sinks'; neither contains a value."""
-    try:
-        yield
-    except ConnectionLost as error:
-        raise Refused(None) from error
-    except CdcError as error:
-        code = str(error.where.get("sqlstate", _UNKNOWN))
-        raise Refused(code, message=error.what) from error
 
 
 # ---- arguments

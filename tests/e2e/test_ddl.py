@@ -174,7 +174,10 @@ def test_each_statement_is_a_barrier_at_which_the_target_is_equal(path) -> None:
         # SET SCHEMA: another entry of the publication has it now; it is read again.
         again = {t for t, why in ledger.inexact.items() if "left publication" in why}
         assert again <= {"public.item"}, step
-        assert ledger.inexact.keys() == again, step
+        # A label that was renamed: a row of an open transaction may still come.
+        marked = {t for t, why in ledger.inexact.items() if "values of a type as it was: m" in why}
+        assert marked <= {"public.felt"}, step
+        assert ledger.inexact.keys() == again | marked, step
         assert differences(path.source, path.target, again) == [], step
 
 
@@ -216,7 +219,10 @@ def test_everything_is_applied_where_the_configuration_says_so(
         ask(source, "CREATE EXTENSION IF NOT EXISTS plpgsql; CREATE TABLE parted (id int)")
         ledger = path.catch_up()
 
-        assert (ledger.state, differences(source, target)) == ("EXACT", [])
+        assert ledger.inexact == {
+            "public.felt": "open transactions may have values of a type as it was: m"
+        }
+        assert differences(source, target) == []
         for kind in "vS":
             assert names(target, kind) == names(source, kind)
         assert {"felt_at", "felt_when"} & set(names(target, "i")) == {"felt_when"}

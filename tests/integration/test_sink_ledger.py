@@ -73,6 +73,22 @@ def test_a_crash_inside_a_step_is_as_if_it_had_not_begun(
     target.sink.close()
 
 
+def test_another_session_takes_the_place_of_one_that_was_ended_between_two_steps(
+    target: Target,
+) -> None:
+    """Nothing was open: nothing was rolled back, and each attempt asked the dead session again."""
+    load(target, ACCOUNT, ["1", "a", "x"])
+    backend(target)
+    target.feed.commits([insert(ACCOUNT, "2", "b", "y")])
+
+    for _ in range(2):  # as `apply` does
+        with contextlib.suppress(TargetDown):
+            target.drain()
+
+    assert target.drain().seq == 1
+    assert len(rows(target, "account")) == 2
+
+
 @pytest.mark.parametrize(
     "lock",
     ["LOCK TABLE account IN ACCESS EXCLUSIVE MODE", "UPDATE account SET note = 'se-cret'"],

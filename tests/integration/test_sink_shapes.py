@@ -1,6 +1,7 @@
 """Loads and schema changes, against a real PostgreSQL: whose tables and rows they may replace."""
 
 from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import psycopg2
@@ -10,9 +11,11 @@ from psycopg2.extras import LoggingConnection
 from schemas.control import LoadPhase, Origin
 from schemas.tables import TableId, TableSchema, Unique
 from spark_consumers.errors import (
+    Fenced,
     MissingColumn,
     MissingTable,
     NotExpressible,
+    TargetDown,
     TargetNotEmpty,
     TargetRefused,
 )
@@ -140,6 +143,68 @@ def test_who_lost_a_table_to_another_source_writes_to_it_no_more(
     assert rows(one, "account") == []
     for ended in (one.sink, sink):
         ended.close()
+
+
+def test_who_was_silent_while_its_table_was_taken_writes_to_it_no_more(
+    new_database: Callable[[], str], kind: str
+) -> None:
+    """Its sessions were ended, as by a target's restart; its fence was the same as before."""
+    one = Target(new_database(), kind)
+    load(one, ACCOUNT, ["1", "a", "x"])
+    feed = Feed(source="other")
+    feed.start()
+    feed.load(ACCOUNT, LoadPhase.BEGIN)
+    feed.load(ACCOUNT, LoadPhase.END)
+    sink = sink_of(one.url, "other", kind, replace=True)
+    with closing(psycopg2.connect(one.url)) as holds, holds.cursor() as cursor:
+        cursor.execute("SELECT keeper, worker FROM gauss_cdc.lease FOR UPDATE")  # not renewed
+        for pid in filter(None, cursor.fetchone()):
+            one.query(f"SELECT pg_terminate_backend({pid}, 60000)")
+        assert Applier(feed.read_cuts, feed.read_rows, sink).drain().state == "EXACT"
+    one.feed.commits([insert(ACCOUNT, "2", "b", "x")])
+
+    with pytest.raises(Fenced):
+        drain_again(one)
+
+    assert rows(one, "account") == []
+    for ended in (one.sink, sink):
+        ended.close()
+
+
+def drain_again(one: Target) -> None:
+    """As `apply` does, try again where the connection was closed."""
+    for _ in range(2):
+        with suppress(TargetDown):
+            one.drain()
+    one.drain()
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_name_that_another_source_has_is_not_taken_by_a_renaming(
+    new_database: Callable[[], str], kind: str, replaces: bool
+) -> None:
+    """Its table was dropped there: two sources wrote to the renamed one, each called exact."""
+    one = Target(new_database(), kind, replace=replaces)
+    load(one, NOTES)
+    sink = sink_of(one.url, "other", kind)
+    feed = Feed(source="other")
+    feed.start()
+    feed.load(ACCOUNT, LoadPhase.BEGIN)
+    feed.load(ACCOUNT, LoadPhase.END)
+    Applier(feed.read_cuts, feed.read_rows, sink).drain()
+    one.run("DROP TABLE account")
+    one.feed.commits([alter(NOTES, replace(NOTES, id=ACCOUNT.id))])
+
+    with pytest.raises(TargetNotEmpty, match="another source's at the target"):
+        one.drain()
+
+    sink.close()
+    if replaces:
+        assert one.drain().state == "EXACT"
+        marked = one.query("SELECT inexact FROM gauss_cdc.ledger WHERE source = 'other'")
+        assert "was taken" in marked[0][0]
+        assert one.query("SELECT source, table_name FROM gauss_cdc.tables") == [("bank", "account")]
+    one.sink.close()
 
 
 @pytest.mark.parametrize("replaces", [False, True])

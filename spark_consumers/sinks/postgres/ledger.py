@@ -94,11 +94,14 @@ def lock_ledger(cursor: Any, source: str, guard: str) -> Ledger | None:
 
 
 def mark_taken(cursor: Any, ledger: Ledger, table: str, *, by: str) -> None:
-    """Say in another source's ledger, whose lock is held, that its table is not its own."""
+    """Say in another source's ledger, whose lock is held, that its table is not its own.
+
+    Its applier may have been silent for a while: it writes no more, by the next fence.
+    """
     inexact = {**ledger.inexact, table: f"was taken by source {by}, with `apply --replace`"}
     taken = replace(ledger, inexact=inexact, state=state_of(inexact))
     cursor.execute(
-        "UPDATE gauss_cdc.ledger SET inexact = %s, state = %s WHERE source = %s",
+        "UPDATE gauss_cdc.ledger SET inexact = %s, state = %s, fence = fence + 1 WHERE source = %s",
         (_cell(taken, "inexact"), taken.state, ledger.source),
     )
 

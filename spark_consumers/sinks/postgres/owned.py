@@ -55,11 +55,21 @@ class Owned(Noted[bool]):
     def take(self, cursor: Any, table: TableId) -> None:
         """A table becomes ours alone, which others made, if it is there."""
         self._read(cursor)[table] = False
+        self._take_away(cursor, table)
+        cursor.execute("INSERT INTO gauss_cdc.tables VALUES (%s, %s, %s)", (self._source, *table))
+
+    def rename(self, cursor: Any, was: TableId, now: TableId) -> None:
+        """A table of ours has another name now, which is ours alone."""
+        self._take_away(cursor, now)
+        super().rename(cursor, was, now)
+
+    def _take_away(self, cursor: Any, table: TableId) -> None:
         if self.by_another(cursor, table) is not None:
             cursor.execute(
-                "DELETE FROM gauss_cdc.tables WHERE table_schema = %s AND table_name = %s", table
+                "DELETE FROM gauss_cdc.tables"
+                " WHERE source <> %s AND table_schema = %s AND table_name = %s",
+                (self._source, *table),
             )
-        cursor.execute("INSERT INTO gauss_cdc.tables VALUES (%s, %s, %s)", (self._source, *table))
 
     def by_another(self, cursor: Any, table: TableId) -> str | None:
         """Name another source that writes a table here; none takes one until the step's end."""

@@ -257,12 +257,14 @@ class Tables:
         if after is not None and (before is None or before.id != after.id):
             self._make_room(cursor, catalog, after.id)
         if before is not None and after is not None and before.id != after.id:
+            why = "is renamed by the stream"
+            self._ask_others(cursor, catalog, after.id, why=why)
             self._owned.rename(cursor, before.id, after.id)
             self._loads.rename(cursor, before.id, after.id)
             self._shadows.rename(cursor, before.id, after.id)
             if catalog.shapes is not None:
                 catalog.shapes.rename(cursor, before.id, after.id)
-            self.own(cursor, catalog, after.id, why="is renamed by the stream")
+            self.own(cursor, catalog, after.id, why=why)
         elif after is not None and before is None:
             self.own(cursor, catalog, after.id, why="is created by the stream")
         elif before is not None and after is None:
@@ -548,18 +550,7 @@ class Tables:
         """A table becomes ours; refuse one that someone else filled."""
         if self._owned.made(cursor, table) is not None:
             return
-        if (other := self._owned.by_another(cursor, table)) is not None:
-            what = f"a table that {why} is another source's at the target"
-            if not self._replace:
-                way_out = "apply into another database, or with --replace if that source is no more"
-                raise TargetNotEmpty(what, table=table, source=other, hint=way_out)
-            if is_held(cursor, other, catalog.product):  # it would write on, and nobody notice
-                raise _running(what, table, other)
-            ledger = lock_ledger(cursor, other, "")  # who starts meanwhile waits for it
-            if is_held(cursor, other, catalog.product):
-                raise _running(what, table, other)
-            if ledger is not None:
-                mark_taken(cursor, ledger, str(table), by=self._owned.source)
+        self._ask_others(cursor, catalog, table, why=why)
         self._owned.take(cursor, table)
         if not catalog.has(cursor, table):
             return
@@ -575,6 +566,22 @@ class Tables:
                 table=table,
                 hint="empty it, or apply with --replace",
             )
+
+    def _ask_others(self, cursor: Any, catalog: Catalog, table: TableId, *, why: str) -> None:
+        """Refuse a name that another source has; with --replace tell it that it lost it."""
+        if (other := self._owned.by_another(cursor, table)) is None:
+            return
+        what = f"a table that {why} is another source's at the target"
+        if not self._replace:
+            way_out = "apply into another database, or with --replace if that source is no more"
+            raise TargetNotEmpty(what, table=table, source=other, hint=way_out)
+        if is_held(cursor, other, catalog.product):  # it would write on, and nobody notice
+            raise _running(what, table, other)
+        ledger = lock_ledger(cursor, other, "")  # who starts meanwhile waits for it
+        if is_held(cursor, other, catalog.product):
+            raise _running(what, table, other)
+        if ledger is not None:
+            mark_taken(cursor, ledger, str(table), by=self._owned.source)
 
     @staticmethod
     def check_shape(cursor: Any, catalog: Catalog, change: SchemaChange) -> None:

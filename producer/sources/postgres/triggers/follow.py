@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Final
 
+from producer.core.catalog.catalog_differences import reads_as_before
 from producer.core.catalog.catalog_rows import reads_otherwise
 from producer.core.shape_change import ShapeChange
 from producer.core.statements.canonical import canonical
@@ -435,6 +436,7 @@ class Follower:
         renamed: dict[str, str] = {}
         values: dict[str, str] = {}
         lost: list[str] = []
+        altered: list[str] = []  # by who waits for no row
         constants: dict[str, str | None] = {}
         for column in after.columns:
             was = old.get(column.number)
@@ -464,13 +466,17 @@ class Follower:
                 how = "lost"
             if how == "lost" or reads_otherwise(was, column):
                 lost.append(column.name)
+            if not reads_as_before(was, column.user_type):
+                altered.append(column.name)
             if how != "" and not has_type:
                 values[column.name] = how or "lost"
         lossy = None
-        if is_empty:
-            pass
-        elif lost:
+        if lost and not is_empty:
             lossy = f"the source computed values of older rows and sent none: {', '.join(lost)}"
+        elif altered:  # their rows come behind it, with labels and attributes of before
+            lossy = f"open transactions may have values of a type as it was: {', '.join(altered)}"
+        elif is_empty:
+            pass
         elif loose and after.key != before.key:
             lossy = f"has key {loose}, which is not valid: rows may be equal in it"
         elif is_converted and not _is_readable(message):
