@@ -195,9 +195,7 @@ def _compared(table: TableSchema, now: TableSchema) -> Iterator[Finding]:
         return
     read = {column.name: column for column in now.columns}
     columns = tuple(replace(c, user_type=read[c.name].user_type) for c in table.columns)
-    if changed := [
-        c.name for c in table.columns if not _reads_as_before(c, read[c.name].user_type)
-    ]:
+    if changed := [c.name for c in table.columns if not reads_as_before(c, read[c.name].user_type)]:
         why = f"labels or attributes of a type changed, in columns {', '.join(changed)}"
         yield Altered(table.id, table, replace(table, columns=columns), why)
 
@@ -215,7 +213,7 @@ def _is_one_shape(table: TableSchema, now: TableSchema) -> bool:
     )
 
 
-def _reads_as_before(column: Column, now: UserType | None) -> bool:
+def reads_as_before(column: Column, now: UserType | None) -> bool:
     """Say whether older values of a column have the same text: labels may only be added."""
     was = column.user_type
     while was is not None and now is not None:
