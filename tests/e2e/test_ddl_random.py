@@ -118,7 +118,8 @@ class Killed(Path):
 
 def is_doubt(why: str) -> bool:
     """Say whether a look suspects it: what described a statement ended with a killed `run`."""
-    return any(cause.value.partition("{")[0] in why for cause in Cause)
+    is_suspected = why.startswith("suspected: ")
+    return is_suspected or any(cause.value.partition("{")[0] in why for cause in Cause)
 
 
 @pytest.mark.parametrize("lossy", [False, True], ids=["exact", "with holes"])
