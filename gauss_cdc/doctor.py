@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import platform
 import zipfile
+from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -186,12 +187,12 @@ def _of_metrics(answers: Answers) -> Iterator[tuple[str, Finding]]:
     values: dict[tuple[str, str], dict[str, float]] = {}  # of a program, or of a target
     for who, target, one in known:
         values.setdefault((who, target), {})[one.name.removeprefix(PREFIX)] = one.value
-    there = {name: value for found in values.values() for name, value in found.items()}
+    there = ChainMap(*values.values())
     for who, target, one in known:
         measured = METRICS.get(one.name.removeprefix(PREFIX))
         if measured is None or measured.name == "ready":
             continue
-        if not measured.is_alarming(one.value, {**there, **values[who, target]}):
+        if not measured.is_alarming(one.value, ChainMap(values[who, target], there)):
             continue
         key = " ".join(one.labels[label] for label in measured.labels)
         said = f"{measured.name} is {one.value:,.6g}: {measured.meaning.partition(';')[0]}"

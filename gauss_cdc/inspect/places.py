@@ -143,9 +143,11 @@ class ReplicationStatus:
         """
         if self.cuts is None or (self.target is None and not self.is_unapplied):
             return None
-        if self.target is not None and self.commits_behind == 0 and not self._is_cut_old():
-            return 0.0
-        since = (self.target is not None and self.target.committed_at) or self.cuts.state_at
+        since = self.cuts.state_at
+        if self.target is not None:
+            if self.commits_behind == 0 and not self._is_cut_old():
+                return 0.0
+            since = self.target.committed_at or since
         return round(max(0.0, time.time() - since / 1e6), 3) if since else None
 
     def _is_cut_old(self) -> bool:

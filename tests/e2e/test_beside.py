@@ -3,7 +3,7 @@
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import psycopg2
@@ -273,6 +273,33 @@ def _is_loaded(path: Path, table: str) -> bool:
     return bool(is_there) and not ledger.inexact
 
 
+@contextmanager
+def waiting_load(
+    addresses: Any, prefix: str, source: str, target: str
+) -> Iterator[tuple[Path, Any, Any]]:
+    """Give a load in ranges of t, the session that it waits for, and another one."""
+    how = {"tuning": RANGES, "repair": "auto", "look_seconds": 5.0}
+    with (
+        Path(addresses, prefix, source, target, **how) as path,
+        closing(psycopg2.connect(source)) as early,
+        closing(psycopg2.connect(source)) as late,
+    ):
+        path.start()
+        path.catch_up()
+        early.cursor().execute("SELECT txid_current()")
+        request(path)
+        until(lambda: path.progress.waits_for, "the load, which waits", pause)
+        yield path, early, late
+
+
+def may_go_on(path: Path, said: str = "no note") -> None:
+    """Give a load time to end, or to say something, if a session that is open does not hold it."""
+    for _ in range(40):
+        if is_answered(path) or any(said in note for note in path.notes):
+            break
+        pause(0.25)
+
+
 @pytest.mark.parametrize(
     ("before", "statement", "value"),
     [
@@ -289,26 +316,13 @@ def test_a_value_of_a_type_that_was_altered_comes_late(
     ask(source, "CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE TYPE pair AS (m mood, n int)")
     ask(source, f"{before}; CREATE TABLE t (id int PRIMARY KEY, p pair)")
     ask(source, "INSERT INTO t (id) SELECT generate_series(1, 500)")
-    how = {"tuning": RANGES, "repair": "auto", "look_seconds": 5.0}
-    with (
-        Path(addresses, topic_prefix, source, target, **how) as path,
-        closing(psycopg2.connect(source)) as early,
-        closing(psycopg2.connect(source)) as late,
-    ):
-        path.start()
-        path.catch_up()
+    with waiting_load(addresses, topic_prefix, source, target) as (path, early, late):
         ask(target, "DELETE FROM t WHERE id = 2")
-        early.cursor().execute("SELECT txid_current()")
-        request(path)
-        until(lambda: path.progress.waits_for, "the load, which waits", pause)
         text = value.replace("fine", "ok").replace(")", ",5)" if "x int" in before else ")")
         late.cursor().execute("UPDATE t SET p = %s::pair WHERE id = 1", (text,))
         ask(source, statement)
         early.commit()
-        for _ in range(40):  # it ends now, or not before the other one has ended
-            if is_answered(path):
-                break
-            pause(0.25)
+        may_go_on(path)  # it ends now, or not before the other one has ended
         late.commit()
         until(lambda: path.waited() == {}, "the repair", pause)
 
@@ -322,9 +336,12 @@ def holds(url: str, session: Any) -> bool:
     return bool(ask(url, waits, session.get_backend_pid()))
 
 
-def hold(url: str, session: Any) -> None:
-    """Wait until a slot waits for a session."""
-    until(lambda: holds(url, session), "the slot", pause)
+def hand_over(url: str, before: Any, then: Any) -> None:
+    """Have a slot wait for a session, and then for another one, which ran when that ended."""
+    until(lambda: holds(url, before), "the slot", pause)
+    then.cursor().execute("SELECT txid_current()")
+    before.commit()
+    until(lambda: holds(url, then), "the slot", pause)
 
 
 @pytest.mark.parametrize("is_first", [False, True], ids=["a re-read", "the first load"])
@@ -359,10 +376,7 @@ def test_a_point_is_not_taken_behind_a_statement_that_waits_for_no_row(
             path.start()
         else:
             request(path, TableId("one", "t"))
-        hold(source, before)
-        then.cursor().execute("SELECT txid_current()")
-        before.commit()
-        hold(source, then)
+        hand_over(source, before, then)
         ask(source, statement.format(topic_prefix))
         late.cursor().execute(f"UPDATE {there} SET m = 'ok', p = (1, 2) WHERE id = 1")
         ask(source, back.format(topic_prefix))
@@ -385,27 +399,13 @@ def test_a_row_is_sent_and_its_end_is_not(addresses, topic_prefix, new_database)
     ask(source, "CREATE TABLE t (id int PRIMARY KEY)")
     ask(source, "INSERT INTO t SELECT generate_series(1, 500)")
     ask(source, f"CREATE PUBLICATION {topic_prefix} FOR TABLE t")
-    how = {"tuning": RANGES, "repair": "auto", "look_seconds": 5.0}
-    with (
-        Path(addresses, topic_prefix, source, target, **how) as path,
-        closing(psycopg2.connect(source)) as early,
-        closing(psycopg2.connect(source)) as late,
-    ):
-        path.start()
-        path.catch_up()
-        early.cursor().execute("SELECT txid_current()")
-        request(path)
-        until(lambda: path.progress.waits_for, "the load, which waits", pause)
+    with waiting_load(addresses, topic_prefix, source, target) as (path, early, late):
         late.cursor().execute("INSERT INTO t VALUES (1000)")
         ask(source, f"ALTER PUBLICATION {topic_prefix} DROP TABLE t")
         late.cursor().execute("DELETE FROM t WHERE id = 1000")
         ask(source, f"ALTER PUBLICATION {topic_prefix} ADD TABLE t")
         early.commit()
-        said = "public.t is read again later"
-        for _ in range(40):  # it begins again now, or goes on once the other one has ended
-            if is_answered(path) or any(said in note for note in path.notes):
-                break
-            pause(0.25)
+        may_go_on(path, said="public.t is read again later")
         late.commit()
         until(lambda: path.waited() == {}, "the repair", pause)
 
@@ -427,10 +427,7 @@ def test_a_table_is_published_while_the_slot_is_waited_for(
         before, then, late = (stack.enter_context(closing(psycopg2.connect(source))) for _ in "123")
         before.cursor().execute("SELECT txid_current()")
         path.start()
-        hold(source, before)
-        then.cursor().execute("SELECT txid_current()")
-        before.commit()
-        hold(source, then)
+        hand_over(source, before, then)
         late.cursor().execute("UPDATE one.t SET v = 2")
         ask(source, f"ALTER PUBLICATION {topic_prefix} ADD {added}")
         then.commit()

@@ -76,18 +76,19 @@ dsn = "{target}"
 """
 IN_RANGES = {"range_rows": 20, "beside_bytes": 0}  # no table is too small
 PLACE = attrgetter(*COMPARED)  # of a ledger: what it calls exact is said of this place
-PUBLISHED = """
-SELECT format('%I.%I', schemaname, tablename) FROM pg_publication_tables JOIN pg_publication p
-USING (pubname) WHERE pubname = {0} AND schemaname IN ('public', 'one', 'two')
+IS_WHOLE = """
 AND (p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate) = (true, true, true, true)
 """  # else `run` and `status` name new tables, which are not captured
-TO_BE_PUBLISHED = """UNION
+PUBLISHED = f"""
+SELECT format('%I.%I', schemaname, tablename) FROM pg_publication_tables JOIN pg_publication p
+USING (pubname) WHERE pubname = {{0}} AND schemaname IN ('public', 'one', 'two') {IS_WHOLE}
+"""
+TO_BE_PUBLISHED = f"""UNION
 SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname IN ('public', 'one', 'two')
 JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
-JOIN pg_publication p ON p.pubname = {0}
+JOIN pg_publication p ON p.pubname = {{0}} {IS_WHOLE}
 WHERE c.relkind = 'r' AND NOT c.relispartition AND c.relreplident IN ('d', 'f')
-AND (p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate) = (true, true, true, true)
 """  # by `run` itself, as soon as it looks
 PUBLICATIONS = ("", "FOR ALL TABLES", "FOR TABLES IN SCHEMA public, one, two")
 

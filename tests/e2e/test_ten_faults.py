@@ -39,7 +39,7 @@ from gauss_cdc_lab.demo.tpcb import Tpcb
 from gauss_cdc_lab.services import LocalServices
 from tests import debian
 from tests.e2e.commands import command, configured
-from tests.e2e.path import ask, content, pause, until
+from tests.e2e.path import UntilTold, ask, content, pause, until
 from tests.e2e.test_serve import Served
 from tests.services_fixtures import databases, execute, open_directory
 from tests.test_documents import ROOT, anchors
@@ -54,33 +54,27 @@ QUIET = ("CdcDoubtful", "CdcRetrying")  # what warns for as long as the test's s
 Series = dict[str, float]
 
 
-class Writer:
-    """A client of TPC-B in a thread; it connects again where the server went away."""
+class Writer(UntilTold):
+    """A client of TPC-B; it connects again where the server went away."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
-        self._is_over, self._turn = threading.Event(), threading.Lock()
+        super().__init__()
+        self._url, self._turn = url, threading.Lock()
         self._session = Tpcb().session(0, Random(7))
-        self._thread = threading.Thread(target=self._write)
-        self._thread.start()
 
     @contextmanager
     def still(self) -> Iterator[None]:
         """No transaction is open, and none begins."""
+        assert self.is_alive()
         with self._turn:
             yield
 
-    def close(self) -> None:
-        self._is_over.set()
-        self._thread.join()
-
-    def _write(self) -> None:
-        while not self._is_over.is_set():
+    def run(self) -> None:
+        while not self.ended.wait(0.2):
             with suppress(psycopg2.Error), closing(psycopg2.connect(self._url)) as line:
-                while not self._is_over.wait(0.05):
+                while not self.ended.wait(0.05):
                     with self._turn, line, line.cursor() as cursor:
                         self._session.act()(cursor)
-            self._is_over.wait(0.2)
 
 
 @dataclass
@@ -217,7 +211,7 @@ def stage(
             file.read_text().replace("[kafka.client]", f"{RETENTION}\n[kafka.client]") + SERVE
         )
         both = [Served(word, file, folder=folder / word) for word in ("run", "apply")]
-        with closing(both[0]), closing(both[1]), closing(Writer(reader)) as writer:
+        with closing(both[0]), closing(both[1]), Writer(reader) as writer:
             for one in both:
                 one.start()
             try:
