@@ -17,7 +17,7 @@ from typing import Final, Self
 from gauss_cdc.logs import log
 from producer.core.key_ranges import rows_so_far
 from producer.core.loop import Progress as Streamed
-from schemas.control import LoadPhase, TableLoad
+from schemas.control import LoadPhase, TableLoad, mends
 from schemas.positions import lsn_text
 from schemas.tables import TableId
 from schemas.topics import below, table_text
@@ -230,6 +230,9 @@ class ApplyReport(Observer):
             self._loaded(load)
 
     def _loaded(self, cut: TableLoad) -> None:
+        if mends(cut):
+            log(_apply_log, logging.INFO, "mended", table=cut.table, rows=cut.rows)
+            return
         if cut.phase is LoadPhase.BEGIN:
             self._loads.pop(cut.table, None)
         load = self._loads.get(cut.table)

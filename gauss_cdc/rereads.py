@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from typing import Final
 
 from gauss_cdc import wiring
 from gauss_cdc.config import Config
@@ -18,6 +20,8 @@ from producer.sources.requests import AskedAgain
 from producer.sources.session import Asks
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
+
+_NONE: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {}
 
 
 class NotCaptured(ValueError):
@@ -59,12 +63,21 @@ class SnapshotRequests:
         self._session, self._slot = session, options.slot
         self._wanted = chooser(options.include, options.exclude)
 
-    def ask(self, tables: Sequence[TableId], target: str = "") -> None:
-        """Ask for tables, for one target or all; raise NotCaptured."""
+    def ask(
+        self,
+        tables: Sequence[TableId],
+        target: str = "",
+        keys: Mapping[str, Sequence[tuple[str, ...]]] = _NONE,
+    ) -> None:
+        """Ask for tables, for one target or all; raise NotCaptured.
+
+        `keys`: by schema.table, of the rows that are asked for alone.
+        """
         for table in tables:
             if not self._wanted(table):
                 raise NotCaptured(f"{table} is not in [tables]")
-        requests.ask(self._session, self._slot, [Wish(table, target) for table in tables])
+        named = {TableId.parse(name): json.dumps(rows) for name, rows in keys.items()}
+        requests.ask(self._session, self._slot, [Wish(t, target) for t in tables], named)
 
     def cancel(self, tables: Sequence[TableId], target: str = "") -> None:
         """Take requests back, those for one target or all; raise NotAsked."""

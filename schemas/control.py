@@ -30,9 +30,10 @@ from schemas.positions import Lsn
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema, Unique, UserType
 from schemas.topics import rewritten
 
-FORMAT_VERSION: Final = 3  # the newest that is read
+FORMAT_VERSION: Final = 4  # the newest that is read
 PLAIN_VERSION: Final = 1  # what a record has that older releases read as well
 _BESIDE_VERSION: Final = 2
+_FOR_ONE_VERSION: Final = 3
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DEEPEST_TYPE: Final = 100  # a producer describes fewer; a reader recurses as deep
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -248,6 +249,7 @@ class LoadPhase(StrEnum):
 EXACT: Final = "EXACT"  # of `TableLoad.mode`
 AGAIN: Final = "AGAIN"  # exact, too: readers may have rows of the table, and begin it anew
 BESIDE: Final = "BESIDE"  # as AGAIN, with commits between its records: rows are put over older ones
+MEND: Final = "MEND"  # a CHUNK of no load: some keys as they are, and those that are not
 PENDING: Final = "PENDING"  # of `State.loads`: to be loaded, and not begun
 LEFT: Final = "LEFT"  # left [tables]: what came since is nowhere, so it is loaded if it comes back
 GAP: Final = "GAP"  # rows or values of it were not sent: it is exact again when it was read again
@@ -349,11 +351,16 @@ class SchemaChange:
 
 
 def is_beside(cut: Cut) -> bool:
-    """Say whether a record is of a load that has commits between its chunks.
+    """Say whether a record's rows are put over those that commits between brought.
 
-    Releases that would append its rows, and show the table before its END, refuse its version.
+    Releases that would append them, and show the table before its END, refuse its version.
     """
-    return isinstance(cut, TableLoad) and cut.mode == BESIDE
+    return isinstance(cut, TableLoad) and cut.mode in {BESIDE, MEND}
+
+
+def mends(cut: Cut) -> bool:
+    """Say whether a record is of no load: it brings some keys of a table that stays what it is."""
+    return isinstance(cut, TableLoad) and cut.mode == MEND
 
 
 def is_for_one(cut: Cut) -> bool:
@@ -368,6 +375,8 @@ def note_load(
 
     By schema.table: its phase, how far it is, and how far one for a target is.
     """
+    if mends(cut):
+        return
     table = str(cut.table)
     targeted.pop(table, None)
     if cut.target is None:
@@ -379,8 +388,10 @@ def note_load(
 
 def _version(cut: Cut) -> int:
     """Return the oldest format whose readers take a record for what it is."""
-    if is_for_one(cut) or (isinstance(cut, State) and cut.targeted):
+    if mends(cut):
         return FORMAT_VERSION
+    if is_for_one(cut) or (isinstance(cut, State) and cut.targeted):
+        return _FOR_ONE_VERSION
     return _BESIDE_VERSION if is_beside(cut) else PLAIN_VERSION
 
 

@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -29,9 +29,10 @@ from gauss_cdc.config import Config, load
 from gauss_cdc.inspect.advice import captured
 from gauss_cdc.logs import printable
 from gauss_cdc.verify.report import UNDECIDED, Outcome, RowKind, TableReport, exit_code
-from gauss_cdc.verify.request import Request, Sample, VerifyObserver
+from gauss_cdc.verify.request import MOST_KEYS, Request, Sample, VerifyObserver
 from gauss_cdc.verify.rounds import verify
 from gauss_cdc.watch import StopSignal, TableBars, console, say
+from producer.errors import NotPermitted
 from schemas.errors import LOAD_AGAIN
 
 _SAMPLE: Final = re.compile(r"(\d+(?:\.\d+)?)(%?)")
@@ -70,7 +71,7 @@ class SampleType(click.ParamType[Sample]):
 @click.option("--sample", type=SampleType(), help="Compare a share of the rows (5%), or so many.")
 @click.option("--limit", type=click.IntRange(0), default=20, show_default=True,
               help="Differing rows of a table that are kept; all are counted.")  # fmt: skip
-@click.option("--repair", is_flag=True, help="Ask `run` to read tables that differ again.")
+@click.option("--repair", is_flag=True, help="Ask `run` to read again what differs.")
 @click.option("--show-keys", is_flag=True, help="Print keys of differing rows: values of cells.")
 @click.option(
     "--timeout", type=DurationType(), help="Wait so long for the target; default: no limit."
@@ -90,8 +91,8 @@ def verify_tables(
 ) -> None:
     """Compare source and target row by row at one commit, while both are live.
 
-    With --repair a `run` reads tables that differ again while its stream goes on, as for
-    `gauss-cdc snapshot`.
+    With --repair a `run` reads the rows that differ again while its stream goes on; or all rows of
+    the table, as for `gauss-cdc snapshot`, where they are many or it cannot name them.
 
     Exit code 7 if rows differ, 8 if a table could not be compared or the target does not reach
     the source's position in time.
@@ -108,7 +109,8 @@ def verify_tables(
             return True
         return stop.asked(seconds)
 
-    request = Request(wanted, sample or Sample(), limit)
+    keys = max(limit, MOST_KEYS) if repair else limit
+    request = Request(wanted, sample or Sample(), keys, limit)
     with TableBars("comparing") as bars:
         found = verify(config, request, VerifyObserver(say, bars.show, pause))
     if stop.asked():
@@ -122,31 +124,46 @@ def verify_tables(
     if not found:
         fail("neither the stream nor [tables] has a table: nothing was compared", UNDECIDED)
     if as_json:
-        click.echo(json.dumps([report.as_json(show_keys=show_keys) for report in found]))
+        click.echo(
+            json.dumps([report.as_json(show_keys=show_keys, limit=limit) for report in found])
+        )
     else:
         console.print(_reports_table(found))
         for line in _reasons(found):
             say(line, style="yellow")
         if show_keys:
             for report in found:
-                _print_keys(report)
-    if different := [one.table for one in found if one.outcome is Outcome.DIFFERENT]:
+                _print_keys(report, limit)
+    if different := {one.table: one.keys for one in found if one.outcome is Outcome.DIFFERENT}:
         mend(config, different, repair=repair)
     sys.exit(exit_code(found))
 
 
-def mend(config: Config, tables: list[str], *, repair: bool) -> None:
-    """Ask for tables that differ, or say how they are made equal again."""
+def mend(config: Config, tables: Mapping[str, Sequence[tuple[str, ...]]], *, repair: bool) -> None:
+    """Ask for what differs, or say how it is made equal again.
+
+    `tables`: the keys of the rows that differ, by schema.table; () for all rows.
+    """
     if repair:
         wanted = captured(config, tables)
         if left := [name for name in tables if name not in wanted]:
             say(f"not read again, since [tables] does not name it: {', '.join(left)}")
         if not wanted:
             return
+        named = {name: keys for name in wanted if (keys := tables[name])}
         with rereads.session(config) as source:
-            source.ask(tables_of(wanted), config.label)  # of several targets, this one
+            try:
+                source.ask(tables_of(wanted), config.label, named)  # of several targets, this one
+            except NotPermitted as error:
+                if not named:
+                    raise
+                say(f"all rows are read, not only those that differ: {error}", style="yellow")
+                named = {}
+                source.ask(tables_of(wanted), config.label)
         whose = f" for {config.label}" if config.label else ""
-        say(f"`run` is asked to read again{whose}: {', '.join(wanted)}", style="yellow")
+        rows = {name: f" (differing rows: {len(keys):,})" for name, keys in named.items()}
+        said = [f"{name}{rows.get(name, '')}" for name in wanted]
+        say(f"`run` is asked to read again{whose}: {', '.join(said)}", style="yellow")
         say("`gauss-cdc snapshot` lists what is not done yet; then compare again")
     elif rereads.possible(config):
         say("`--repair` asks `run` to read what differs again", style="yellow")
@@ -181,11 +198,11 @@ def _reasons(found: list[TableReport]) -> Iterator[str]:
             yield f"{report.table}: {line}"
 
 
-def _print_keys(report: TableReport) -> None:
+def _print_keys(report: TableReport, limit: int) -> None:
     """Keys of rows, on the terminal only: they never reach a log."""
-    for row in report.rows:
+    for row in report.rows[:limit]:
         key = ", ".join(f"{n}={v}" for n, v in zip(report.key, row.key, strict=False))
         columns = f" ({', '.join(row.columns)})" if row.columns else ""
         say(f"{report.table}: {row.kind.value}: {key}{columns}")
-    if (rest := report.differing - len(report.rows)) > 0:
+    if (rest := report.differing - min(limit, len(report.rows))) > 0:
         say(f"{report.table}: {rest:,} more")

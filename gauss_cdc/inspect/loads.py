@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from producer.core.key_ranges import rows_so_far
 from producer.core.loads.queue import EVERYTHING, OPEN
 from producer.sources.requests import AskedAgain
-from schemas.control import GAP, Head, LoadPhase, TableLoad
+from schemas.control import GAP, Head, LoadPhase, TableLoad, mends
 from schemas.errors import shortened
 from schemas.tables import TableId
 
@@ -62,6 +62,8 @@ def loads_under_way(records: Iterable[TableLoad]) -> tuple[LoadStanding, ...]:
     """
     found: dict[TableId, _Counting] = {}
     for cut in records:
+        if mends(cut):
+            continue
         if cut.phase is LoadPhase.END:
             found.pop(cut.table, None)
         elif cut.phase is LoadPhase.BEGIN:

@@ -49,6 +49,8 @@ class TableReport:
     target_rows: int = 0
     counts: dict[RowKind, int] = field(default_factory=dict)
     rows: list[RowDifference] = field(default_factory=list)  # the first ones
+    is_marked: bool = False  # at the target: it is exact again when all of it was read again
+    is_by_key: bool = False  # the keys of `rows` are texts by which the source finds them
     settled: int = 0  # rows that commits between the two snapshots changed
     undecided: str = ""  # why nothing is known
     is_passing: bool = False  # what undecided says: another round may decide it
@@ -72,6 +74,14 @@ class TableReport:
         if len(self.rows) < limit:
             self.rows.append(found)
 
+    @property
+    def keys(self) -> list[tuple[str, ...]]:
+        """The keys of all rows that differ; [] where they are not all known."""
+        is_known = not (self.is_marked or self.undecided) and len(self.rows) == self.differing
+        if not (is_known and self.is_by_key):
+            return []
+        return [tuple(cell for cell in row.key if cell is not None) for row in self.rows]
+
     def remarks(self) -> Iterator[str]:
         """Say why the table is not decided, and what else is known of it."""
         if self.undecided:
@@ -83,8 +93,8 @@ class TableReport:
                 " are equal, too"
             )
 
-    def as_json(self, *, show_keys: bool) -> dict[str, object]:
-        """Plain values; those of cells only with `show_keys`."""
+    def as_json(self, *, show_keys: bool, limit: int | None = None) -> dict[str, object]:
+        """Plain values; those of cells only with `show_keys`, of so many rows at most."""
         out: dict[str, object] = {
             "table": self.table,
             "outcome": self.outcome.value,
@@ -102,7 +112,7 @@ class TableReport:
                     "key": dict(zip(self.key, row.key, strict=False)),
                     "columns": list(row.columns),
                 }
-                for row in self.rows
+                for row in self.rows[:limit]
             ]
         return out
 

@@ -9,6 +9,7 @@ from typing import Final
 from gauss_cdc.verify.text import BUCKET_BITS
 
 ALL: Final = 1 << BUCKET_BITS
+MOST_KEYS: Final = 10_000  # of a table that are read alone; where more differ, all rows are
 _ROUNDS: Final = 4
 
 
@@ -42,5 +43,6 @@ class Request:
 
     tables: Collection[str] = ()  # (): all
     sample: Sample = Sample()
-    keys: int = 20  # of a table
+    keys: int = 20  # of a table's rows that differ
+    named: int = 20  # of these, of which the columns are looked for
     rounds: int = _ROUNDS

@@ -194,6 +194,7 @@ class SnapshotPair:
         name, ledger = str(shape.id), self.sides.ledger
         report = TableReport(name, epoch=ledger.epoch, seq=ledger.seq)
         inexact = ledger.inexact.get(name, "")
+        report.is_marked = bool(inexact)
         if inexact:
             report.notes.append(f"the ledger says that it is not exact: {inexact}")
         try:

@@ -56,6 +56,13 @@ class TablePlan:
         """Say whether its groups are ranges of keys."""
         return self.has_index and bool(self.key) and all(c.is_ordered for c in self.key)
 
+    @property
+    def names_rows(self) -> bool:
+        """Say whether the source finds a row by its key as either server prints it."""
+        is_one_type = all(c.source_type == c.target_type for c in self.key)
+        is_plain = not any(one.converts or one.has_gauss for one in self.spellings)
+        return self.has_index and self.sample == ALL and is_one_type and is_plain
+
     def text(self, *, is_source: bool) -> RowText:
         """Give its expressions at one server."""
         spelling = self.spellings[not is_source]

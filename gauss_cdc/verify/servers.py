@@ -68,6 +68,7 @@ class ServerPair:
             report.undecided = f"types of the target do not hold the source's values: {named}"
         plan = self._plan(shape, there)
         report.key = tuple(column.name for column in plan.key)
+        report.is_by_key = plan.names_rows
         last = collapsed(shape.names(), report.key, changes) if changes else None
         report.settled = len(changes)
         with (
@@ -100,7 +101,7 @@ class ServerPair:
                 found.rows.pop(key, None)
         by_key = sorted(found.rows.items(), key=lambda item: tuple(map(str, item[0])))
         rows = [_differing(key, hashes) for key, hashes in by_key]
-        named = [row.key for row in rows if row.kind is RowKind.CHANGED][:limit]
+        named = [row.key for row in rows[: self.request.named] if row.kind is RowKind.CHANGED]
         columns_of = changed_columns(table, named) if named else {}
         for row in rows:
             report.add(replace(row, columns=columns_of.get(row.key, ())), limit)

@@ -14,6 +14,14 @@ from schemas.tables import TableSchema
 
 Key: TypeAlias = tuple[bytes, ...]  # cells of the key's columns, in the key's order
 
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Keys whose rows are to be read, instead of a range; their texts may be anybody's."""
+
+    keys: tuple[Key, ...]
+
+
 _XID_BITS: Final = 32  # of a transaction's id in the stream; a snapshot counts on behind them
 
 
@@ -102,6 +110,8 @@ class RangeRead:
     looked: Before | None = None  # the table in the catalog
     rows: Sequence[Cells] = ()
     last: Key | None = None  # the greatest key of the range; None: it is open upwards
+    gone: Sequence[Key] = ()  # of named keys, as the server prints them: those without a row
+    left: tuple[Key, ...] = ()  # and those that were not read
     order: str = ""  # of the key's values: with another one a key tells nothing of what was read
 
 

@@ -21,7 +21,7 @@ from producer.core.events import (
     PartDurable,
     Records,
 )
-from producer.core.key_ranges import Key, RangeRead
+from producer.core.key_ranges import Key, Named, RangeRead
 from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import TransactionWriter
 from producer.core.router import Binding
@@ -169,8 +169,10 @@ class KeyRanges(Protocol):
     def fileno(self) -> int:
         """A file that is readable when an answer has come."""
 
-    def ask(self, after: Key | None) -> None:
+    def ask(self, after: Key | Named | None) -> None:
         """Begin to read the range behind a key, () from the first one on; None: the shape alone.
+
+        `Named`: the rows of some keys, as many as a range may have.
 
         The table is protected from DDL before the snapshot is taken.  One answer is outstanding.
         """
@@ -251,10 +253,12 @@ class Source(takeover.Source, Protocol):
     def reads_ranges(self) -> bool:
         """Say whether `ranges` may open anything."""
 
-    def ranges(self, table: TableId) -> tuple[TableSchema, KeyRanges] | None:
+    def ranges(
+        self, table: TableId, *, of_any_size: bool = False
+    ) -> tuple[TableSchema, KeyRanges] | None:
         """Open what reads a table in ranges of its key; None: it is read at a point.
 
-        Raises CdcError: not now.
+        A small one is, unless `of_any_size`.  Raises CdcError: not now.
         """
 
     def adopt(self, table: TableSchema) -> None:
@@ -275,8 +279,17 @@ class Source(takeover.Source, Protocol):
         A request stays until it is answered: it outlives every restart.
         """
 
-    def answer(self, wish: Wish, number: int) -> None:
-        """Forget requests up to a number; a load for all targets answers those for one, too."""
+    def named(self, wish: Wish) -> tuple[int, Sequence[Key]]:
+        """Return the number and the keys of the oldest request; no keys: it is for all rows.
+
+        So is each request for a table that somebody asks for whole.
+        """
+
+    def answer(self, wish: Wish, number: int, *, alone: bool = False) -> None:
+        """Forget requests up to a number; a load for all targets answers those for one, too.
+
+        `alone`: the one of this number, and no other.
+        """
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False

@@ -250,6 +250,8 @@ class Turn:
     ) -> tuple[WriterState, Upto]:
         """Write the next piece of a load, at a place between two commits."""
         loader = self._loader(state, at)
+        if load.mends:
+            return loader.mend(table, piece, load.upto)
         if piece.shape is not None:
             looked = _noted(piece.looked, load.upto)
             return loader.begin(table, looked, load.upto), load.upto

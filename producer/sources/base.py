@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from producer.core import ports
 from producer.core.catalog.look import Before, Look, Unchanged
+from producer.core.key_ranges import Key
 from producer.core.ports import KeyRanges
 from producer.core.shape_change import ShapeChange
 from producer.core.takeover.takeover import MadeSlot
@@ -141,15 +142,21 @@ class PlainSource:
     def reads_ranges(self) -> bool:
         return False
 
-    def ranges(self, table: TableId) -> tuple[TableSchema, KeyRanges] | None:
-        del table
+    def ranges(
+        self, table: TableId, *, of_any_size: bool = False
+    ) -> tuple[TableSchema, KeyRanges] | None:
+        del table, of_any_size
         return None
 
     def requests(self) -> Mapping[ports.Wish, int]:
         return {}
 
-    def answer(self, wish: ports.Wish, number: int) -> None:
-        del wish, number
+    def named(self, wish: ports.Wish) -> tuple[int, Sequence[Key]]:
+        del wish
+        return 0, ()
+
+    def answer(self, wish: ports.Wish, number: int, *, alone: bool = False) -> None:
+        del wish, number, alone
 
     def look(
         self, known: Mapping[TableId, TableSchema], *, unless: str, before: Before | None

@@ -9,11 +9,13 @@ A row that names no table pauses all re-reads: it needs no right and no column t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, NamedTuple
 
+from producer.core.key_ranges import Key
 from producer.core.ports import Wish
 from producer.errors import NotOurs, NotPermitted
 from producer.sources.rights import (
@@ -42,8 +44,9 @@ AND has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'DELETE'
 """
 _COLUMNS: Final = f"""
 SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = '{_TABLE}'::regclass
-AND attname IN ('asked_by', 'for_target') AND NOT attisdropped
+AND attname IN ('asked_by', 'for_target', 'keys') AND NOT attisdropped
 """
+_NONE: Final[Mapping[TableId, str]] = {}
 NOT_READ: Final = "requests for re-reads are not read"
 _SUBJECT: Final = "re-reads"
 _CANNOT_ASK: Final = "`snapshot` and `verify --repair` cannot ask for tables"
@@ -52,17 +55,17 @@ _STATEMENTS: Final = (
     ' for an administrator ("Requests for re-reads")'
 )
 _EXTENDED_BY: Final = (
-    "the table of requests is of an older release, and has no column for a target; its owner"
+    "the table of requests is of an older release, and has no column for what is asked; its owner"
     " adds it: {statement}"
 )
 _MAKE: Final = (
     f"CREATE TABLE IF NOT EXISTS {_TABLE} (number bigserial PRIMARY KEY, slot text NOT NULL,"
     " table_schema text NOT NULL, table_name text NOT NULL,"
     " asked_at timestamptz NOT NULL DEFAULT clock_timestamp(),"
-    " asked_by text DEFAULT session_user, for_target text)"
+    " asked_by text DEFAULT session_user, for_target text, keys text)"
 )
 _LAST: Final = 253_402_300_799.0  # seconds since 1970 that a datetime can hold; people write any
-_EXTEND: Final = f"ALTER TABLE {_TABLE} ADD COLUMN for_target text"
+_EXTEND: Final = f"ALTER TABLE {_TABLE} ADD COLUMN {{}} text"
 
 
 class AskedAgain(NamedTuple):
@@ -132,11 +135,53 @@ class OpenRequests:
         return found
 
 
-def ask(session: Asks, slot: str, wishes: Sequence[Wish]) -> None:
+def named(session: Asks, slot: str, wish: Wish) -> tuple[int, Sequence[Key]]:
+    """Return the number of the oldest request, and the keys that it names.
+
+    None where one of these requests is for all rows.  Raises NotOurs.
+    """
+    guard = _guard(session)
+    if not guard or "keys" not in (there := _columns(session)):
+        return 0, ()
+    rows = session.query(
+        f"{guard}SELECT number::text, keys, (bool_and(keys IS NOT NULL) OVER ())::text"
+        f" FROM {_TABLE} WHERE {_of(slot, wish, there)} ORDER BY number LIMIT 1"
+    )
+    if not rows or rows[0][2] != "true":
+        return 0, ()
+    number, keys, _ = rows[0]
+    return int(number or 0), keys_of(keys or "")
+
+
+def keys_of(text: str) -> list[Key]:
+    """Read keys as `ask` writes them; [] where anybody wrote something else.
+
+    >>> keys_of('[["1", "a"], ["2", "b"]]'), keys_of('[["1", 2]]'), keys_of("x")
+    ([(b'1', b'a'), (b'2', b'b')], [], [])
+    """
+    try:
+        return [tuple(cell.encode() for cell in key) for key in json.loads(text)]
+    except (ValueError, TypeError, AttributeError):
+        return []
+
+
+def _of(slot: str, wish: Wish, there: Container[str | None]) -> str:
+    """Write the condition for a wish's requests, of one target or of all."""
+    table, target = wish
+    said = {"slot": slot, "table_schema": table.schema, "table_name": table.name}
+    where = " AND ".join(f"{name} = {constant(value)}" for name, value in said.items())
+    if "for_target" in there:
+        where += f" AND coalesce(for_target, '') = {constant(target)}"
+    return where
+
+
+def ask(
+    session: Asks, slot: str, wishes: Sequence[Wish], keys: Mapping[TableId, str] = _NONE
+) -> None:
     """Ask for tables; makes the table of requests with the first one.
 
-    A table of an older release has no column for a target: it is added.  Raises NotPermitted,
-    NotOurs.
+    `keys`: of some, as JSON: rows of these keys alone, each a list of texts.  A table of an older
+    release has no column for them, or for a target: it is added.  Raises NotPermitted, NotOurs.
     """
     way_out = partial(_way_out, session)
     try:
@@ -144,16 +189,21 @@ def ask(session: Asks, slot: str, wishes: Sequence[Wish]) -> None:
             make_own_schema(session)
             session.query(_MAKE)
             guard = own_guard(session, REQUESTS)  # somebody may have been faster
-        if any(wish.target for wish in wishes) and "for_target" not in _columns(session):
-            way_out = partial(_EXTENDED_BY.format, statement=_EXTEND)
-            session.query(f"{guard}{_EXTEND}")
-            way_out = partial(_way_out, session)
-        for table, target in wishes:
-            names = (slot, *table, *((target,) if target else ()))
-            whose = ", for_target" if target else ""
+        said = [
+            {"slot": slot, "table_schema": table.schema, "table_name": table.name}
+            | ({"for_target": target} if target else {})
+            | ({"keys": keys[table]} if table in keys else {})
+            for table, target in wishes
+        ]
+        for name in sorted({"for_target", "keys"} & {name for one in said for name in one}):
+            if name not in _columns(session):
+                way_out = partial(_EXTENDED_BY.format, statement=_EXTEND.format(name))
+                session.query(f"{guard}{_EXTEND.format(name)}")
+                way_out = partial(_way_out, session)
+        for one in said:
             session.query(
-                f"{guard}INSERT INTO {_TABLE} (slot, table_schema, table_name{whose}) VALUES"
-                f" ({', '.join(map(constant, names))})"
+                f"{guard}INSERT INTO {_TABLE} ({', '.join(one)}) VALUES"
+                f" ({', '.join(map(constant, one.values()))})"
             )
     except NotOurs:
         raise
@@ -171,16 +221,18 @@ def make_for(session: Asks, role: str) -> None:
     session.query(f"GRANT USAGE ON SEQUENCE {_TABLE}_number_seq TO {user}")
 
 
-def forget(session: Asks, slot: str, wish: Wish, number: int | None = None) -> int:
+def forget(
+    session: Asks, slot: str, wish: Wish, number: int | None = None, *, alone: bool = False
+) -> int:
     """Remove requests for a table, up to a number; return how many there were.
 
-    Where the wish names no target, those for one target go, too.
+    Where the wish names no target, those for one target go, too.  `alone`: that number only.
     """
     table, target = wish
     guard = _guard(session)
     if not guard or (target and "for_target" not in _columns(session)):
         return 0
-    upto = "" if number is None else f" AND number <= {number:d}"
+    upto = "" if number is None else f" AND number {'=' if alone else '<='} {number:d}"
     upto += f" AND for_target = {constant(target)}" if target else ""
     removed = session.query(
         f"{guard}DELETE FROM {_TABLE} WHERE slot = {constant(slot)}"

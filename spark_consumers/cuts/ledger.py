@@ -18,7 +18,18 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from schemas.accept import reloads
-from schemas.control import ANY, GAP, PENDING, Cut, Head, LoadPhase, Start, State, TableLoad
+from schemas.control import (
+    ANY,
+    GAP,
+    PENDING,
+    Cut,
+    Head,
+    LoadPhase,
+    Start,
+    State,
+    TableLoad,
+    mends,
+)
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
 from schemas.topics import Topics
@@ -193,7 +204,7 @@ def is_for(at: Ledger, cut: TableLoad, target: str) -> bool:
     """
     if cut.target is None:
         return True
-    if cut.phase is LoadPhase.BEGIN:
+    if cut.phase is LoadPhase.BEGIN or mends(cut):
         return cut.target == target
     return unshown(at.inexact.get(str(cut.table), "")) == loading(cut)
 

@@ -31,6 +31,7 @@ from schemas.control import (
     Start,
     State,
     TableLoad,
+    mends,
 )
 from schemas.errors import LOAD_AGAIN
 from spark_consumers.cuts.commits import CommitsRecord, Run
@@ -176,10 +177,12 @@ class _Packing:
         """Say whether a step of a load may come to others.
 
         A load begins in a segment of its own if rows of an earlier one of its table are there:
-        all rows of a table are of one load.
+        all rows of a table are of one load.  Rows of some keys, which are of none, are alone.
         """
         if not self._loads:
             return not self._runs
+        if mends(cut) or mends(self._loads[-1]):
+            return False
         if self._rows + cut.rows > min(self._limit, self._limit_of(len(cut.schema_ids))):
             return False
         tables = {load.table for load in self._loads}

@@ -4,6 +4,11 @@
     range    a place is noted (*low*); a snapshot is taken behind it, and a range is read
     written  at a place between two commits, behind all that the snapshot shows (*high*)
 
+Rows of *named* keys are read in the same way, where no load is open: somebody compared them with a
+target's, and they differ.  What they are is put over what targets have, and a named key without a
+row is deleted there.  So an INSERT is noted, too: its row may be younger than the snapshot that
+lacks it [H53].
+
 From low on each key whose row the stream deletes, moves or updates is noted with each range that
 is not written.  A noted row is left out, since the stream brought it whole or deleted it; if all
 that came were UPDATEs without some values, the range's row is completed by theirs.  So a range's
@@ -41,6 +46,7 @@ from producer.core.changes import (
     Begin,
     Cells,
     Delete,
+    Insert,
     Lost,
     Message,
     Relation,
@@ -49,7 +55,7 @@ from producer.core.changes import (
     Undecoded,
     Update,
 )
-from producer.core.key_ranges import Key, RangeRead, Upto, Visible, key_of, key_places
+from producer.core.key_ranges import Key, Named, RangeRead, Upto, Visible, key_of, key_places
 from producer.core.loads.copy_lines import CopyLines
 from producer.core.ports import KeyRanges
 from producer.core.shape_change import StatementChanges
@@ -67,7 +73,7 @@ _PAUSE: Final = 0.05  # seconds until a snapshot that did not show enough is tak
 class _Flying:
     """A range, from its low on."""
 
-    after: Key | None  # None: the shape alone
+    after: Key | Named | None  # None: the shape alone
     delivered: frozenset[int]  # what its snapshot must show
     # key -> the row as far as the stream has sent it; None: it came whole, or is gone
     noted: dict[Key, Cells | None] = field(default_factory=dict)
@@ -88,11 +94,15 @@ class Piece:
     rows: Sequence[Cells] = ()
     completed: Sequence[Cells] = ()  # rows with values of the stream
     upto: Upto = _NOTHING
+    gone: Sequence[Key] = ()  # named, without a row
     is_last: bool = False
 
 
 class Beside:
-    """One table's load, from its BEGIN, or from where an earlier run left it, to its END."""
+    """One table's load, from its BEGIN, or from where an earlier run left it, to its END.
+
+    Or the reading of named keys.
+    """
 
     def __init__(
         self,
@@ -104,6 +114,7 @@ class Beside:
         look_up: Callable[[int], Relation],
         now: Callable[[], float],
         rate: int = 0,
+        named: Sequence[Key] = (),
     ) -> None:
         """`table`: as the catalog has it now; `is_begun`: BEGIN stands in the records of cuts.
 
@@ -118,6 +129,7 @@ class Beside:
         self._asked: _Flying | None = None  # who reads has it
         self._not_before = 0.0  # of a reading
         self._rate, self._due = rate, 0.0  # of what is written
+        self._left, self.mends = tuple(named), bool(named)
         self._running: frozenset[int] | None = None  # when this began
         self._newest: Visible | None = None  # what the newest snapshot shows
         self._unseen: set[int] = set()  # delivered since then; no snapshot is known to show them
@@ -147,6 +159,9 @@ class Beside:
     def watch(self, message: Message) -> None:
         """Note what the stream says of the table."""
         match message:
+            case Insert(relation, new):
+                if self.mends and self._is_mine(relation):
+                    self._note(self._key_of(new), None)
             case Update(relation, _, old, new):
                 if self._is_mine(relation):
                     self._follow(old, new)
@@ -198,6 +213,8 @@ class Beside:
         was = key if old is None else self._key_of(old)
         if was != key:
             self._note(was, None)
+            if self.mends:
+                self._note(key, None)
         else:
             self._note(key, None if UNCHANGED not in new else new)
 
@@ -221,9 +238,10 @@ class Beside:
             return
         if self.is_begun and (self._after is None or len(self._flying) >= _AHEAD):
             return
-        if not self.is_begun and self._flying:
+        if (self.mends or not self.is_begun) and self._flying:
             return  # nothing is read before BEGIN stands: what it hides is in no range
-        self._asked = _Flying(self._after if self.is_begun else None, frozenset(self._unseen))
+        after = Named(self._left) if self.mends else self._after
+        self._asked = _Flying(after if self.is_begun else None, frozenset(self._unseen))
         self._flying.append(self._asked)
         self._ranges.ask(self._asked.after)
 
@@ -242,6 +260,8 @@ class Beside:
         if one.is_void:
             return None
         one.read = found
+        if self.mends:
+            return None
         if self.is_begun:
             self._after = found.last
             return None
@@ -282,10 +302,16 @@ class Beside:
         if self.upto.order not in {"", read.order}:
             raise TableChanging("its key's collation was altered meanwhile", table=self.table)
         self._flying.popleft()
+        rows, completed = self._settled(read.rows, one.noted)
+        if self.mends:
+            gone = [key for key in read.gone if key not in one.noted]
+            self._left = read.left
+            return Piece(
+                read.high, None, None, rows, completed, self.upto, gone, is_last=not read.left
+            )
         is_last = read.last is None
         upto = replace(self.upto, key=read.last or (), order=read.order)
-        rows, completed = self._settled(read.rows, one.noted)
-        return Piece(read.high, None, None, rows, completed, upto, is_last)
+        return Piece(read.high, None, None, rows, completed, upto, is_last=is_last)
 
     def written(self, piece: Piece, upto: Upto) -> None:
         """Take note that a piece is durable."""

@@ -13,6 +13,7 @@ from producer.core.changes import Cells
 from producer.core.delivery.engine import WriterState
 from producer.core.events import Acknowledgement, Place, Records
 from producer.core.key_ranges import Upto
+from producer.core.loads.beside import Piece
 from producer.core.loads.load_steps import LoadStep, with_offsets
 from producer.core.log.cuts_log import CutsLog
 from producer.core.ports import (
@@ -35,6 +36,7 @@ from schemas.control import (
     AGAIN,
     BESIDE,
     EXACT,
+    MEND,
     Head,
     LoadPhase,
     Looked,
@@ -44,7 +46,7 @@ from schemas.control import (
     note_load,
 )
 from schemas.positions import CommitKey, Lsn, of_reread
-from schemas.tables import TableId, TableSchema
+from schemas.tables import UNCHANGED, TableId, TableSchema
 from schemas.types import unseen_renames
 
 
@@ -178,7 +180,7 @@ class Loader:
 
         Reading the source goes on there, as in `again`.
         """
-        to = self._beside(table, load)
+        to = self._beside(table, load, BESIDE)
         self._begin(to, is_again=True, looked=looked)
         return self._end()
 
@@ -197,8 +199,32 @@ class Loader:
         `completed`: rows that have values of the stream.  Returns also how far the load is now,
         and whether rows are missing.
         """
-        to = self._beside(table, upto)
+        to = self._beside(table, upto, BESIDE)
         to.done, to.expected, to.lossy = upto.rows, expected, upto.lossy
+        chunk = self._range(to, rows, completed)
+        upto = replace(upto, lossy=to.lossy, rows=to.done + len(chunk))
+        if len(chunk) or not is_last:
+            self._flush(to, upto.text)
+        if is_last:
+            self._close(to)
+        return self._end(), upto
+
+    def mend(self, table: TableSchema, piece: Piece, load: Upto) -> tuple[WriterState, Upto]:
+        """Write some keys as they are, where no load is open; nothing, where a row is unfit."""
+        to = self._beside(table, load, MEND)
+        chunk = self._range(to, piece.rows, piece.completed)
+        names = table.names()
+        at = {names.index(name): part for part, name in enumerate(table.key)}
+        for key in piece.gone:
+            cells: Cells = [key[at[c]] if c in at else UNCHANGED for c in range(len(names))]
+            self._put(to, cells, to.tx, is_gone=True)
+        if len(chunk) and not to.lossy:
+            self._flush(to)
+            self._observer.on_load(table.id, to.done, to.done)
+        return self._end(), replace(load, lossy=to.lossy)
+
+    def _range(self, to: _Loading, rows: Sequence[Cells], completed: Sequence[Cells]) -> Chunk:
+        """Add a range's rows to the chunk."""
         _, chunk = self._bound(to)
         at = 0
         while at < len(rows):
@@ -209,16 +235,11 @@ class Loader:
                 at += 1
         for cells in completed:
             self._put(to, cells, to.tx)
-        upto = replace(upto, lossy=to.lossy, rows=to.done + len(chunk))
-        if len(chunk) or not is_last:
-            self._flush(to, upto.text)
-        if is_last:
-            self._close(to)
-        return self._end(), upto
+        return chunk
 
-    def _beside(self, table: TableSchema, load: Upto) -> _Loading:
+    def _beside(self, table: TableSchema, load: Upto, mode: str) -> _Loading:
         self._head = replace(self._head, resume=max(self._head.resume, self._at))
-        self._ordinal, self._mode = of_reread(self._head.n), BESIDE
+        self._ordinal, self._mode = of_reread(self._head.n), mode
         self._at_first = load
         return self._open(table, snapshot="incremental")
 
@@ -300,11 +321,14 @@ class Loader:
             self._flush(to)
         self._close(to)
 
-    def _put(self, to: _Loading, cells: Cells, place: TransactionConstants) -> None:
-        """Add a row; one that cannot be delivered is put aside."""
+    def _put(
+        self, to: _Loading, cells: Cells, place: TransactionConstants, *, is_gone: bool = False
+    ) -> None:
+        """Add a row, or that there is none; one that cannot be delivered is put aside."""
         binding, chunk = self._bound(to)
+        op, kind, old, new = ("d", "K", cells, None) if is_gone else ("r", "", None, cells)
         try:
-            value = binding.encoder.encode("r", "", None, cells, place, self._at, self._ordinal)
+            value = binding.encoder.encode(op, kind, old, new, place, self._at, self._ordinal)
             if len(value) > self._options.max_row_bytes:
                 raise RowTooLarge(
                     "a row is larger than kafka.max-row-bytes",

@@ -275,6 +275,11 @@ class LoadQueue:
             self._look_due = 0.0  # it is not asked for any more, or again
         self._line_up()
 
+    def mended(self, wish: Wish, number: int) -> None:
+        """Answer a request for some keys, and no other."""
+        self._blocking(self._source.answer, wish, number, alone=True)
+        self._look_due = 0.0
+
     def rest(self, table: TableId, took: float) -> None:
         """Note that a gap of a table was mended, by a reading that took so many seconds."""
         before = self._rests.get(table)
@@ -303,6 +308,18 @@ class LoadQueue:
         self._line_up()
 
     # ------------------------------------------------------------ for whom
+    def by_keys(self, table: TableId) -> Wish | None:
+        """Return whose next request may be for some keys alone; None: the table is loaded.
+
+        Rows of some keys make no table exact, and belong to no load.
+        """
+        asked = self._asked.get(table, {})
+        if not asked or ("" in asked and len(asked) > 1):
+            return None
+        if not self.is_exact(table) or str(table) in self._targeted:
+            return None
+        return Wish(table, min(asked, key=asked.__getitem__))
+
     def load_of(self, table: TableId, *, is_known: bool, goes_on: bool) -> Upto:
         """Say for whom the next load of a table is; how far it is, if it goes on.
 

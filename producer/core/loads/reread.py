@@ -29,10 +29,11 @@ from producer.core.key_ranges import Upto, key_columns
 from producer.core.loads.beside import Beside, Piece
 from producer.core.loads.queue import FOR_ALL, LoadQueue
 from producer.core.loads.window import UNSEEN, QuietWindow
-from producer.core.ports import Blocking, Clock, Point, Source
+from producer.core.ports import Blocking, Clock, Point, Source, Wish
 from producer.core.shape_change import StatementChanges
 from producer.errors import CdcError, SourceBusy
 from schemas.control import ANY, GAP
+from schemas.errors import Verdict
 from schemas.positions import Lsn, lsn_text
 from schemas.tables import UNCHANGED, TableId, TableSchema
 
@@ -107,6 +108,8 @@ class Rereads:
         self._shape: TableSchema | None = None
         self._is_standing = False
         self._beside: Beside | None = None  # instead of a point
+        self._mending: tuple[Wish, int] | None = None  # the request for which keys are read
+        self._whole: set[TableId] = set()  # tables of which keys could not be read alone
         self._begun: Counter[TableId] = Counter()  # how often, since the last END
         self._anew: set[TableId] = set()  # begin again, whatever was written
         self._uncaptured: set[TableId] = set()  # whose load was to go on when it was tried last
@@ -150,7 +153,8 @@ class Rereads:
     def table_beside(self) -> TableId | None:
         """The table that is read while the stream goes on, once it has begun."""
         beside = self._beside
-        return beside.table if beside is not None and beside.is_begun else None
+        is_load = beside is not None and beside.is_begun and not beside.mends
+        return beside.table if beside is not None and is_load else None
 
     def is_read_beside(self, table: TableId) -> bool:
         """Say whether a load of it is open that has commits between, also if nobody reads now."""
@@ -202,7 +206,7 @@ class Rereads:
         self._since, self._is_told = now, False
         self._is_repair = queue.has_gap(table)
         try:
-            if self._opens_beside(table):
+            if self._opens_keys(table, known) or self._opens_beside(table):
                 return {}
             is_hidden = queue.is_hidden(table)
             self._point = self._blocking(self._source.point, table, if_gone=is_hidden)
@@ -273,6 +277,28 @@ class Rereads:
             self._note(f"{table}: its load goes on where it was left")
         return True
 
+    def _opens_keys(self, table: TableId, known: Mapping[TableId, TableSchema]) -> bool:
+        """Begin to read rows of some keys, if that is all that is asked for."""
+        wish = self.queue.by_keys(table)
+        if wish is None or table not in known or table in self._whole:
+            return False
+        number, keys = self._blocking(self._source.named, wish)
+        if not keys or not self._source.reads_ranges:
+            return False
+        if (found := self._blocking(self._source.ranges, table, of_any_size=True)) is None:
+            return False
+        self._mending, self._load = (wish, number), Upto(target=wish.target)
+        self._beside = Beside(
+            *found,
+            upto=self._load,
+            is_begun=True,
+            look_up=self._look_up,
+            now=self._clock.now,
+            rate=self._rate,
+            named=keys,
+        )
+        return True
+
     def _at_first(self) -> Upto:
         """Nothing is read of the load under way."""
         return Upto(request=self._load.request, target=self._load.target)
@@ -289,9 +315,12 @@ class Rereads:
 
     def _begin_again(self, why: str) -> None:
         assert self._beside is not None
-        table, is_begun = self._beside.table, self._beside.is_begun
+        table, is_begun, mends = self._beside.table, self._beside.is_begun, self._beside.mends
         self.let_go()
-        if not is_begun:
+        if mends:
+            self._whole.add(table)
+            self._note(f"{table}: all of its rows are read, not some keys alone: {why}")
+        if mends or not is_begun:
             return
         self._anew.add(table)
         self._begun[table] += 1
@@ -301,7 +330,12 @@ class Rereads:
     def _done(self, table: TableId) -> None:
         """Let go of a table, and answer the request for which it was read."""
         load, self._load = self._load, Upto()
+        mending, is_mended = self._mending, self._beside is not None and self._beside.mends
         self.let_go()
+        if is_mended and mending is not None:
+            self.queue.mended(*mending)
+            return
+        self._whole.discard(table)
         self._begun.pop(table, None)
         self._uncaptured.discard(table)
         self.queue.done(table, load)
@@ -401,7 +435,10 @@ class Rereads:
             if (shape := beside.take()) is not None:
                 self._blocking(self._take_shape, shape, known)
         except CdcError as error:
-            self._put_off(beside.table, error)
+            if beside.mends and error.verdict is not Verdict.RETRY:
+                self._begin_again(str(error))
+            else:
+                self._put_off(beside.table, error)
             return
         if not is_between or self._is_standing:
             return
@@ -505,7 +542,9 @@ class Rereads:
         at = max(position, piece.high)
         state, upto = self._blocking(self._writing.beside, writer_state, at, shape, beside, piece)
         beside.written(piece, upto)
-        if piece.shape is not None:
+        if beside.mends and upto.lossy:
+            self._begin_again("a row cannot be delivered")
+        elif piece.shape is not None:
             self._anew.discard(table)
             self.queue.show(table)
         elif piece.is_last:
@@ -518,7 +557,7 @@ class Rereads:
         """Give the point up, if there is one: the stream goes on."""
         point, self._point, self._shape, self._is_standing = self._point, None, None, False
         beside, self._beside, self._table = self._beside, None, None
-        self._load = Upto()
+        self._load, self._mending = Upto(), None
         if point is not None:
             point.close()
         if beside is not None:

@@ -27,6 +27,7 @@ from schemas.control import (
     State,
     TableLoad,
     is_for_one,
+    mends,
 )
 from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn, lsn_text
@@ -136,7 +137,7 @@ def _look_back(
         elif isinstance(cut, Commits):
             if found.described < 0 and any(commit.ddl for commit in cut.commits):
                 found.described = offset
-        elif isinstance(cut, TableLoad) and not (found.is_whole or is_for_one(cut)):
+        elif isinstance(cut, TableLoad) and not (found.is_whole or is_for_one(cut) or mends(cut)):
             found.changed.add(str(cut.table))
         if found.is_whole:
             break
@@ -170,6 +171,8 @@ def _names_at(
 def _said(cut: Cut) -> Mapping[str, bool] | None:
     """Say of tables whether they are exact behind a record; None: any may have another name."""
     match cut:
+        case TableLoad() if mends(cut):
+            return {}
         case State(loads=loads):
             return {name: phase == LoadPhase.END for name, phase in loads.items()}
         case TableLoad(table=table, phase=phase, target=None):
@@ -307,6 +310,8 @@ class _ExactTables:
     def follow(self, cut: Cut) -> None:
         """Go behind a record."""
         match cut:
+            case TableLoad() if mends(cut):
+                pass
             case State():
                 if isinstance(cut, Start):  # [tables] may be others from there on
                     self.topics -= self._of_unnoted

@@ -439,9 +439,9 @@ class GaussSource(PlainSource):
         """Return what somebody asks to be read again."""
         return self._open_requests.newest(self.asking, self._note)
 
-    def answer(self, wish: Wish, number: int) -> None:
+    def answer(self, wish: Wish, number: int, *, alone: bool = False) -> None:
         """Forget requests up to a number."""
-        requests.forget(self.asking, self._options.slot, wish, number)
+        requests.forget(self.asking, self._options.slot, wish, number, alone=alone)
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False

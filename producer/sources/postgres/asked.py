@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
+from producer.core.key_ranges import Key
 from producer.core.ports import Wish
 from producer.sources import requests
 from producer.sources.postgres.catalog import QueryingConnection
@@ -38,9 +39,13 @@ class AskedTables:
         """Up to which request; a load for all targets answers those for one."""
         return max(self._answered.get(one, 0) for one in (wish, Wish(wish.table)))
 
-    def answer(self, wish: Wish, number: int) -> None:
-        """Forget requests up to a number."""
+    def named(self, wish: Wish) -> tuple[int, Sequence[Key]]:
+        """Return number and keys of the oldest request; no keys: it is for all rows."""
+        return requests.named(QueryingConnection(self._reading), self._slot, wish)
+
+    def answer(self, wish: Wish, number: int, *, alone: bool = False) -> None:
+        """Forget requests up to a number, or one alone."""
         primary = QueryingConnection(self._primary.connection)
-        requests.forget(primary, self._slot, wish, number)
+        requests.forget(primary, self._slot, wish, number, alone=alone)
         if not self._primary.is_read:  # else they are gone, and numbers may begin anew
             self._answered[wish] = number

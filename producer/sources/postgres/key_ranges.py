@@ -19,7 +19,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 
 from producer.core.catalog.catalog_rows import as_sent
 from producer.core.catalog.look import Before
-from producer.core.key_ranges import Key, RangeRead, Visible, key_columns, key_of, key_places
+from producer.core.key_ranges import Key, Named, RangeRead, Visible, key_columns, key_of, key_places
 from producer.core.loads.copy_lines import CopyLines
 from producer.errors import CdcError, ConnectionLost, TableChanging
 from producer.options import Options
@@ -70,6 +70,10 @@ WHERE n.nspname = %s AND c.relname = %s
 # No shape says which collation a column has.
 _ORDER: Final = """
 SELECT string_agg(a.attcollation::text, ',' ORDER BY a.attnum) FROM pg_attribute a
+WHERE a.attrelid = %s AND a.attname = ANY (%s)
+"""
+_TYPES: Final = """
+SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
 WHERE a.attrelid = %s AND a.attname = ANY (%s)
 """
 _SNAPSHOT: Final = (
@@ -135,17 +139,17 @@ def _literal_type(column: Column) -> str | None:
 
 
 def open_ranges(
-    options: Options, connection: Connection, table: TableId, server: tuple[str, int]
+    options: Options, connection: Connection, table: TableId, server: tuple[str, int], least: int
 ) -> tuple[TableSchema, PostgresRanges] | None:
     """Open what reads a table in ranges; None: it is read at a point, or is not captured.
 
-    `server`: system id and timeline of the one that streams.
+    `server`: system id and timeline of the one that streams.  `least`: bytes of a table.
     """
     if table not in captured(connection, options).tables:
         return None
     shape = as_sent(catalog.table_schemas(connection, [table])[0])
     row = _row_of(connection, shape)
-    if row is None or _why_not(row, shape, options.tuning.beside_bytes):
+    if row is None or _why_not(row, shape, least):
         return None
     size, rows, *_ = row
     return shape, PostgresRanges(options, shape, server, rows=rows, size=size)
@@ -159,7 +163,7 @@ class PostgresRanges:
     ) -> None:
         self.estimated_rows = rows
         self._wakes, self._woken = os.pipe()
-        self._asked: SimpleQueue[Key | None] = SimpleQueue()
+        self._asked: SimpleQueue[Key | Named | None] = SimpleQueue()
         self._answer: RangeRead | CdcError | None = None
         self._is_closed = False
         self._reader = _Sessions(options, shape, server, row_bytes=max(1, size // max(1, rows)))
@@ -170,7 +174,7 @@ class PostgresRanges:
     def fileno(self) -> int:
         return self._wakes
 
-    def ask(self, after: Key | None) -> None:
+    def ask(self, after: Key | Named | None) -> None:
         self._asked.put(after)
 
     def take(self) -> RangeRead | CdcError | None:
@@ -239,7 +243,7 @@ class _Sessions:
         if asks is not None:
             asks.close()
 
-    def read(self, after: Key | None) -> RangeRead:
+    def read(self, after: Key | Named | None) -> RangeRead:
         """Read a range, or the shape."""
         if self._catalog is None:
             self._catalog = catalog.connect(self._options.source)
@@ -282,7 +286,7 @@ class _Sessions:
         shape = found and as_sent(found)
         return RangeRead(shape, place.shown, place.high, looked, order=order or "")
 
-    def _read(self, after: Key, asks: Connection) -> RangeRead:
+    def _read(self, after: Key | Named, asks: Connection) -> RangeRead:
         table = self._shape.id
         if self._session is None:
             self._session = ReplicationConnection.open(self._options.source, replication=False)
@@ -313,7 +317,13 @@ class _Sessions:
         limit = max(1, min(tuning.range_rows, tuning.range_bytes // self._row_bytes))
         lines, size = list[bytes](), 0
         is_whole = True
-        for some in session.copy_lines(_statement(shape, self._shape.key, after, limit)):
+        keys: tuple[Key, ...] = ()
+        if isinstance(after, Named):
+            keys = self._as_printed(session, asks, shape, after.keys[:limit])
+            statement = _of_keys(shape, keys)
+        else:
+            statement = _statement(shape, self._shape.key, after, limit)
+        for some in session.copy_lines(statement):
             lines += some
             size += sum(map(len, some))
             if size > _MOST * tuning.range_bytes:
@@ -335,9 +345,33 @@ class _Sessions:
             self._row_bytes = max(1, size // len(lines))
         self._see_to_flush(asks, place.high)
         rows = CopyLines(lines, len(shape.columns), table)
+        if isinstance(after, Named):
+            there = {key_of(row, key_places(shape)) for row in rows}
+            gone, left = tuple(key for key in keys if key not in there), after.keys[limit:]
+            if not is_whole:  # what has no row may not have been read
+                gone, left = (), (*gone, *left)
+            return RangeRead(
+                shape, place.shown, place.high, rows=rows, order=order, gone=gone, left=left
+            )
         is_last = is_whole and len(lines) < limit
         last = None if is_last else key_of(rows[-1], key_places(shape))
         return RangeRead(shape, place.shown, place.high, rows=rows, last=last, order=order)
+
+    @staticmethod
+    def _as_printed(
+        session: ReplicationConnection, asks: Connection, shape: TableSchema, keys: Sequence[Key]
+    ) -> tuple[Key, ...]:
+        """Have the server print keys as it prints those of rows, each once."""
+        with catalog.asking(asks, table=shape.id) as cursor:
+            cursor.execute(_TYPES, (shape.oid, list(shape.key)))
+            types = dict(cursor.fetchall())
+        casts = [types[name] for name in shape.key]
+        listed = (
+            f"({', '.join(f'{literal(k.decode())}::{t}' for k, t in zip(key, casts, strict=True))})"
+            for key in keys
+        )
+        rows = session.query(f"VALUES {', '.join(listed)}")
+        return tuple(dict.fromkeys(tuple((cell or "").encode() for cell in row) for row in rows))
 
     @staticmethod
     def _order(asks: Connection, shape: TableSchema) -> str:
@@ -357,6 +391,20 @@ class _Sessions:
 
 def _name(table: TableId) -> str:
     return f"{names([table.schema])}.{names([table.name])}"
+
+
+def _of_keys(shape: TableSchema, keys: Sequence[Key]) -> str:
+    """Write the COPY of the rows of some keys."""
+    columns = {column.name: column for column in shape.columns}
+    types = [_literal_type(columns[name]) for name in shape.key]
+    listed = (
+        f"({', '.join(f'{literal(k.decode())}::{t}' for k, t in zip(key, types, strict=True))})"
+        for key in keys
+    )
+    return (
+        f"COPY (SELECT {names(c.name for c in shape.columns)} FROM ONLY {_name(shape.id)}"  # noqa: S608
+        f" WHERE ({names(shape.key)}) IN ({', '.join(listed)})) TO STDOUT"
+    )
 
 
 def _statement(shape: TableSchema, key: Sequence[str], after: Key, limit: int) -> str:

@@ -14,6 +14,7 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 from producer import native
 from producer.core.catalog.look import Before, Look, Unchanged
 from producer.core.changes import Message
+from producer.core.key_ranges import Key
 from producer.core.ports import Wish
 from producer.core.takeover.takeover import MadeSlot, Slot
 from producer.errors import (
@@ -478,9 +479,12 @@ class PostgresSource(PlainSource):
         """Say whether tables are read beside the stream: a standby does not tell its log's end."""
         return self._primary.is_read
 
-    def ranges(self, table: TableId) -> tuple[TableSchema, PostgresRanges] | None:
+    def ranges(
+        self, table: TableId, *, of_any_size: bool = False
+    ) -> tuple[TableSchema, PostgresRanges] | None:
         """Open what reads a table beside the stream; None: it is read at a point."""
-        return open_ranges(self._options, self.connection, table, self._server)
+        least = 0 if of_any_size else self._options.tuning.beside_bytes
+        return open_ranges(self._options, self.connection, table, self._server, least)
 
     def publish(self, table: TableId) -> str:
         """Put a new table into the publication; return what somebody else must do, or ""."""
@@ -500,9 +504,13 @@ class PostgresSource(PlainSource):
         """Return what somebody asks to be read again."""
         return self._asked.newest(self._note)
 
-    def answer(self, wish: Wish, number: int) -> None:
-        """Forget requests up to a number."""
-        self._asked.answer(wish, number)
+    def named(self, wish: Wish) -> tuple[int, Sequence[Key]]:
+        """Return number and keys of the oldest request; no keys: it is for all rows."""
+        return self._asked.named(wish)
+
+    def answer(self, wish: Wish, number: int, *, alone: bool = False) -> None:
+        """Forget requests up to a number, or one alone."""
+        self._asked.answer(wish, number, alone=alone)
 
     def messages(
         self, received: Sequence[WalMessage], *, one_by_one: bool = False
