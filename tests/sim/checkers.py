@@ -34,6 +34,7 @@ from schemas.control import (
     State,
     TableLoad,
     is_beside,
+    mends,
 )
 from schemas.tables import UNCHANGED
 from spark_consumers.cuts.ledger import LACKS_ROW, is_absent, is_unloaded, shown, unshown
@@ -595,7 +596,9 @@ class Oracle:
         if cut.target is not None:
             epoch.for_one[cut.head.n] = cut.target
             self.looks["for one"] += 1
-        if cut.phase is LoadPhase.BEGIN:
+        if mends(cut):
+            self._mend(epoch, cut, values)
+        elif cut.phase is LoadPhase.BEGIN:
             rows.clear()
             self._begin(offset, cut, values)
         elif epoch.for_whom.get(name) != cut.target or (
@@ -631,6 +634,18 @@ class Oracle:
                 self.look(
                     "lossy", f"{cut.table}: rows are missing, and END is silent", ok=bool(cut.lossy)
                 )
+
+    def _mend(self, epoch: Any, cut: TableLoad, values: list[Any]) -> None:
+        """Rows of some keys are the source's, at the record's place."""
+        rows = epoch.state_at(cut.as_of)[cut.table.name].content()
+        there = {dict(row)["id"]: row for row in rows}
+        for value in values:
+            row = None
+            if value.op == "r":
+                cells = zip(value.columns, value.after, strict=True)
+                row = tuple(sorted((c, v.decode()) for c, v in cells if v is not None))
+            now = there.get(value.old_key if row is None else dict(row)["id"])
+            self.look("mend", f"{cut.table}: {row} is written, the source has {now}", ok=row == now)
 
     def _begin(self, offset: int, cut: TableLoad, values: list[Any]) -> None:
         """A load stands behind all commits before its point, and before all others."""

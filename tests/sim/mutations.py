@@ -463,6 +463,7 @@ _PAIR: Faulty = {
 }  # fmt: skip
 _ONES: Faulty = {**_PAIR, "late": False, "expiries": 0}
 _BESIDE: Faulty = {"ranges": True, "asks": 5, "transactions": 40, "steps": 800}
+_MENDS: Faulty = {**_BESIDE, "asks": 9, "mends": True}
 MUTATIONS: list[Mutation] = [
     # ------------------------------------------------------------ producer: run
     Mutation("idle-confirm", "an idle position is confirmed in a durable HEARTBEAT only [H1]",
@@ -768,6 +769,10 @@ MUTATIONS: list[Mutation] = [
              first_seed=22),
     Mutation("beside-moved", "nor one that has another key",
              edit(Beside, "_follow", ("self._note(was, None)", "pass")), _BESIDE, first_seed=15),
+    Mutation("mend-inserted", "a named key that came later is not deleted [H53]",
+             edit(Beside, "watch", ("if self.mends and", "if False and")), _MENDS),
+    Mutation("mend-gone", "nor is one of which the stream brought anything",
+             edit(Beside, "next", ("if key not in one.noted", "if True")), _MENDS),
     Mutation("beside-moved-in-part", "one that moved in part is a gap",
              edit(Rereads, "watch", ("if any(was != now", "if False and any(was != now")),
              _BESIDE, first_seed=2),

@@ -16,7 +16,7 @@ from producer.core.catalog.catalog_facts import Facts, Leaf
 from producer.core.catalog.look import Before, Cause, Look, Seen, Unchanged
 from producer.core.changes import Delete, Insert, Message, Update
 from producer.core.events import TopicsChanged
-from producer.core.key_ranges import Key, RangeRead, Visible
+from producer.core.key_ranges import Key, Named, RangeRead, Visible
 from producer.core.loads.copy_lines import CopyLines
 from producer.core.loads.window import MarkTokens, QuietWindow
 from producer.core.ports import Point, Stored, Wish
@@ -211,8 +211,11 @@ class SimSource:
     def reads_ranges(self) -> bool:
         return self._source.reads_ranges and self._source.decoding is None
 
-    def ranges(self, table: TableId) -> tuple[TableSchema, SimRanges] | None:
+    def ranges(
+        self, table: TableId, *, of_any_size: bool = False
+    ) -> tuple[TableSchema, SimRanges] | None:
         """Open what reads a table beside the stream."""
+        del of_any_size  # all of them are large
         source, name = self._source, table.name
         if name not in KEYED:
             return None
@@ -233,13 +236,25 @@ class SimSource:
     def forget(self, table: TableId) -> None:
         """It does not take another table for one that is gone."""
 
-    def answer(self, wish: Wish, number: int) -> None:
-        """Forget requests for a table up to one."""
+    def named(self, wish: Wish) -> tuple[int, tuple[Key, ...]]:
+        """Number and keys of the oldest request; no keys: it is for all rows."""
+        self._visit("reads a request")
+        source, (table, target) = self._source, wish
+        mine = [n for n, (name, _, w) in source.asked.items() if (name, w) == (table.name, target)]
+        if not mine or not source.named.keys() >= {*mine}:
+            return 0, ()
+        return min(mine), source.named[min(mine)]
+
+    def answer(self, wish: Wish, number: int, *, alone: bool = False) -> None:
+        """Forget requests for a table up to one, or one alone."""
         self._visit("answers a request")
         asked, (table, target) = self._source.asked, wish
         for known, (name, _, whose) in list(asked.items()):
-            if name == table.name and known <= number and target in {"", whose}:
-                self._source.on_answered(*asked.pop(known))
+            is_meant = known == number if alone else known <= number
+            if name == table.name and is_meant and target in {"", whose}:
+                request = asked.pop(known)
+                if self._source.named.pop(known, None) is None:
+                    self._source.on_answered(*request)
 
     def shape(self, table: TableId) -> TableSchema | None:
         """As it is now, which may be younger than the row."""
@@ -444,11 +459,11 @@ class SimRanges:
     def __init__(self, opened: SimSource, connection: Connection, name: str) -> None:
         self._opened, self._connection, self.name = opened, connection, name
         self._timeline, self._made = connection.source.timeline, connection.source.removed[name]
-        self._asked: tuple[Key | None] | None = None
+        self._asked: tuple[Key | Named | None] | None = None
         self._found: RangeRead | CdcError | None = None  # it is on its way
         self._is_there = False
 
-    def ask(self, after: Key | None) -> None:
+    def ask(self, after: Key | Named | None) -> None:
         source = self._connection.source
         assert self._asked is None
         self._asked = (after,)
@@ -471,7 +486,7 @@ class SimRanges:
             self._is_there = True
             self._connection.source.readers.remove(self)
 
-    def _read(self, after: Key | None) -> RangeRead | CdcError:
+    def _read(self, after: Key | Named | None) -> RangeRead | CdcError:
         source = self._connection.source
         name, table = self.name, source.tables.get(self.name)
         breaks = source.world.chance(0.1) and source.reader_drops > 0
@@ -490,12 +505,22 @@ class SimRanges:
             source.held.add(name)  # here nothing tells a table from one that is made again
             return RangeRead(shape if is_whole else None, shown, source.wal_end, looked)
         rows = sorted(source.states[first][name].rows, key=lambda row: row["id"])
-        rows = [row for row in rows if not after or row["id"].encode() > after[0]]
         count = 50 if source.world.calm else source.world.rng.randint(1, 5)
-        lines = ["\t".join(row.get(c.name, r"\N") for c in table.columns) for row in rows[:count]]
+        if isinstance(after, Named):
+            keys, left = after.keys[:count], after.keys[count:]
+            rows = [row for row in rows if (row["id"].encode(),) in keys]
+            there = {(row["id"].encode(),) for row in rows}
+            read = RangeRead(shape, shown, source.wal_end, rows=self._lines(table, rows))
+            return replace(read, gone=[key for key in keys if key not in there], left=left)
+        rows = [row for row in rows if not after or row["id"].encode() > after[0]]
         last = (rows[count - 1]["id"].encode(),) if len(rows) >= count else None
-        some = CopyLines([line.encode() for line in lines], len(table.columns), table_id(name))
+        some = self._lines(table, rows[:count])
         return RangeRead(shape, shown, source.wal_end, rows=some, last=last)
+
+    def _lines(self, table: Table, rows: list[dict[str, str]]) -> CopyLines:
+        lines = ["\t".join(row.get(c.name, r"\N") for c in table.columns) for row in rows]
+        some = [line.encode() for line in lines]
+        return CopyLines(some, len(table.columns), table_id(self.name))
 
     def _shown(self, table: Table) -> int:
         """How many commits a snapshot shows: behind the lock no table changes unseen."""

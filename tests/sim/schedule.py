@@ -83,6 +83,7 @@ class Faults:
     strange: bool = False  # messages come that nobody can decode
     unfit: bool = False  # some rows are larger than a topic takes
     ranges: bool = False  # tables are read beside the stream, not at points
+    mends: bool = False  # who asks for a table names keys of it, mostly
     style: str = PGOUTPUT  # how the source is decoded
     late: bool = False  # the target begins where retention took the epoch's START
     pair: bool = False  # there is another one, from the first commit on
@@ -175,7 +176,7 @@ class Simulation:
         if seed % 5 < 2:
             strange["style"] = [*STYLES][seed // 5 % len(STYLES)]
         strange["freezes"] = 3 if seed % 6 == 5 else 0
-        strange["ranges"] = seed % 3 == 1
+        strange |= {"ranges": seed % 3 == 1, "mends": seed % 6 == 4}
         strange |= {"late": seed % 8 == 6, "pair": seed % 16 in {6, 9}}
         strange["jumps"] = 3 if seed % 12 == 5 else 0
         strange["hides"] = seed % 3 == 1
@@ -531,6 +532,8 @@ class Simulation:
         target = self.world.rng.choice(whose) if self.faults.pair else ""
         source.asked[source.requests] = name, source.end, target
         source.asked_of[name, source.end] = source.entries[name]
+        if self.faults.mends and source.requests % 4:
+            source.named[source.requests] = tuple((b"%d" % n,) for n in range(9))
 
     def _time(self) -> None:
         self.world.now += self.world.rng.choice([0.3, 1.0, 3.0, 8.0])

@@ -36,6 +36,7 @@ from producer.core.changes import (
     Undecoded,
     Update,
 )
+from producer.core.key_ranges import Key
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
 from tests.sim.gauss import Decoding, MarkRow, Piece, Stated
@@ -232,6 +233,7 @@ class Source:
         # number -> table, where WAL ended then, for whom
         self.asked: dict[int, tuple[str, int, str]] = {}
         self.asked_of: dict[tuple[str, int], int] = {}  # which entry in the publication it was
+        self.named: dict[int, tuple[Key, ...]] = {}  # requests for some keys alone
         self.requests = 0
         self.tokens = 0  # of marks
         self.on_answered: Callable[[str, int, str], None] = lambda *_: None

@@ -238,8 +238,10 @@ class Beside:
             return
         if self.is_begun and (self._after is None or len(self._flying) >= _AHEAD):
             return
-        if (self.mends or not self.is_begun) and self._flying:
+        if not self.is_begun and self._flying:
             return  # nothing is read before BEGIN stands: what it hides is in no range
+        if self.mends and self._flying:
+            return  # which keys are left is known when these are written
         after = Named(self._left) if self.mends else self._after
         self._asked = _Flying(after if self.is_begun else None, frozenset(self._unseen))
         self._flying.append(self._asked)

@@ -282,8 +282,10 @@ class Rereads:
         wish = self.queue.by_keys(table)
         if wish is None or table not in known or table in self._whole:
             return False
+        if not self._source.reads_ranges:
+            return False
         number, keys = self._blocking(self._source.named, wish)
-        if not keys or not self._source.reads_ranges:
+        if not keys:
             return False
         if (found := self._blocking(self._source.ranges, table, of_any_size=True)) is None:
             return False

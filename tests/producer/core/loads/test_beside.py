@@ -17,7 +17,7 @@ from producer.core.changes import (
     Truncate,
     Update,
 )
-from producer.core.key_ranges import Key, RangeRead, Upto, Visible
+from producer.core.key_ranges import Key, Named, RangeRead, Upto, Visible
 from producer.core.loads.beside import Beside
 from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.errors import CdcError, ConnectionLost, TableChanging
@@ -48,10 +48,10 @@ class Ranges:
     estimated_rows, fileno = 0, -1
 
     def __init__(self) -> None:
-        self.asked: list[Key | None] = []
+        self.asked: list[Key | Named | None] = []
         self.answer: RangeRead | CdcError | None = None
 
-    def ask(self, after: Key | None) -> None:
+    def ask(self, after: Key | Named | None) -> None:
         self.asked.append(after)
 
     def take(self) -> RangeRead | CdcError | None:
@@ -65,7 +65,9 @@ class Ranges:
 class Load:
     """A load, the stream, and time."""
 
-    def __init__(self, *, is_begun: bool = True, upto: Upto | None = None) -> None:
+    def __init__(
+        self, *, is_begun: bool = True, upto: Upto | None = None, named: Sequence[Key] = ()
+    ) -> None:
         self.ranges, self.now, self.position = Ranges(), 0.0, 100
         self.load = Beside(
             SHAPE,
@@ -74,6 +76,7 @@ class Load:
             is_begun=is_begun,
             look_up=DESCRIBED.__getitem__,
             now=lambda: self.now,
+            named=named,
         )
 
     def commit(self, *messages: Message, xid: int = 0) -> None:
@@ -83,18 +86,33 @@ class Load:
             self.load.watch(message)
 
     def read(
-        self, *rows: Cells, shown: Visible = ALL, last: int | None = None, high: int = 0
+        self,
+        *rows: Cells,
+        shown: Visible = ALL,
+        last: int | None = None,
+        high: int = 0,
+        gone: Sequence[int] = (),
+        left: Sequence[int] = (),
     ) -> None:
         """Answer what was asked for."""
-        key = None if last is None else _key(last)
-        self.ranges.answer = RangeRead(SHAPE, shown, high or self.position, rows=rows, last=key)
+        answer = RangeRead(SHAPE, shown, high or self.position, rows=rows)
+        self.ranges.answer = replace(
+            answer,
+            last=None if last is None else _key(last),
+            gone=tuple(map(_key, gone)),
+            left=tuple(map(_key, left)),
+        )
         self.load.take()
 
     def written(self) -> Sequence[Cells]:
+        return self.brought()[0]
+
+    def brought(self) -> tuple[list[Cells], list[Key], bool]:
+        """Rows and keys without one, which are written; whether that is all."""
         assert self.load.stands_at(self.position)
         piece = self.load.next(SHAPE)
         self.load.written(piece, piece.upto)
-        return [*piece.rows, *piece.completed]
+        return [*piece.rows, *piece.completed], [*piece.gone], piece.is_last
 
 
 def _key(number: int) -> Key:
@@ -350,3 +368,62 @@ def test_ranges_are_written_in_the_order_of_their_keys() -> None:
         one.read(row(number), last=number)
 
     assert (one.written(), one.written()) == ([row(1)], [row(2)])
+
+
+def mending(*numbers: int) -> Load:
+    """Keys that somebody named; their rows are being read."""
+    one = Load(named=[_key(number) for number in numbers])
+    one.load.rest()
+    return one
+
+
+def test_named_keys_are_what_they_are_and_those_without_a_row_are_gone() -> None:
+    one = mending(1, 2, 3)
+    assert one.ranges.asked == [Named((_key(1), _key(2), _key(3)))]
+
+    one.read(row(1), gone=(2,), left=(3,))
+    assert one.brought() == ([row(1)], [_key(2)], False)
+    one.load.rest()
+    assert one.ranges.asked[1:] == [Named((_key(3),))]
+    one.read(row(3))
+    assert one.brought() == ([row(3)], [], True)
+
+
+@pytest.mark.parametrize(
+    ("message", "rows", "gone"),
+    [
+        (Insert(MINE, row(1, "new")), [2], [3]),  # the snapshot may show an older one of it
+        (Insert(MINE, row(3, "new")), [1, 2], []),
+        (Update(MINE, "", None, row(2, "new")), [1], [3]),
+        (Delete(MINE, "K", old(2)), [1], [3]),
+        (Delete(MINE, "K", old(3)), [1, 2], []),
+        (Update(MINE, "K", old(2), partly(3, "new")), [1], []),
+        (Update(MINE, "K", old(9), row(2, "new")), [1], [3]),
+        (Insert(OTHER, row(3, "new")), [1, 2], [3]),
+    ],
+)
+def test_a_named_key_of_which_the_stream_brought_anything_is_left_out(message, rows, gone) -> None:
+    for is_read_before in (True, False):
+        one = mending(1, 2, 3)
+        if is_read_before:
+            one.read(row(1), row(2), gone=(3,))
+        one.commit(message)
+        if not is_read_before:
+            one.read(row(1), row(2), gone=(3,))
+
+        assert one.brought() == ([row(n) for n in rows], [_key(n) for n in gone], True)
+
+
+def test_named_keys_are_read_again_where_what_was_read_is_thrown_away() -> None:
+    one = mending(1, 2)
+    one.read(row(1), left=(2,))
+    one.commit(Truncate((MINE,), cascade=False, restart_identity=False))
+    one.load.rest()
+    assert one.ranges.asked == [Named((_key(1), _key(2)))] * 2
+
+
+def test_only_one_reading_of_named_keys_is_under_way() -> None:
+    one = mending(1, 2)
+    one.read(row(1), left=(2,))
+    one.load.rest()
+    assert len(one.ranges.asked) == 1, "which are left is known when these are written"

@@ -1,5 +1,6 @@
 """Which tables are read again, and when."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -20,14 +21,14 @@ from producer.core.changes import (
 )
 from producer.core.delivery.engine import WriterState
 from producer.core.events import Fate
-from producer.core.key_ranges import Key, RangeRead, Upto, Visible
+from producer.core.key_ranges import Key, Named, RangeRead, Upto, Visible
 from producer.core.loads.beside import Beside, Piece
 from producer.core.loads.queue import EVERYTHING, Due, LoadQueue, asked
 from producer.core.loads.reread import Rereads
 from producer.core.loads.window import UNSEEN, MarkTokens, QuietWindow
 from producer.core.ports import Wish
 from producer.core.shape_change import ShapeChange, StatementChanges
-from producer.errors import CdcError, ConnectionLost, NotPermitted, SourceBusy
+from producer.errors import CdcError, ConnectionLost, NotPermitted, SourceBusy, SourceError
 from schemas.control import ANY, Head, Origin
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
@@ -167,6 +168,7 @@ class Play:
         self.time, self.read, self.notes = 0.0, list[str](), list[str]()
         self.asked: dict[TableId, int] = {}
         self.answered: list[tuple[str, int]] = []
+        self.alone: list[bool] = []
         self.asked_for: dict[Wish, int] = {}  # for one target
         self.anew: list[str] = []  # loads for one that begin again
         self.loaded: list[Upto] = []
@@ -204,8 +206,9 @@ class Play:
         self.looks += 1
         return {**{Wish(table): number for table, number in self.asked.items()}, **self.asked_for}
 
-    def answer(self, wish: Wish, number: int) -> None:
+    def answer(self, wish: Wish, number: int, *, alone: bool = False) -> None:
         self.answered.append((wish.table.name, number))
+        self.alone.append(alone)
         if wish in self.asked_for:
             del self.asked_for[wish]
         else:
@@ -1034,13 +1037,13 @@ class Ranges:
     fileno, estimated_rows = 0, 0
 
     def __init__(self) -> None:
-        self.asked: list[Key | None] = []
-        self.answer: RangeRead | None = None
+        self.asked: list[Key | Named | None] = []
+        self.answer: RangeRead | CdcError | None = None
 
-    def ask(self, after: Key | None) -> None:
+    def ask(self, after: Key | Named | None) -> None:
         self.asked.append(after)
 
-    def take(self) -> RangeRead | None:
+    def take(self) -> RangeRead | CdcError | None:
         answer, self.answer = self.answer, None
         return answer
 
@@ -1056,9 +1059,15 @@ class InRanges(Play):
     def __init__(self) -> None:
         super().__init__()
         self.given, self.places = Ranges(), list[tuple[int, Upto]]()
+        self.keys: dict[Wish, tuple[int, Sequence[Key]]] = {}
+        self.sizes: list[bool] = []
 
-    def ranges(self, table: TableId) -> tuple[TableSchema, Ranges]:
+    def ranges(self, table: TableId, *, of_any_size: bool = False) -> tuple[TableSchema, Ranges]:
+        self.sizes.append(of_any_size)
         return KEYED[table], self.given
+
+    def named(self, wish: Wish) -> tuple[int, Sequence[Key]]:
+        return self.keys.get(wish, (0, ()))
 
     def beside(
         self, state: Any, at: int, _table: TableSchema, load: Beside, piece: Piece
@@ -1269,3 +1278,87 @@ def test_a_request_for_a_table_that_is_not_captured_is_answered_for_each_target(
     play.rereads.make_point({})
 
     assert (play.answered, play.asked_for) == ([("a", 3), ("a", 4)], {})
+
+
+# ---------------------------------------------------------------- rows of some keys
+END = {"public.a": "END"}
+KEYS = [(b"1",), (b"2",)]
+FOR_ALL, FOR_ONE = Wish(A), Wish(A, "lake")
+
+
+def asked_by_key(wish: Wish = FOR_ALL) -> InRanges:
+    play = InRanges()
+    play.asked_for, play.keys = {wish: 3}, {wish: (2, KEYS)}
+    play.rereads.follow(END, {}, {}, KEYED)
+    play.rereads.make_point(KEYED)
+    return play
+
+
+@pytest.mark.parametrize("wish", [FOR_ALL, FOR_ONE])
+def test_rows_of_some_keys_are_no_load_and_answer_their_request_alone(wish: Wish) -> None:
+    play = asked_by_key(wish)
+
+    placed = play.comes(480)
+
+    assert play.given.asked == [Named(tuple(KEYS))]
+    assert play.places == [(500, Upto(target=wish.target))]
+    assert (placed.shape, play.answered, play.alone, play.sizes) == (
+        None, [("a", 2)], [True], [True]
+    )  # fmt: skip
+    assert play.rereads.table_beside is None
+    assert not play.rereads.is_under_way
+
+
+@pytest.mark.parametrize(
+    ("loads", "more"),
+    [
+        ({"public.a": "GAP"}, {}),
+        ({"public.a": "CHUNK"}, {}),
+        (END, {FOR_ONE: 1}),  # and somebody asks for all rows of one target
+    ],
+)
+def test_all_rows_are_read_where_some_keys_do_not_mend_it(loads: Any, more: Any) -> None:
+    play = InRanges()
+    play.asked_for, play.keys = {FOR_ALL: 3, **more}, {FOR_ALL: (2, KEYS)}
+    play.rereads.follow(loads, {}, {}, KEYED)
+    play.rereads.make_point(KEYED)
+    play.rereads.reach(400, KEYED, is_between=True)
+
+    assert play.given.asked == [None]
+
+
+def test_a_row_that_moves_in_part_is_no_gap_while_rows_of_some_keys_are_read() -> None:
+    play = asked_by_key()
+    moves = Update(1, "K", [None, b"1"], [UNCHANGED, b"2"])
+
+    assert play.rereads.watch(moves) is None
+
+
+@pytest.mark.parametrize("fails", [SourceError("no such value"), None])
+def test_all_rows_are_read_where_keys_cannot_be_read_alone(fails: CdcError | None) -> None:
+    play = asked_by_key()
+    play.rereads.reach(400, KEYED, is_between=True)
+    if fails is not None:
+        play.given.answer = fails
+        play.rereads.reach(500, KEYED, is_between=True)
+    else:
+        play.rereads.meet((), {"public.a"})
+
+    assert not play.rereads.is_under_way
+    assert "all of its rows are read" in play.notes[-1]
+    play.rereads.make_point(KEYED)
+    play.rereads.reach(500, KEYED, is_between=True)
+    assert play.given.asked[-1] is None, "the shape of a load"
+    assert play.answered == []
+
+
+def test_keys_are_read_again_later_where_the_source_was_away() -> None:
+    play = asked_by_key()
+    play.rereads.reach(400, KEYED, is_between=True)
+    play.given.answer = ConnectionLost("away")
+    play.rereads.reach(500, KEYED, is_between=True)
+    play.time += 60
+    play.rereads.make_point(KEYED)
+    play.comes(480)
+
+    assert play.answered == [("a", 2)]
