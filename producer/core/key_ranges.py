@@ -16,7 +16,7 @@ Key: TypeAlias = tuple[bytes, ...]  # cells of the key's columns, in the key's o
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedKeys:
     """Keys whose rows are to be read, instead of a range; their texts may be anybody's."""
 
     keys: tuple[Key, ...]

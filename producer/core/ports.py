@@ -21,7 +21,7 @@ from producer.core.events import (
     PartDurable,
     Records,
 )
-from producer.core.key_ranges import Key, Named, RangeRead
+from producer.core.key_ranges import Key, NamedKeys, RangeRead
 from producer.core.records.messages import MessageWriter
 from producer.core.records.transaction_topic import TransactionWriter
 from producer.core.router import Binding
@@ -169,10 +169,10 @@ class KeyRanges(Protocol):
     def fileno(self) -> int:
         """A file that is readable when an answer has come."""
 
-    def ask(self, after: Key | Named | None) -> None:
+    def ask(self, after: Key | NamedKeys | None) -> None:
         """Begin to read the range behind a key, () from the first one on; None: the shape alone.
 
-        `Named`: the rows of some keys, as many as a range may have.
+        `NamedKeys`: the rows of some keys, as many as a range may have.
 
         The table is protected from DDL before the snapshot is taken.  One answer is outstanding.
         """

@@ -50,7 +50,11 @@ _ORDINAL: Final = attrgetter("ordinal")
 
 
 class LoadPart(NamedTuple):
-    """A step of a load: BEGIN empties the copy, CHUNK brings rows, END says that they are all."""
+    """A step of a load: BEGIN empties the copy, CHUNK brings rows, END says that they are all.
+
+    A CHUNK without BEGIN has some rows as they are, and deletes those that are not: `verify` found
+    that a target differs.
+    """
 
     table: TableId
     phase: str

@@ -22,7 +22,7 @@ from tests.e2e.path import Path, UntilTold, ask, content, pause, until
 from tests.e2e.test_verify import applying
 
 ROWS = 2000
-FEW = Tuning(range_rows=3)  # keys in one reading
+FEW = Tuning(range_rows=9)  # keys in one reading
 
 KEYED = """
 CREATE TABLE t (id int PRIMARY KEY, v text, long text);
@@ -142,9 +142,9 @@ def test_rows_change_while_they_are_read(place: tuple[Path, File]) -> None:
     path.start()
     path.catch_up()
     config = load(file)
-    for seed in range(8):
+    for seed in range(3):
         with applying(path), Owner(path.source, seed):
-            for _ in range(6):
+            for _ in range(5):
                 # What a comparison finds of them would be gone by the time it is read.
                 mend(config, {"public.t": [(str(key),) for key in KEYS]}, repair=True)
                 answered(path)

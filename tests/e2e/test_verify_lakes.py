@@ -13,6 +13,8 @@ from gauss_cdc_lab.services import Addresses
 from producer.sources import requests
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres.catalog import QueryingConnection, connect
+from schemas.control import MEND, TableLoad
+from spark_consumers.model import Ledger
 from spark_consumers.sinks.base import Setup
 from spark_consumers.sinks.kinds import SINKS
 from tests.e2e.commands import command, configured
@@ -122,7 +124,11 @@ def test_what_a_stranger_did_to_a_lake_is_found_and_mended(lake: Lake) -> None:
         asks = QueryingConnection(source)
         until(lambda: not requests.requests(asks, path.options.slot), "the re-read", pause)
     mended, after = lake.compared()
+    cuts = [cut for _, cut in path.cuts(Ledger(path.prefix)) if isinstance(cut, TableLoad)]
 
+    assert {cut.table.name: cut.rows for cut in cuts if cut.mode == MEND} == {
+        "account": 2, "metric": 1
+    }  # fmt: skip
     for number, tables in live:
         assert (number, {one["outcome"] for one in tables.values()}) == (0, {"equal"}), tables
     assert (code, asked, mended) == (7, 7, 0), after

@@ -68,7 +68,8 @@ def test_what_is_asked_for_one_of_several_targets_is_asked_for_it_alone(
     asked: list[tuple[list[str], str]] = []
 
     class Source:
-        def ask(self, tables: list[TableId], target: str = "") -> None:
+        def ask(self, tables: list[TableId], target: str = "", keys: object = ()) -> None:
+            del keys
             asked.append(([*map(str, tables)], target))
 
         def asked(self) -> list[object]:
@@ -81,7 +82,7 @@ def test_what_is_asked_for_one_of_several_targets_is_asked_for_it_alone(
     monkeypatch.setattr(rereads, "session", session)
     lake = load(file).single("lake-2")
 
-    verify_command.mend(lake, ["public.a"], repair=True)
+    verify_command.mend(lake, {"public.a": []}, repair=True)
     for name in ("copy", "elsewhere"):
         words = ["snapshot", "--table", "public.a", "--for", name, "--config", str(file)]
         found = CliRunner().invoke(cli, words, standalone_mode=False)

@@ -13,6 +13,7 @@ from schemas.control import (
     _DEEPEST_TYPE,
     AGAIN,
     BESIDE,
+    MEND,
     CommitEntry,
     Commits,
     Cut,
@@ -183,8 +184,8 @@ def test_changes_written_before_triggers_are_read_and_new_ones_by_older_readers(
 
 
 def test_a_cut_of_a_later_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="format 4"):
-        cut_from_avro({**cut_to_avro(Heartbeat(HEAD)), "version": 4})
+    with pytest.raises(ValueError, match="format 5"):
+        cut_from_avro({**cut_to_avro(Heartbeat(HEAD)), "version": 5})
 
 
 def test_only_loads_that_older_releases_would_misread_are_of_the_newer_format() -> None:
@@ -196,6 +197,18 @@ def test_only_loads_that_older_releases_would_misread_are_of_the_newer_format() 
     for_one = replace(load, mode=AGAIN, target="lake")
     assert cut_from_avro(cut_to_avro(for_one)) == for_one
     assert cut_to_avro(for_one)["version"] == 3
+    mends = replace(load, mode=MEND, upto=None, target="lake")
+    assert cut_from_avro(cut_to_avro(mends)) == mends
+    assert cut_to_avro(mends)["version"] == 4
+
+
+def test_rows_of_some_keys_are_of_no_load() -> None:
+    mends = TableLoad(HEAD, TableId("public", "t"), LoadPhase.CHUNK, MEND)
+    loads, targeted = {"public.t": "END"}, {"public.t": "{}"}
+    for target in (None, "lake"):
+        note_load(replace(mends, target=target), loads, {}, targeted)
+
+    assert (loads, targeted) == ({"public.t": "END"}, {"public.t": "{}"})
 
 
 def test_a_state_with_an_open_load_for_one_target_is_of_the_newest_format() -> None:

@@ -145,4 +145,8 @@ HISTORIES: Final = {
         "The table is read again, and has the new text. The transaction commits behind that, and "
         "brings the former one."
     ),
+    53: (
+        "Rows that differ at a target are read by their keys. A snapshot has no row of one; its "
+        "INSERT is delivered before the record, which deletes the row."
+    ),
 }

@@ -16,7 +16,7 @@ from producer.core.catalog.catalog_facts import Facts, Leaf
 from producer.core.catalog.look import Before, Cause, Look, Seen, Unchanged
 from producer.core.changes import Delete, Insert, Message, Update
 from producer.core.events import TopicsChanged
-from producer.core.key_ranges import Key, Named, RangeRead, Visible
+from producer.core.key_ranges import Key, NamedKeys, RangeRead, Visible
 from producer.core.loads.copy_lines import CopyLines
 from producer.core.loads.window import MarkTokens, QuietWindow
 from producer.core.ports import Point, Stored, Wish
@@ -459,11 +459,11 @@ class SimRanges:
     def __init__(self, opened: SimSource, connection: Connection, name: str) -> None:
         self._opened, self._connection, self.name = opened, connection, name
         self._timeline, self._made = connection.source.timeline, connection.source.removed[name]
-        self._asked: tuple[Key | Named | None] | None = None
+        self._asked: tuple[Key | NamedKeys | None] | None = None
         self._found: RangeRead | CdcError | None = None  # it is on its way
         self._is_there = False
 
-    def ask(self, after: Key | Named | None) -> None:
+    def ask(self, after: Key | NamedKeys | None) -> None:
         source = self._connection.source
         assert self._asked is None
         self._asked = (after,)
@@ -486,7 +486,7 @@ class SimRanges:
             self._is_there = True
             self._connection.source.readers.remove(self)
 
-    def _read(self, after: Key | Named | None) -> RangeRead | CdcError:
+    def _read(self, after: Key | NamedKeys | None) -> RangeRead | CdcError:
         source = self._connection.source
         name, table = self.name, source.tables.get(self.name)
         breaks = source.world.chance(0.1) and source.reader_drops > 0
@@ -506,7 +506,7 @@ class SimRanges:
             return RangeRead(shape if is_whole else None, shown, source.wal_end, looked)
         rows = sorted(source.states[first][name].rows, key=lambda row: row["id"])
         count = 50 if source.world.calm else source.world.rng.randint(1, 5)
-        if isinstance(after, Named):
+        if isinstance(after, NamedKeys):
             keys, left = after.keys[:count], after.keys[count:]
             rows = [row for row in rows if (row["id"].encode(),) in keys]
             there = {(row["id"].encode(),) for row in rows}

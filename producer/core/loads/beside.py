@@ -55,7 +55,7 @@ from producer.core.changes import (
     Undecoded,
     Update,
 )
-from producer.core.key_ranges import Key, Named, RangeRead, Upto, Visible, key_of, key_places
+from producer.core.key_ranges import Key, NamedKeys, RangeRead, Upto, Visible, key_of, key_places
 from producer.core.loads.copy_lines import CopyLines
 from producer.core.ports import KeyRanges
 from producer.core.shape_change import StatementChanges
@@ -73,7 +73,7 @@ _PAUSE: Final = 0.05  # seconds until a snapshot that did not show enough is tak
 class _Flying:
     """A range, from its low on."""
 
-    after: Key | Named | None  # None: the shape alone
+    after: Key | NamedKeys | None  # None: the shape alone
     delivered: frozenset[int]  # what its snapshot must show
     # key -> the row as far as the stream has sent it; None: it came whole, or is gone
     noted: dict[Key, Cells | None] = field(default_factory=dict)
@@ -242,7 +242,7 @@ class Beside:
             return  # nothing is read before BEGIN stands: what it hides is in no range
         if self.mends and self._flying:
             return  # which keys are left is known when these are written
-        after = Named(self._left) if self.mends else self._after
+        after = NamedKeys(self._left) if self.mends else self._after
         self._asked = _Flying(after if self.is_begun else None, frozenset(self._unseen))
         self._flying.append(self._asked)
         self._ranges.ask(self._asked.after)

@@ -19,9 +19,17 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 
 from producer.core.catalog.catalog_rows import as_sent
 from producer.core.catalog.look import Before
-from producer.core.key_ranges import Key, Named, RangeRead, Visible, key_columns, key_of, key_places
+from producer.core.key_ranges import (
+    Key,
+    NamedKeys,
+    RangeRead,
+    Visible,
+    key_columns,
+    key_of,
+    key_places,
+)
 from producer.core.loads.copy_lines import CopyLines
-from producer.errors import CdcError, ConnectionLost, TableChanging
+from producer.errors import CdcError, ConnectionLost, SourceError, TableChanging
 from producer.options import Options
 from producer.sources.labels import has_user_types, refuse_renamed, written
 from producer.sources.meaning import meaning, renamed
@@ -163,7 +171,7 @@ class PostgresRanges:
     ) -> None:
         self.estimated_rows = rows
         self._wakes, self._woken = os.pipe()
-        self._asked: SimpleQueue[Key | Named | None] = SimpleQueue()
+        self._asked: SimpleQueue[Key | NamedKeys | None] = SimpleQueue()
         self._answer: RangeRead | CdcError | None = None
         self._is_closed = False
         self._reader = _Sessions(options, shape, server, row_bytes=max(1, size // max(1, rows)))
@@ -174,7 +182,7 @@ class PostgresRanges:
     def fileno(self) -> int:
         return self._wakes
 
-    def ask(self, after: Key | Named | None) -> None:
+    def ask(self, after: Key | NamedKeys | None) -> None:
         self._asked.put(after)
 
     def take(self) -> RangeRead | CdcError | None:
@@ -243,7 +251,7 @@ class _Sessions:
         if asks is not None:
             asks.close()
 
-    def read(self, after: Key | Named | None) -> RangeRead:
+    def read(self, after: Key | NamedKeys | None) -> RangeRead:
         """Read a range, or the shape."""
         if self._catalog is None:
             self._catalog = catalog.connect(self._options.source)
@@ -286,7 +294,7 @@ class _Sessions:
         shape = found and as_sent(found)
         return RangeRead(shape, place.shown, place.high, looked, order=order or "")
 
-    def _read(self, after: Key | Named, asks: Connection) -> RangeRead:
+    def _read(self, after: Key | NamedKeys, asks: Connection) -> RangeRead:
         table = self._shape.id
         if self._session is None:
             self._session = ReplicationConnection.open(self._options.source, replication=False)
@@ -318,7 +326,7 @@ class _Sessions:
         lines, size = list[bytes](), 0
         is_whole = True
         keys: tuple[Key, ...] = ()
-        if isinstance(after, Named):
+        if isinstance(after, NamedKeys):
             keys = self._as_printed(session, asks, shape, after.keys[:limit])
             statement = _of_keys(shape, keys)
         else:
@@ -345,7 +353,7 @@ class _Sessions:
             self._row_bytes = max(1, size // len(lines))
         self._see_to_flush(asks, place.high)
         rows = CopyLines(lines, len(shape.columns), table)
-        if isinstance(after, Named):
+        if isinstance(after, NamedKeys):
             there = {key_of(row, key_places(shape)) for row in rows}
             gone, left = tuple(key for key in keys if key not in there), after.keys[limit:]
             if not is_whole:  # what has no row may not have been read
@@ -362,6 +370,8 @@ class _Sessions:
         session: ReplicationConnection, asks: Connection, shape: TableSchema, keys: Sequence[Key]
     ) -> tuple[Key, ...]:
         """Have the server print keys as it prints those of rows, each once."""
+        if any(len(key) != len(shape.key) for key in keys):
+            raise SourceError("keys are asked for that are not of this table", table=shape.id)
         with catalog.asking(asks, table=shape.id) as cursor:
             cursor.execute(_TYPES, (shape.oid, list(shape.key)))
             types = dict(cursor.fetchall())

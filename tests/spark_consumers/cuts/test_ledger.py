@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from schemas.control import (
+    MEND,
     Hole,
     LoadPhase,
     Moved,
@@ -64,6 +65,13 @@ def test_a_load_for_one_target_is_of_who_took_its_begin(phase: LoadPhase) -> Non
     for mark in ("loading", "loading for another", "not loaded"):
         assert not is_for(replace(NEW, inexact={"public.a": mark}), cut, "one")
     assert is_for(replace(NEW, inexact={"public.a": "loading for one"}), cut, "another by now")
+
+
+def test_rows_of_some_keys_are_of_who_has_the_name() -> None:
+    cut = TableLoad(Feed().head(), A.id, LoadPhase.CHUNK, MEND, target="one")
+
+    assert is_for(NEW, cut, "one")
+    assert not is_for(replace(NEW, inexact={"public.a": "loading for one"}), cut, "another")
 
 
 def test_a_takeover_moves_only_the_ledger() -> None:

@@ -125,6 +125,18 @@ def test_a_load_that_begins_again_is_not_put_to_rows_of_the_one_before() -> None
     assert phases(feed.segments(NEW)[1:]) == ["aB a3 a3 aE bB b3 b3 bE", "aB a3 a3 aE"]
 
 
+def test_rows_of_some_keys_are_alone_and_mark_nothing() -> None:
+    feed = loaded(A)
+    feed.load(A, LoadPhase.CHUNK, ["1", "x"], mode="MEND")
+    feed.load(A, LoadPhase.CHUNK, ["2", "x"], mode="MEND")
+    feed.commits([insert(A, "9", "x")])
+
+    plan = feed.segments(NEW)
+
+    assert phases(plan) == ["", "aB a3 a3 aE", "a1", "a1", ""]
+    assert plan[-1].upto.inexact == {}
+
+
 def test_one_step_locks_no_more_tables_than_a_target_can() -> None:
     tables = [table(f"t{at}", "id integer") for at in range(120)]
     feed = loaded(*tables, chunks=0)

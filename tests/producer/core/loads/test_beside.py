@@ -17,7 +17,7 @@ from producer.core.changes import (
     Truncate,
     Update,
 )
-from producer.core.key_ranges import Key, Named, RangeRead, Upto, Visible
+from producer.core.key_ranges import Key, NamedKeys, RangeRead, Upto, Visible
 from producer.core.loads.beside import Beside
 from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.errors import CdcError, ConnectionLost, TableChanging
@@ -48,10 +48,10 @@ class Ranges:
     estimated_rows, fileno = 0, -1
 
     def __init__(self) -> None:
-        self.asked: list[Key | Named | None] = []
+        self.asked: list[Key | NamedKeys | None] = []
         self.answer: RangeRead | CdcError | None = None
 
-    def ask(self, after: Key | Named | None) -> None:
+    def ask(self, after: Key | NamedKeys | None) -> None:
         self.asked.append(after)
 
     def take(self) -> RangeRead | CdcError | None:
@@ -379,12 +379,12 @@ def mending(*numbers: int) -> Load:
 
 def test_named_keys_are_what_they_are_and_those_without_a_row_are_gone() -> None:
     one = mending(1, 2, 3)
-    assert one.ranges.asked == [Named((_key(1), _key(2), _key(3)))]
+    assert one.ranges.asked == [NamedKeys((_key(1), _key(2), _key(3)))]
 
     one.read(row(1), gone=(2,), left=(3,))
     assert one.brought() == ([row(1)], [_key(2)], False)
     one.load.rest()
-    assert one.ranges.asked[1:] == [Named((_key(3),))]
+    assert one.ranges.asked[1:] == [NamedKeys((_key(3),))]
     one.read(row(3))
     assert one.brought() == ([row(3)], [], True)
 
@@ -419,7 +419,7 @@ def test_named_keys_are_read_again_where_what_was_read_is_thrown_away() -> None:
     one.read(row(1), left=(2,))
     one.commit(Truncate((MINE,), cascade=False, restart_identity=False))
     one.load.rest()
-    assert one.ranges.asked == [Named((_key(1), _key(2)))] * 2
+    assert one.ranges.asked == [NamedKeys((_key(1), _key(2)))] * 2
 
 
 def test_only_one_reading_of_named_keys_is_under_way() -> None:

@@ -21,7 +21,7 @@ from producer.core.changes import (
 )
 from producer.core.delivery.engine import WriterState
 from producer.core.events import Fate
-from producer.core.key_ranges import Key, Named, RangeRead, Upto, Visible
+from producer.core.key_ranges import Key, NamedKeys, RangeRead, Upto, Visible
 from producer.core.loads.beside import Beside, Piece
 from producer.core.loads.queue import EVERYTHING, Due, LoadQueue, asked
 from producer.core.loads.reread import Rereads
@@ -1037,10 +1037,10 @@ class Ranges:
     fileno, estimated_rows = 0, 0
 
     def __init__(self) -> None:
-        self.asked: list[Key | Named | None] = []
+        self.asked: list[Key | NamedKeys | None] = []
         self.answer: RangeRead | CdcError | None = None
 
-    def ask(self, after: Key | Named | None) -> None:
+    def ask(self, after: Key | NamedKeys | None) -> None:
         self.asked.append(after)
 
     def take(self) -> RangeRead | CdcError | None:
@@ -1300,7 +1300,7 @@ def test_rows_of_some_keys_are_no_load_and_answer_their_request_alone(wish: Wish
 
     placed = play.comes(480)
 
-    assert play.given.asked == [Named(tuple(KEYS))]
+    assert play.given.asked == [NamedKeys(tuple(KEYS))]
     assert play.places == [(500, Upto(target=wish.target))]
     assert (placed.shape, play.answered, play.alone, play.sizes) == (
         None, [("a", 2)], [True], [True]

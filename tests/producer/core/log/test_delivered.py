@@ -14,6 +14,7 @@ from schemas.control import (
     ANY,
     GAP,
     LEFT,
+    MEND,
     PENDING,
     CommitEntry,
     Commits,
@@ -281,6 +282,8 @@ def test_where_names_are_of_then_each_state_says_which_tables_are_exact() -> Non
     assert all(not part.names() for part in log.behind(105)), "of now, and by their topics"
     table = TableLoad(log._head(counts=True), TABLES["b"], LoadPhase.BEGIN, "AGAIN", (), 0, 210)
     log._add(table)
+    mends = TableLoad(log._head(counts=True), TABLES["a"], LoadPhase.CHUNK, MEND, (), 0, 210)
+    log._add(mends)
     again = log.reaches(220).behind(105, is_sent=Topics("bank").is_data)
     assert names_at(again, 215) == "a", "it is read again"
 
