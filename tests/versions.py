@@ -65,7 +65,7 @@ AREAS: Final = (
             "integration/test_sink_lease",
         ),
     ),
-    Area("verify", ("integration/test_verify", "e2e/test_verify")),
+    Area("verify", ("integration/test_verify", "e2e/test_verify", "e2e/test_mend")),
     Area("reading a standby", ("e2e/test_standby",), 16),
     Area("promotion", ("e2e/test_promotion",), 17),
 )
