@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from producer.core.catalog.catalog_rows import as_sent
-from producer.core.key_ranges import Key, RangeRead
+from producer.core.key_ranges import Key, NamedKeys, RangeRead
 from producer.core.ports import Tuning
 from producer.errors import CdcError, TableChanging
 from producer.options import Options
@@ -65,7 +65,8 @@ def opened(options: Options) -> PostgresRanges:
         ReplicationConnection.open(options.source) as wire,
     ):
         said = wire.identify()
-        found = open_ranges(options, connection, TABLE, (said.system_id, said.timeline))
+        least = options.tuning.beside_bytes
+        found = open_ranges(options, connection, TABLE, (said.system_id, said.timeline), least)
         assert found is not None
         return found[1]
 
@@ -75,7 +76,7 @@ def make(url: str, *statements: str) -> None:
         execute(url, statement)
 
 
-def read(ranges: PostgresRanges, after: Key | None) -> RangeRead:
+def read(ranges: PostgresRanges, after: Key | NamedKeys | None) -> RangeRead:
     ranges.ask(after)
     select.select([ranges.fileno], [], [], 60)
     answer = ranges.take()
@@ -111,6 +112,63 @@ def test_each_row_comes_once_and_in_the_order_of_the_key(url, options, key) -> N
             wanted = [[v, k[:1]] for v, k in wanted]
 
     assert found == wanted
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_named_keys_are_found_by_their_values_whatever_their_texts_are(url, options, key) -> None:
+    """Each second key has a row, and is named as somebody else may print it, and twice."""
+    make(
+        url,
+        f"CREATE TABLE t (v text, k {key} PRIMARY KEY)",
+        f"INSERT INTO t SELECT 'v', * FROM ({KEYS[key]}) k",
+        "CREATE TABLE named AS SELECT k, row_number() OVER (ORDER BY k) %% 2 = 0 AS stays FROM t",
+        "DELETE FROM t USING named n WHERE t.k = n.k AND NOT n.stays",
+    )
+    with closing(connect(options.source)) as connection, connection.cursor() as cursor:
+        cursor.execute("SET TimeZone = 'Asia/Tokyo'; SET bytea_output = escape")
+        cursor.execute("SELECT k::text, stays FROM public.named")
+        named = cursor.fetchall()
+    asked = tuple((k.encode(),) for k, _ in named) * 2
+    rows, gone = list[tuple[bytes, ...]](), list[Key]()
+    with closing(opened(options)) as ranges:
+        while asked:
+            found = read(ranges, NamedKeys(asked))
+            rows += [tuple(row) for row in found.rows]
+            gone += found.gone
+            asked = found.left
+        there = {row[1] for some in every(ranges) for row in some.rows}
+
+    assert {row[1] for row in rows} == there
+    assert len({*gone}) == len(named) - len(there)
+    assert not {k for (k,) in gone} & there
+
+
+def test_named_keys_whose_rows_are_large_are_read_by_and_by(url, options) -> None:
+    make(
+        url,
+        "CREATE TABLE t (k int PRIMARY KEY, v text)",
+        "INSERT INTO t SELECT n, '' FROM generate_series(1, 2000) n",
+        "INSERT INTO t SELECT n, repeat('x', 1000) FROM generate_series(3000, 3020) n",
+    )
+    more = replace(options, tuning=Tuning(range_rows=100, range_bytes=600, beside_bytes=0))
+    asked = tuple((b"%d" % n,) for n in range(2990, 3030))
+    rows, gone = list[bytes](), list[Key]()
+    with closing(opened(more)) as ranges:
+        while asked:
+            found = read(ranges, NamedKeys(asked))
+            rows += [row[0] for row in found.rows]
+            gone += found.gone
+            asked = found.left
+
+    assert sorted(map(int, rows)) == [*range(3000, 3021)]
+    assert sorted(int(k) for (k,) in gone) == [*range(2990, 3000), *range(3021, 3030)]
+
+
+@pytest.mark.parametrize("keys", [((b"1", b"2"),), ((b"x",),)])
+def test_keys_of_another_table_are_refused(url, options, keys) -> None:
+    make(url, "CREATE TABLE t (k int PRIMARY KEY)")
+    with closing(opened(options)) as ranges, pytest.raises(CdcError):
+        read(ranges, NamedKeys(keys))
 
 
 @pytest.mark.parametrize("way", [connect, partial(ReplicationConnection.open, replication=False)])
