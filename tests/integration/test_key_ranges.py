@@ -114,6 +114,47 @@ def test_each_row_comes_once_and_in_the_order_of_the_key(url, options, key) -> N
     assert found == wanted
 
 
+def test_a_root_is_read_in_one_order_over_its_partitions(url, options) -> None:
+    make(
+        url,
+        "CREATE TABLE t (v int, k int PRIMARY KEY) PARTITION BY HASH (k)",
+        "CREATE TABLE a PARTITION OF t FOR VALUES WITH (MODULUS 2, REMAINDER 0)"
+        " PARTITION BY RANGE (k)",
+        "CREATE TABLE low PARTITION OF a FOR VALUES FROM (MINVALUE) TO (50)",
+        "CREATE TABLE high PARTITION OF a DEFAULT",
+        "CREATE TABLE b (k int NOT NULL, v int)",
+        "ALTER TABLE t ATTACH PARTITION b FOR VALUES WITH (MODULUS 2, REMAINDER 1)",
+        "INSERT INTO t SELECT -n, n FROM generate_series(1, 100) n",
+        "ALTER PUBLICATION p SET (publish_via_partition_root = true)",
+        "VACUUM ANALYZE",
+    )
+    with closing(opened(options)) as ranges:
+        assert ranges.estimated_rows == 100
+        found = [row for some in every(ranges) for row in some.rows]
+        named = read(ranges, NamedKeys(((b"7",), (b"70",), (b"700",))))
+
+    assert found == [[b"-%d" % n, b"%d" % n] for n in range(1, 101)]
+    assert sorted(map(tuple, named.rows)) == [(b"-7", b"7"), (b"-70", b"70")]
+    assert named.gone == ((b"700",),)
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ("(id int PRIMARY KEY) PARTITION BY RANGE (id)", ""),
+        (
+            "(id int PRIMARY KEY); CREATE TABLE child () INHERITS (t)",
+            "other tables inherit from it",
+        ),
+    ],
+)
+def test_why_a_table_of_others_is_not_read_so(url, options, table, why) -> None:
+    make(url, *f"CREATE TABLE t {table}".split(";"))
+    with closing(connect(options.source)) as connection:
+        (shape,) = table_schemas(connection, [TABLE])
+        assert why_not(connection, as_sent(shape), 0) == why
+
+
 @pytest.mark.parametrize("key", KEYS)
 def test_named_keys_are_found_by_their_values_whatever_their_texts_are(url, options, key) -> None:
     """Each second key has a row, and is named as somebody else may print it, and twice."""

@@ -46,6 +46,7 @@ _MOVED: Final = (
     "a row came to another key without all of its values, while the table was being loaded"
 )
 _OTHER_KEY: Final = "its key was altered while it was loaded"
+ROWS_MOVED: Final = "rows of a partition came or went while it was loaded"
 _LOOKS_UNTIL_CAPTURED: Final = 10  # until a table that is not captured is tried again
 _MOST_BEGUN: Final = 3  # times that a load beside the stream begins; then a point is taken
 
@@ -403,6 +404,10 @@ class Rereads:
             case StatementChanges(changes):
                 for one in changes:
                     was, now = one.before, one.after
+                    if one.moved is not None:
+                        tables = [*(t.id for t in (now, was) if t is not None), one.moved.table]
+                        if (read := next(filter(self.is_read_beside, tables), None)) is not None:
+                            return self._lose_load(read, ROWS_MOVED)
                     if was is None or now is None or not self.is_read_beside(was.id):
                         continue
                     if key_columns(was) != key_columns(now):

@@ -64,15 +64,17 @@ _NUMERIC: Final = 1700
 _TEXTS: Final = {25: "text", 1042: "bpchar", 1043: "varchar"}
 
 _TABLE: Final = """
-SELECT CASE WHEN c.relkind = 'p' THEN (SELECT coalesce(sum(pg_table_size(i.inhrelid)), 0)
-           FROM pg_inherits i WHERE i.inhparent = c.oid) ELSE pg_table_size(c.oid) END::bigint,
-       greatest(c.reltuples, 0)::bigint,
-       c.relkind = 'r' AND c.relpersistence = 'p'
-       AND NOT EXISTS (SELECT FROM pg_inherits i WHERE c.oid IN (i.inhparent)),
+SELECT CASE WHEN c.relkind = 'p' THEN coalesce(s.size, 0) ELSE s.size END,
+       coalesce(s.rows, 0), c.relkind = 'p', c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
+       AND (c.relkind = 'p' OR NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhparent = c.oid)),
        NOT EXISTS (SELECT FROM pg_attribute a JOIN pg_collation l ON l.oid = a.attcollation
                    WHERE a.attrelid = c.oid AND a.attname = ANY (%s) AND NOT l.collisdeterministic),
        current_setting('server_encoding')
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, LATERAL (
+    SELECT sum(pg_table_size(p.oid))::bigint, sum(greatest(p.reltuples, 0))::bigint
+    FROM (SELECT c.oid WHERE c.relkind <> 'p' UNION ALL
+          SELECT relid FROM pg_partition_tree(c.oid) WHERE isleaf AND c.relkind = 'p') l (oid)
+    JOIN pg_class p ON p.oid = l.oid) s (size, rows)
 WHERE n.nspname = %s AND c.relname = %s
 """
 # No shape says which collation a column has.
@@ -118,11 +120,11 @@ def _row_of(connection: Connection, table: TableSchema) -> tuple[Any, ...] | Non
 def _why_not(row: tuple[Any, ...] | None, table: TableSchema, least_bytes: int) -> str:
     if row is None:
         return "it is not there"
-    size, _, is_plain, tells_apart, encoding = row
+    size, _, _, is_plain, tells_apart, encoding = row
     if size < least_bytes:
         return SMALL
     if not is_plain:
-        return "it has partitions, or tables that inherit from it"
+        return "other tables inherit from it"
     if not table.key:
         return "it has no primary key"
     if table.replica_identity not in {ReplicaIdentity.DEFAULT, ReplicaIdentity.FULL}:
@@ -159,22 +161,31 @@ def open_ranges(
     row = _row_of(connection, shape)
     if row is None or _why_not(row, shape, least):
         return None
-    size, rows, *_ = row
-    return shape, PostgresRanges(options, shape, server, rows=rows, size=size)
+    size, rows, is_root, *_ = row
+    return shape, PostgresRanges(options, shape, server, rows=rows, size=size, is_root=is_root)
 
 
 class PostgresRanges:
     """`ports.KeyRanges`: what is asked is done by a thread."""
 
     def __init__(
-        self, options: Options, shape: TableSchema, server: tuple[str, int], *, rows: int, size: int
+        self,
+        options: Options,
+        shape: TableSchema,
+        server: tuple[str, int],
+        *,
+        rows: int,
+        size: int,
+        is_root: bool,
     ) -> None:
+        """`is_root`: its rows are those of its partitions."""
         self.estimated_rows = rows
         self._wakes, self._woken = os.pipe()
         self._asked: SimpleQueue[Key | NamedKeys | None] = SimpleQueue()
         self._answer: RangeRead | CdcError | None = None
         self._is_closed = False
-        self._reader = _Sessions(options, shape, server, row_bytes=max(1, size // max(1, rows)))
+        each = size // rows if rows else 0  # bytes; until a range was read, where nobody counted
+        self._reader = _Sessions(options, shape, server, row_bytes=max(1, each), is_root=is_root)
         self._thread = threading.Thread(target=self._run, name="load ranges", daemon=True)
         self._thread.start()
 
@@ -229,9 +240,16 @@ class _Sessions:
     """The sessions; used by one thread, but for `interrupt`."""
 
     def __init__(
-        self, options: Options, shape: TableSchema, server: tuple[str, int], *, row_bytes: int
+        self,
+        options: Options,
+        shape: TableSchema,
+        server: tuple[str, int],
+        *,
+        row_bytes: int,
+        is_root: bool,
     ) -> None:
         self._options, self._shape, self._server = options, shape, server
+        self._rows_of = _name(shape.id) if is_root else f"ONLY {_name(shape.id)}"
         self._row_bytes = row_bytes
         self._session: ReplicationConnection | None = None
         self._catalog: Connection | None = None
@@ -328,9 +346,9 @@ class _Sessions:
         keys: tuple[Key, ...] = ()
         if isinstance(after, NamedKeys):
             keys = self._as_printed(session, asks, shape, after.keys[:limit])
-            statement = _of_keys(shape, keys)
+            statement = _of_keys(self._rows_of, shape, keys)
         else:
-            statement = _statement(shape, self._shape.key, after, limit)
+            statement = _statement(self._rows_of, shape, self._shape.key, after, limit)
         for some in session.copy_lines(statement):
             lines += some
             size += sum(map(len, some))
@@ -403,21 +421,23 @@ def _name(table: TableId) -> str:
     return f"{names([table.schema])}.{names([table.name])}"
 
 
-def _of_keys(shape: TableSchema, keys: Sequence[Key]) -> str:
-    """Write the COPY of the rows of some keys."""
+def _of_keys(rows_of: str, shape: TableSchema, keys: Sequence[Key]) -> str:
+    """Write the COPY of the rows of some keys: each is looked up in the key's index."""
     columns = {column.name: column for column in shape.columns}
     types = [_literal_type(columns[name]) for name in shape.key]
     listed = (
         f"({', '.join(f'{literal(k.decode())}::{t}' for k, t in zip(key, types, strict=True))})"
         for key in keys
     )
+    same = " AND ".join(f"t.{names([name])} = v.{names([name])}" for name in shape.key)
     return (
-        f"COPY (SELECT {names(c.name for c in shape.columns)} FROM ONLY {_name(shape.id)}"  # noqa: S608
-        f" WHERE ({names(shape.key)}) IN ({', '.join(listed)})) TO STDOUT"
+        f"COPY (SELECT {', '.join(f't.{names([c.name])}' for c in shape.columns)}"  # noqa: S608
+        f" FROM (VALUES {', '.join(listed)}) v ({names(shape.key)})"
+        f" JOIN {rows_of} t ON {same}) TO STDOUT"
     )
 
 
-def _statement(shape: TableSchema, key: Sequence[str], after: Key, limit: int) -> str:
+def _statement(rows_of: str, shape: TableSchema, key: Sequence[str], after: Key, limit: int) -> str:
     """Write the COPY of the rows behind a key, in its order."""
     where, columns = "", {column.name: column for column in shape.columns}
     if after:
@@ -427,6 +447,6 @@ def _statement(shape: TableSchema, key: Sequence[str], after: Key, limit: int) -
         ]
         where = f"WHERE ({names(key)}) > ({', '.join(cells)}) "
     return (
-        f"COPY (SELECT {names(c.name for c in shape.columns)} FROM ONLY {_name(shape.id)}"  # noqa: S608
+        f"COPY (SELECT {names(c.name for c in shape.columns)} FROM {rows_of}"  # noqa: S608
         f" {where}ORDER BY {names(key)} LIMIT {limit}) TO STDOUT"
     )

@@ -24,12 +24,12 @@ from producer.core.events import Fate
 from producer.core.key_ranges import Key, NamedKeys, RangeRead, Upto, Visible
 from producer.core.loads.beside import Beside, Piece
 from producer.core.loads.queue import EVERYTHING, Due, LoadQueue, asked
-from producer.core.loads.reread import Rereads
+from producer.core.loads.reread import ROWS_MOVED, Rereads
 from producer.core.loads.window import UNSEEN, MarkTokens, QuietWindow
 from producer.core.ports import Wish
 from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.errors import CdcError, ConnectionLost, NotPermitted, SourceBusy, SourceError
-from schemas.control import ANY, Head, Origin
+from schemas.control import ANY, Head, Moved, Origin
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
 
@@ -1278,6 +1278,19 @@ def test_a_request_for_a_table_that_is_not_captured_is_answered_for_each_target(
     play.rereads.make_point({})
 
     assert (play.answered, play.asked_for) == ([("a", 3), ("a", 4)], {})
+
+
+@pytest.mark.parametrize("is_root", [True, False])
+def test_rows_of_a_partition_that_come_or_go_begin_a_load_beside_the_stream_again(is_root) -> None:
+    play, part = InRanges(), TableSchema(B, KEYED[A].columns, ())
+    play.rereads.follow({"public.a": "CHUNK"}, {"public.a": Upto((b"7",)).text}, {}, KEYED)
+    play.rereads.make_point(KEYED)
+    root = KEYED[A] if is_root else TableSchema(C, KEYED[A].columns, ())
+    for op in ("move", "delete"):
+        change = ShapeChange(root, root, "ALTER TABLE", moved=Moved(op, part.id))
+        found = play.rereads.watch(StatementChanges((change,), Origin.TRIGGER))
+
+        assert found == (Lost(*A, "seen", ROWS_MOVED) if is_root else None)
 
 
 # ---------------------------------------------------------------- rows of some keys
