@@ -47,7 +47,14 @@ AREAS: Final = (
     Area("stream", ("integration/test_postgres_driver", "integration/test_postgres_source")),
     Area("logins, TLS", ("integration/test_postgres_tls",)),
     Area("rights", ("integration/test_source_rights", "integration/test_target_rights")),
-    Area("loads", ("integration/test_postgres_snapshot", "integration/test_key_ranges")),
+    Area(
+        "loads",
+        (
+            "integration/test_postgres_snapshot",
+            "integration/test_key_ranges",
+            "e2e/test_beside_partitions",
+        ),
+    ),
     Area("schema changes, inferred", ("e2e/test_shapes",)),
     Area(
         "schema changes, triggers",

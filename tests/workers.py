@@ -88,6 +88,8 @@ SCENES: Final = (
     "tests/e2e/test_gauss_looks.py",
     "tests/e2e/test_gauss_moments.py",
     "tests/e2e/test_beside.py",
+    "tests/e2e/test_beside_partitions.py",
+    "tests/e2e/test_mend.py",
     "tests/e2e/test_beside_keys.py",
     "tests/e2e/test_marks_that_move.py",
     "tests/e2e/test_spark_source.py",
