@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path as File
 
 import psycopg2
 import pytest
 
 from gauss_cdc_lab.services import Addresses
+from tests.e2e.commands import command, configured
 from tests.e2e.path import Path, ask, content, pause, until
 from tests.e2e.test_ddl import install
 from tests.integration.private_postgres import PrivateServer, private_server
@@ -76,6 +78,35 @@ def test_a_start_finds_no_change_undone_whose_commit_waits_for_a_standby(
 
         assert path.waited() == {}
         assert content(target, "t") == content(source, "t")
+
+
+def test_run_publishes_loads_and_answers_while_no_standby_does(
+    addresses: Addresses,
+    topic_prefix: str,
+    new_database: Callable[[], str],
+    server: PrivateServer,
+    source: str,
+    tmp_path: File,
+) -> None:
+    """Its own commits waited, too, and the stream with them."""
+    target = new_database()
+    file = configured(tmp_path, addresses, topic_prefix, source, target)
+    with Path(addresses, topic_prefix, source, target, look_seconds=0.2) as path:
+        path.start()
+        path.waited()
+        wait_for(server, "nobody")
+        local = "SET synchronous_commit = local"
+        psql(source, f"{local}; CREATE TABLE n (id int PRIMARY KEY); INSERT INTO n VALUES (1)")
+        assert path.waited() == {}
+        assert command(file, "snapshot", "--table", "public.t").exception is None
+        psql(source, f"{local}; UPDATE t SET v = 'x' WHERE id = 2")
+        asked = "SELECT FROM gauss_cdc.snapshot_requests"
+        until(lambda: (path.applier.drain(), not ask(source, asked))[1], "an answer", pause)
+        assert path.waited() == {}
+        wait_for(server, "")
+
+        for table in ("t", "n"):
+            assert content(target, table) == content(source, table)
 
 
 def psql(url: str, statements: str) -> None:
