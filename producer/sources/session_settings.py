@@ -29,6 +29,8 @@ POSTGRES: Final[Mapping[str, str]] = {
     "client_min_messages": "notice",  # a warning may say that changes are left out
     "lock_timeout": "0",
     "row_security": "off",
+    # The stream waits for a publication, or an answer to a request: not for a standby, too.
+    "synchronous_commit": "local",
     "quote_all_identifiers": "off",
     "standard_conforming_strings": "on",  # in our own constants a backslash means itself
 }

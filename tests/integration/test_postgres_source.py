@@ -14,13 +14,16 @@ from producer.errors import NotPermitted, SourceBusy, TableChanging
 from producer.options import Options
 from producer.sources.dial import parse_dsn
 from producer.sources.postgres import catalog
+from producer.sources.postgres import source as source_module
 from producer.sources.postgres.source import PostgresSource
 from schemas.errors import Verdict
+from schemas.positions import NOWHERE
 from schemas.tables import TableId
 from tests.integration.private_postgres import PrivateServer, private_server
 from tests.services_fixtures import execute
 
 TABLE = TableId("public", "t")
+WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
 @pytest.fixture
@@ -79,6 +82,46 @@ def test_a_reading_waits_until_what_was_received_is_visible(server: PrivateServe
     assert shape is not None
     assert shape.names() == ("id", "c")
     assert shape.columns[1].missing == "7"
+
+
+def hidden_looks(source: PostgresSource) -> bool:
+    """Say whether the source takes no look at the catalog."""
+    return source.look({}, unless="", before=None) is None
+
+
+def test_no_look_is_taken_while_a_transaction_that_was_sent_is_not_visible(
+    server: PrivateServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was forgotten behind thousands that came later, and by the next `run`."""
+    monkeypatch.setattr(source_module, "_BEGUN", 4)
+    server.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)")
+    options = Options(server.arguments(), "slot", "pub", "p", {}, "", include=("public.*",))
+    source = PostgresSource.open(options, lambda _: None)
+    source.prepare(lambda _: None)
+    source.make_slot()
+    assert source.try_take()
+    assert not hidden_looks(source)
+    with ThreadPoolExecutor(1) as pool, held_back(server) as release:
+        commit = pool.submit(server.execute, "ALTER TABLE t ADD c int; INSERT INTO t VALUES (1, 1)")
+        assert poll(lambda: server.execute(WAITS) == [(1,)], 60)
+        server.execute(
+            "SET synchronous_commit = local", *(f"INSERT INTO u VALUES ({n})" for n in range(9))
+        )
+        rows = 0
+        while rows < 10:
+            received = source.wire.receive(0.1)
+            rows += sum(isinstance(m, Insert) for _, m in source.messages(received.messages))
+        assert hidden_looks(source)
+        source.close()
+
+        after = PostgresSource.open(options, lambda _: None)
+        assert poll(after.try_take, 60)
+        after.start_reading({}, resume=NOWHERE, csn=0)
+        assert hidden_looks(after)
+        release()
+        commit.result(60)
+        assert not hidden_looks(after)
+    after.close()
 
 
 @pytest.fixture

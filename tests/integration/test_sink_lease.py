@@ -137,6 +137,29 @@ def test_one_that_was_killed_is_replaced_before_its_lease_expires(target: Target
 
 
 @only_postgresql
+def test_a_copy_of_the_database_ends_no_session_of_the_original(
+    target: Target, new_database: Callable[[], str], kind: str
+) -> None:
+    """Its lease is a copy, too: it names sessions of the same server."""
+    load(target, ACCOUNT)
+    other = Target(new_database(), kind)
+    load(other, ACCOUNT)
+    other.sink.close()
+    lease = "SELECT row_to_json(l)::text FROM gauss_cdc.lease l"
+    until(lambda: '"keeper":null' not in target.query(lease)[0][0], "its sessions", pause)
+    other.run(
+        "INSERT INTO gauss_cdc.lease"
+        " SELECT (json_populate_record(NULL::gauss_cdc.lease, %s::json)).*",
+        target.query(lease)[0][0],
+    )
+    its = "SELECT count(*) FROM pg_stat_activity a, gauss_cdc.lease l WHERE pid IN (keeper, worker)"
+
+    assert other.sink.start() is not None
+    assert target.query(its) == [(2,)]
+    other.sink.close()
+
+
+@only_postgresql
 def test_a_session_that_was_lost_is_not_the_end_of_its_applier(target: Target) -> None:
     load(target, ACCOUNT)
     second = target.new_sink()

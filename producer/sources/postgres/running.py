@@ -14,19 +14,40 @@ from producer.sources.postgres.catalog import asking
 from schemas.quoting import literal
 
 
-def any_running(connection: Connection, xids: Sequence[int]) -> bool:
-    """Say whether one of these transactions has not ended for other sessions.
+def still_running(connection: Connection, xids: Sequence[int]) -> list[int]:
+    """Return those of these transactions that have not ended for other sessions.
 
     A commit is sent once it is in the log; the transaction releases the lock on its own id
     only when it is visible to other sessions, with a synchronous standby much later.
     """
+    return _ids(connection, "l.transactionid::text::bigint = ANY (%s)", [list(xids)])
+
+
+def awaiting_standbys(connection: Connection) -> list[int]:
+    """Return transactions whose commits may be in the log, and wait for a synchronous standby.
+
+    For a prepared one another session waits.  Not every role is shown what others wait for.
+    """
+    return _ids(
+        connection,
+        "(a.wait_event = 'SyncRep' OR"
+        " l.pid IS NULL AND EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep') OR"
+        " l.pid IS NOT NULL AND a.state IS NULL"
+        " AND current_setting('synchronous_standby_names') <> '')",
+        [],
+    )
+
+
+def _ids(connection: Connection, which: str, values: Sequence[object]) -> list[int]:
     with asking(connection) as cursor:
         cursor.execute(
-            "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND granted"
-            " AND mode = 'ExclusiveLock' AND transactionid::text::bigint = ANY (%s))",
-            [list(xids)],
+            "SELECT l.transactionid::text::bigint FROM pg_locks l"  # noqa: S608  our own
+            " LEFT JOIN pg_stat_activity a ON a.pid = l.pid"
+            " WHERE l.locktype = 'transactionid' AND l.granted AND l.mode = 'ExclusiveLock'"
+            f" AND {which}",
+            values,
         )
-        return bool(cursor.fetchone()[0])
+        return [xid for (xid,) in cursor.fetchall()]
 
 
 @dataclass(frozen=True, slots=True)

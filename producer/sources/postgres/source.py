@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -69,7 +68,7 @@ from schemas.quoting import identifier
 from schemas.tables import TableId, TableSchema
 
 _FAILED_LOOKS: Final = 20  # in a row
-_BEGUN: Final = 4096  # transactions between two readings of the catalog that are waited for
+_BEGUN: Final = 20_000  # transactions that are noted until it is asked which of them still run
 _VISIBLE_SECONDS: Final = 10.0
 _OF_TRANSACTIONS: Final = 170_000  # from 17 on there is transaction_timeout
 _OWN_TIMEOUT: Final = 120_000  # from 12 on a session may set the server's wal_sender_timeout
@@ -136,7 +135,7 @@ class PostgresSource(PlainSource):
         self._tell_at = 0.0
         self._failed_looks = 0
         self._patience = SHORTEST  # for the next point
-        self._begun = deque[int](maxlen=_BEGUN)  # xids received that may not be visible yet
+        self._begun: list[int] = []  # xids that were sent, and may not be visible yet
         self._stream = self._stream_of({})
         self._lock = SlotLock(self._locking, options.slot, options.status_seconds)
 
@@ -427,6 +426,8 @@ class PostgresSource(PlainSource):
         self.reports_ddl = found.reports_ddl
         if found.version and not found.reports_ddl:
             self._note(f"schema changes are inferred: {found.problem}; `gauss-cdc ddl install`")
+        # What an earlier run was sent counts, too: it is known, and the catalog does not show it.
+        self._begun = running.awaiting_standbys(self.connection)
         self._stream = self._stream_of(
             known, resume=resume, has_triggers=found.reports_ddl, hidden=hidden
         )
@@ -450,7 +451,7 @@ class PostgresSource(PlainSource):
             name_now=self.table_name,
             resume=resume,
             has_triggers=has_triggers,
-            on_begin=self._begun.append,
+            on_begin=self._note_begun,
         )
 
     def point(self, table: TableId, *, if_gone: bool = False) -> PostgresPoint | None:
@@ -524,6 +525,17 @@ class PostgresSource(PlainSource):
         found = catalog.found_schemas(self.connection, [table])
         return next(iter(stream_shapes(list(found.values()))), None)
 
+    def _note_begun(self, xid: int) -> None:
+        self._begun.append(xid)
+        if len(self._begun) >= _BEGUN:
+            self._are_hidden()
+
+    def _are_hidden(self) -> bool:
+        """Say whether transactions that the stream has sent are not visible to a catalog query."""
+        if self._begun:
+            self._begun = running.still_running(self.connection, self._begun)
+        return bool(self._begun)
+
     def _await_visible(self) -> None:
         """Wait until transactions that the stream has sent are visible to a catalog query.
 
@@ -532,10 +544,7 @@ class PostgresSource(PlainSource):
         wait for a synchronous standby without end.
         """
         end = time.monotonic() + _VISIBLE_SECONDS
-        while self._begun and time.monotonic() < end:
-            if not running.any_running(self.connection, self._begun):
-                self._begun.clear()
-                return
+        while self._are_hidden() and time.monotonic() < end:
             # A server may be run with a wal_sender_timeout of a few seconds.
             self.keep_alive(force=time.monotonic() - self._last_status >= 1)
             time.sleep(_VISIBLE_PAUSE)
@@ -544,7 +553,9 @@ class PostgresSource(PlainSource):
         self, known: Mapping[TableId, TableSchema], *, unless: str, before: Before | None
     ) -> Look | Unchanged | None:
         """Read the catalog, unless a transaction that the stream has sent is not visible yet."""
-        if self._begun and running.any_running(self.connection, self._begun):
+        if self._are_hidden():
+            xids = ", ".join(map(str, self._begun))
+            self._look_failed(f"commits wait for a synchronous standby, perhaps: xid {xids}")
             return None
         failed = self._failed_looks
         found = catalog_look.look(
@@ -559,7 +570,7 @@ class PostgresSource(PlainSource):
             self._failed_looks = 0
         return found
 
-    def _look_failed(self, error: SourceError) -> None:
+    def _look_failed(self, error: SourceError | str) -> None:
         """Note a failure that persists: concurrent DDL cannot be its reason."""
         self._failed_looks += 1
         if self._failed_looks % _FAILED_LOOKS == 0:

@@ -19,10 +19,12 @@ from spark_consumers.sinks.postgres.refusals import ours
 from spark_consumers.sinks.postgres.waits import REPORT_EVERY, WHO, person
 
 _NO_RIGHT: Final = "42501"
-# A session of the holder.  Of those of another role nobody else sees when they began.
+# A session of the holder.  Of those of another role nobody else sees when they began.  A copy of
+# the database, beside it, names the sessions of the original.
 _ITS: Final = (
-    "(a.{session} = l.keeper AND coalesce(a.backend_start = l.keeper_since, true)"
-    " OR a.{session} = l.worker AND coalesce(a.backend_start = l.worker_since, true))"
+    "(a.datname = pg_catalog.current_database()"
+    " AND (a.{session} = l.keeper AND coalesce(a.backend_start = l.keeper_since, true)"
+    " OR a.{session} = l.worker AND coalesce(a.backend_start = l.worker_since, true)))"
 )
 _READ: Final = (
     "SELECT l.holder, l.expires::text, l.expires <= clock_timestamp()"

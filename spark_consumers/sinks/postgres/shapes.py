@@ -16,8 +16,9 @@ from typing import Any
 
 from schemas.tables import TableId
 from spark_consumers.dialects.fitting import fits
-from spark_consumers.sinks.postgres.catalog import TargetTable
+from spark_consumers.sinks.postgres.catalog import TargetTable, read_tables
 from spark_consumers.sinks.postgres.noted import Noted
+from spark_consumers.sinks.postgres.products import TargetProduct
 
 
 class Shapes(Noted[str]):
@@ -37,6 +38,19 @@ class Shapes(Noted[str]):
                 f"INSERT INTO gauss_cdc.shapes VALUES {rows}",  # noqa: S608  our own
                 [cell for name, shape in new.items() for cell in (self._source, *name, shape)],
             )
+
+    def settle(self, cursor: Any, product: TargetProduct, home: int) -> None:
+        """In a restored database, `home` its ledger's oid, know tables as they are there.
+
+        A dump keeps neither oids nor numbers: without those of here, nobody would notice another
+        table, or column, that takes a name later.
+        """
+        kept = self._read(cursor)
+        restored = [name for name, shape in kept.items() if json.loads(shape)[0] != home]
+        if restored:
+            there = read_tables(cursor, restored, product).values()
+            same = [table for table in there if not difference(kept[table.id], table)]
+            self.keep(cursor, [table.id for table in same], same)
 
     def rename(self, cursor: Any, was: TableId, now: TableId) -> None:
         """A table has another name now."""
@@ -70,6 +84,8 @@ def difference(kept: str, table: TargetTable) -> str:
     is_restored = home != table.home  # with other numbers: the ledger has another one, too
     if not is_restored and oid != table.oid:
         return "another table has its name"
+    if is_restored and oid == table.oid:
+        return "the ledger was restored, and not it"
     if table.persistence != persistence:
         return "it is not logged: a crash of the server empties it"
     if sorted(table.key) != key:

@@ -81,6 +81,7 @@ from spark_consumers.sinks.postgres.rights import (
     database_problems,
     load_problems,
     may_replicate,
+    our_tables,
     ownership_problems,
     power_problems,
 )
@@ -183,6 +184,7 @@ class PostgresSink:
                 self._keeper.heard(self._lease.holder(cursor))
                 ledger = take_fence(cursor, self._source, self._guard)
                 _drop_left_over(cursor, self._source)
+                self._shapes.settle(cursor, self._product, our_tables(cursor)["ledger"])
         except Fenced:
             return None  # it has begun nothing, and waits again
         self._fence, self._known = ledger.fence, ledger
