@@ -75,6 +75,7 @@ def snapshot(
                 {"paused": True} if table == EVERYTHING else {"table": str(table)}
             )
             what |= {"for": only} if only else {}
+            what |= {"only": "rows that differ"} if request.is_by_key else {}
             who = {"asked_by": request.asked_by} if request.asked_by else {}
             said = {**what, "asked_at": request.asked_at.isoformat(), **who}
             click.echo(json.dumps(said))

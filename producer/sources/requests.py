@@ -75,6 +75,7 @@ class AskedAgain(NamedTuple):
     number: int  # of the newest request for it
     asked_at: datetime  # of the oldest
     asked_by: str = ""  # role of the oldest; "": a table of requests that does not say it
+    is_by_key: bool = False  # rows of some keys are asked for, and no others
 
 
 def requests(session: Asks, slot: str) -> list[AskedAgain]:
@@ -87,9 +88,10 @@ def requests(session: Asks, slot: str) -> list[AskedAgain]:
     there = _columns(session)
     by = "(array_agg(asked_by::text ORDER BY number))[1]" if "asked_by" in there else "NULL"
     whose = "for_target" if "for_target" in there else "NULL::text"
+    keyed = "bool_and(keys IS NOT NULL)" if "keys" in there else "false"
     rows = session.query(
         f"{guard}SELECT table_schema, table_name, {whose}, max(number)::text,"
-        f" extract(epoch FROM min(asked_at))::text, {by} FROM {_TABLE}"
+        f" extract(epoch FROM min(asked_at))::text, {by}, ({keyed})::text FROM {_TABLE}"
         f" WHERE slot = {constant(slot)} GROUP BY 1, 2, 3 ORDER BY min(asked_at)"
     )
     return [
@@ -98,8 +100,9 @@ def requests(session: Asks, slot: str) -> list[AskedAgain]:
             int(number or 0),
             datetime.fromtimestamp(min(max(float(asked_at or 0), 0.0), _LAST), UTC),
             who or "",
+            is_by_key == "true",
         )
-        for schema, table, target, number, asked_at, who in rows
+        for schema, table, target, number, asked_at, who, is_by_key in rows
     ]
 
 

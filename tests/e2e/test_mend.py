@@ -86,13 +86,16 @@ def test_rows_that_differ_are_read_and_no_others(place: tuple[Path, File]) -> No
     path.catch_up()
     with applying(path):
         ask(path.target, STRANGER)
+        paused = command(file, "snapshot", "--pause")
         found = command(file, "verify", "--repair")
+        listed = command(file, "snapshot", "--resume")
         answered(path)
         again = command(file, "verify")
         ledger = path.catch_up()
 
     assert (found.exit_code, again.exit_code) == (7, 0), again.output
     assert "public.t (differing rows: 6)" in found.stderr
+    assert (paused.exit_code, listed.stdout.count('"only": "rows that differ"')) == (0, 5)
     read = loads(path)
     rows = {name: sum(n for t, m, n in read if (t, m) == (name, MEND)) for name, *_ in read}
     assert rows == {"t": 6, "texts": 6, "others": 6, "padded": 3, "parts": 1}
