@@ -31,13 +31,14 @@ from producer.core.loads.queue import FOR_ALL, LoadQueue
 from producer.core.loads.window import UNSEEN, QuietWindow
 from producer.core.ports import Blocking, Clock, Point, Source, Wish
 from producer.core.shape_change import StatementChanges
-from producer.errors import CdcError, SourceBusy
+from producer.errors import CdcError, SourceBusy, TableChanging
 from schemas.control import ANY, GAP
 from schemas.errors import Verdict
 from schemas.positions import Lsn, lsn_text
 from schemas.tables import UNCHANGED, TableId, TableSchema
 
 _RETRY_SECONDS: Final = 30.0  # until a table that could not be read is tried again
+_SOON: Final = 5.0  # and one that a statement met
 # The stream may be hours behind a window: each one that was given up makes the next wait longer.
 _LONGEST_PATIENCE: Final = 14_400.0  # a window holds a snapshot at the source
 _TOLD_SHARE: Final = 10  # it is said after a tenth of the time that is waited
@@ -456,7 +457,8 @@ class Rereads:
 
     def _put_off(self, table: TableId, error: CdcError, *, all_others: bool = False) -> None:
         self.let_go()
-        self.queue.put_off(table, _RETRY_SECONDS, all_others=all_others)
+        seconds = _SOON if isinstance(error, TableChanging) else _RETRY_SECONDS
+        self.queue.put_off(table, seconds, all_others=all_others)
         self._note(f"{table} is read again later: {error}")
 
     def be_patient(self) -> None:

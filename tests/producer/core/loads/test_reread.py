@@ -28,7 +28,14 @@ from producer.core.loads.reread import ROWS_MOVED, Rereads
 from producer.core.loads.window import UNSEEN, MarkTokens, QuietWindow
 from producer.core.ports import Wish
 from producer.core.shape_change import ShapeChange, StatementChanges
-from producer.errors import CdcError, ConnectionLost, NotPermitted, SourceBusy, SourceError
+from producer.errors import (
+    CdcError,
+    ConnectionLost,
+    NotPermitted,
+    SourceBusy,
+    SourceError,
+    TableChanging,
+)
 from schemas.control import ANY, Head, Moved, Origin
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
@@ -1363,6 +1370,17 @@ def test_all_rows_are_read_where_keys_cannot_be_read_alone(fails: CdcError | Non
     play.rereads.reach(500, KEYED, is_between=True)
     assert play.given.asked[-1] is None, "the shape of a load"
     assert play.answered == []
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"), [(TableChanging("a statement met it"), 5), (ConnectionLost("away"), 30)]
+)
+def test_a_table_that_a_statement_met_is_tried_again_sooner(error: CdcError, seconds: int) -> None:
+    play = Play()
+    play.asked, play.fails = {A: 1}, error
+    assert play.go(0) == ""
+    play.fails = None
+    assert (play.go(seconds - 1), play.go(2)) == ("", "a")
 
 
 def test_keys_are_read_again_later_where_the_source_was_away() -> None:
