@@ -26,7 +26,7 @@ from producer.errors import TopicReplaced
 from producer.kafka.client import LOGGED, of_error, ours
 from producer.sources.gauss.slots import SlotReading
 from schemas.accept import Foreign, Record
-from schemas.control import Commits, Start, State, TableLoad, cut_to_avro, kind_of
+from schemas.control import Commits, Start, State, TableLoad, cut_to_avro, kind_of, mends
 from schemas.findings import Finding, Level
 from schemas.headers import CSN, LSN, POSITION, USER, XID
 from schemas.positions import CommitKey, Lsn, lsn_text, parse_lsn
@@ -220,6 +220,7 @@ def cut_line(offset: int, cut: Record, *, as_json: bool) -> str:
         case TableLoad():
             words += [str(cut.table), cut.phase.value, f"rows={cut.rows}"]
             words += [f"for={cut.target}"] if cut.target else []
+            words += ["mode=MEND"] if mends(cut) else []
         case State():
             words += [f"topics={len(cut.topics)}"]
         case _:
