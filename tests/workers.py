@@ -112,6 +112,7 @@ SCENES: Final = (
     "tests/integration/test_sink_altered.py",
     "tests/e2e/test_ddl_gaps.py",
     "tests/e2e/test_ddl_trust.py",
+    "tests/e2e/test_not_visible.py",
     "tests/e2e/test_rereads.py",
     # Random tables, statements and kills: they search, for as long as they are given.
     "tests/e2e/test_property.py",
