@@ -9,6 +9,7 @@ equal but for tables that are called not exact.
     GAUSS_CDC_MOMENTS_KINDS="schema table"    plays these kinds of moments alone
 """
 
+import json
 import os
 import random
 import re
@@ -74,6 +75,7 @@ rate = 400
 [target]
 dsn = "{target}"
 """
+SOME_KEYS = json.dumps([[str(n)] for n in range(-2, 40)])  # of whatever table
 IN_RANGES = {"range_rows": 20, "beside_bytes": 0}  # no table is too small
 PLACE = attrgetter(*COMPARED)  # of a ledger: what it calls exact is said of this place
 IS_WHOLE = """
@@ -319,9 +321,11 @@ class Scene:
         wanted = [table for table in names if table.schema in {"public", "one", "two"}]
         if wanted:
             wishes = [Wish(table) for table in self.random.choices(wanted, k=3)]
-            self.play.done.append(f"asked for: {', '.join(str(one.table) for one in wishes)}")
+            some = {one.table: SOME_KEYS for one in wishes if self.random.random() < 0.5}
+            said = (f"{one.table}{' by key' if one.table in some else ''}" for one in wishes)
+            self.play.done.append(f"asked for: {', '.join(said)}")
             with closing(catalog.connect(parse_dsn(self.source))) as session:
-                requests.ask(catalog.QueryingConnection(session), self.prefix, wishes)
+                requests.ask(catalog.QueryingConnection(session), self.prefix, wishes, some)
 
     def settle(self) -> None:
         """Let marks be mended; what is left is of tables that only a person can mend."""
