@@ -134,7 +134,10 @@ def verify_tables(
         if show_keys:
             for report in found:
                 _print_keys(report, limit)
-    if different := {one.table: one.keys for one in found if one.outcome is Outcome.DIFFERENT}:
+    different = {one.table: one.keys for one in found if one.outcome is Outcome.DIFFERENT}
+    if repair:  # a mark of the target's own stays until all was read again
+        different |= {one.table: [] for one in found if one.is_left_marked}
+    if different:
         mend(config, different, repair=repair)
     sys.exit(exit_code(found))
 

@@ -68,6 +68,14 @@ class TableReport:
             return Outcome.DIFFERENT
         return Outcome.UNDECIDED if self.undecided else Outcome.EQUAL
 
+    @property
+    def is_left_marked(self) -> bool:
+        """Say whether its rows are equal, and the target says that they may not be.
+
+        One that was mended lacked a row that the source changed before.
+        """
+        return self.is_marked and self.outcome is Outcome.EQUAL
+
     def add(self, found: RowDifference, limit: int) -> None:
         """Count a difference, and keep it while there are few."""
         self.counts[found.kind] = self.counts.get(found.kind, 0) + 1

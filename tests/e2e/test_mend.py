@@ -184,6 +184,28 @@ def test_all_rows_are_read_where_keys_do_not_say_which(place: tuple[Path, File])
     assert sum(rows for *_, rows in loads(path)) == 3 * ROWS
 
 
+def test_a_mark_stays_until_all_rows_were_read(place: tuple[Path, File]) -> None:
+    """A row is changed before it is mended: the target lacks it, and its unsent value."""
+    path, file = place
+    ask(path.source, "DROP TABLE texts, others, padded, parts")
+    ask(path.source, "UPDATE t SET long = repeat('long', 2000) WHERE id = 7")
+    path.start()
+    path.catch_up()
+    ask(path.target, "DELETE FROM t WHERE id = 7")
+    ask(path.source, "UPDATE t SET v = 'changed' WHERE id = 7")
+    with applying(path):
+        mend(load(file), {"public.t": [("7",)]}, repair=True)
+        answered(path)
+    marked = path.catch_up().inexact
+    with applying(path):
+        again = command(file, "verify", "--repair")
+        answered(path)
+
+    assert marked == {"public.t": "seen: the target lacked a row that changed"}
+    assert (again.exit_code, "read again: public.t\n" in again.stderr) == (0, True), again.output
+    assert path.catch_up().inexact == {}
+
+
 def test_rows_for_one_target_are_no_others(place: tuple[Path, File]) -> None:
     path, _ = place
     ask(path.source, "DROP TABLE texts, others, padded, parts")

@@ -174,8 +174,11 @@ class Beside:
             case Relation():
                 self._describe(message)
             case StatementChanges(changes):
-                tables = [table for one in changes for table in (one.before, one.after)]
-                if any(table is not None and table.id == self.table for table in tables):
+                shapes = [shape for one in changes for shape in (one.before, one.after)]
+                tables = {shape.id for shape in shapes if shape is not None}
+                # A partition that is a table of its own now took rows along.
+                tables |= {one.moved.table for one in changes if one.moved is not None}
+                if self.table in tables:
                     self.drop()
             case Lost(schema, name):
                 if not schema or (schema, name) == self.table:
@@ -301,6 +304,8 @@ class Beside:
             return Piece(read.high, read.shape, read.looked, upto=Upto(order=read.order))
         if read.shape is None or read.shape != known or read.shape.oid != self._oid:
             raise TableChanging("the table was altered while it was loaded", table=self.table)
+        if known.oid not in {0, self._oid}:  # the stream does not know of another name yet
+            raise TableChanging("another table has its name", table=self.table)
         if self.upto.order not in {"", read.order}:
             raise TableChanging("its key's collation was altered meanwhile", table=self.table)
         self._flying.popleft()

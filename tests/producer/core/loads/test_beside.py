@@ -21,7 +21,7 @@ from producer.core.key_ranges import Key, NamedKeys, RangeRead, Upto, Visible
 from producer.core.loads.beside import Beside
 from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.errors import CdcError, ConnectionLost, TableChanging
-from schemas.control import Origin
+from schemas.control import Moved, Origin
 from schemas.positions import Lsn
 from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
 
@@ -420,6 +420,30 @@ def test_named_keys_are_read_again_where_what_was_read_is_thrown_away() -> None:
     one.commit(Truncate((MINE,), cascade=False, restart_identity=False))
     one.load.rest()
     assert one.ranges.asked == [NamedKeys((_key(1), _key(2)))] * 2
+
+
+def test_rows_that_a_detached_partition_took_along_are_read_again() -> None:
+    """It is captured as a table of its own: no shape of the root is in the statement."""
+    part = replace(SHAPE, id=TableId("public", "part"))
+    detached = ShapeChange(None, part, "ALTER TABLE", moved=Moved("move", TABLE, "id < 2"))
+    one = mending(1, 2)
+    one.read(row(1), row(2))
+    one.commit(StatementChanges((detached,), Origin.TRIGGER))
+    one.load.rest()
+    one.read(row(2), gone=(1,))
+
+    assert one.brought() == ([row(2)], [_key(1)], True)
+
+
+def test_rows_of_another_table_that_the_stream_has_under_another_name_are_refused() -> None:
+    """Nobody said yet that it was renamed: targets would move these rows along."""
+    one = mending(1)
+    one.read(row(1))
+
+    with pytest.raises(TableChanging, match="another table has its name"):
+        one.load.next(replace(SHAPE, oid=8))
+    piece = one.load.next(replace(SHAPE, oid=0))  # an older release did not say
+    assert [*piece.rows] == [row(1)]
 
 
 def test_only_one_reading_of_named_keys_is_under_way() -> None:
