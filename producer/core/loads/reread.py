@@ -284,8 +284,9 @@ class Rereads:
         wish = self.queue.by_keys(table)
         if wish is None or table not in known or table in self._whole:
             return False
-        if not self._source.reads_ranges:
-            return False
+        source = self._source
+        if not source.reads_ranges or (source.ids_are_oids and not known[table].oid):
+            return False  # by its oid another table of this name is told
         number, keys = self._blocking(self._source.named, wish)
         if not keys:
             return False

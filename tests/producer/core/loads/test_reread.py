@@ -170,6 +170,7 @@ class Play:
     """Re-reads with a clock that stands still, and a source that always has a point."""
 
     reads_ranges = False
+    ids_are_oids = True
 
     def __init__(self, *, repairs: bool = True, wants: tuple[TableId, ...] = (A, B, C)) -> None:
         self.time, self.read, self.notes = 0.0, list[str](), list[str]()
@@ -1091,7 +1092,7 @@ class InRanges(Play):
         return self.rereads.place(state_of({"public.a": "END"}), 500, KEYED)
 
 
-KEYED = {A: TableSchema(A, (Column("v", 25), Column("id", 25)), ("id",))}
+KEYED = {A: TableSchema(A, (Column("v", 25), Column("id", 25)), ("id",), oid=1)}
 
 
 def test_an_open_load_beside_the_stream_goes_on_behind_what_was_written() -> None:
@@ -1343,6 +1344,16 @@ def test_all_rows_are_read_where_some_keys_do_not_mend_it(loads: Any, more: Any)
     play.rereads.follow(loads, {}, {}, KEYED)
     play.rereads.make_point(KEYED)
     play.rereads.reach(400, KEYED, is_between=True)
+
+    assert play.given.asked == [None]
+
+
+def test_all_rows_are_read_of_a_table_whose_oid_an_older_release_did_not_say() -> None:
+    play, shapes = InRanges(), {A: replace(KEYED[A], oid=0)}
+    play.asked_for, play.keys = {FOR_ALL: 3}, {FOR_ALL: (2, KEYS)}
+    play.rereads.follow(END, {}, {}, shapes)
+    play.rereads.make_point(shapes)
+    play.rereads.reach(400, shapes, is_between=True)
 
     assert play.given.asked == [None]
 
