@@ -225,3 +225,29 @@ def test_rows_for_one_target_are_no_others(place: tuple[Path, File]) -> None:
         path.catch_up()
     assert ask(path.target, "SELECT id FROM t WHERE v = 'mallory'") == [(3,)]
     assert [rows for *_, rows in loads(path)] == [2, 1, 1]
+
+
+@pytest.mark.parametrize(("count", "mode"), [(4, MEND), (20, AGAIN)])
+def test_rows_that_changed_their_unique_values_cost_no_index(
+    place: tuple[Path, File], count: int, mode: str
+) -> None:
+    """The target's index would refuse some of them while others are not read yet."""
+    path, file = place
+    ask(path.source, "DROP TABLE t, texts, others, padded, parts")
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY, v text UNIQUE)")
+    ask(path.source, "INSERT INTO t SELECT n, 'v' || n FROM generate_series(1, 40) n")
+    path.start()
+    path.catch_up()
+    indexes = "SELECT indexdef FROM pg_indexes WHERE tablename = 't' ORDER BY 1"
+    before = ask(path.target, indexes)
+    ask(path.target, f"UPDATE t SET v = 'x' || id WHERE id <= {count}")
+    ask(path.target, f"UPDATE t SET v = 'v' || {count + 1} - id WHERE id <= {count}")
+    with applying(path):
+        mend(load(file), {"public.t": [(str(n),) for n in range(1, count + 1)]}, repair=True)
+        answered(path)
+    path.catch_up()
+
+    assert content(path.target, "t") == content(path.source, "t")
+    assert ask(path.target, indexes) == before
+    assert len(before) == 2
+    assert {of for _, of, _ in loads(path)} == {mode}

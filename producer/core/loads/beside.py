@@ -308,6 +308,9 @@ class Beside:
             raise TableChanging("another table has its name", table=self.table)
         if self.upto.order not in {"", read.order}:
             raise TableChanging("its key's collation was altered meanwhile", table=self.table)
+        if self.mends and read.left and known.unique:
+            # Targets would drop the index for good: a row of these has a value of one that is left.
+            raise TableChanging("they are too many at once for its unique index", table=self.table)
         self._flying.popleft()
         rows, completed = self._settled(read.rows, one.noted)
         if self.mends:

@@ -23,7 +23,7 @@ from producer.core.shape_change import ShapeChange, StatementChanges
 from producer.errors import CdcError, ConnectionLost, TableChanging
 from schemas.control import Moved, Origin
 from schemas.positions import Lsn
-from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema
+from schemas.tables import UNCHANGED, Column, ReplicaIdentity, TableId, TableSchema, Unique
 
 TABLE = TableId("public", "t")
 COLUMNS = (Column("v", 25), Column("id", 23), Column("long", 25))
@@ -444,6 +444,21 @@ def test_rows_of_another_table_that_the_stream_has_under_another_name_are_refuse
         one.load.next(replace(SHAPE, oid=8))
     piece = one.load.next(replace(SHAPE, oid=0))  # an older release did not say
     assert [*piece.rows] == [row(1)]
+
+
+def test_named_keys_of_a_table_with_a_unique_index_are_of_one_reading() -> None:
+    """Between two, a row with its value of now would meet one that has that value still."""
+    known = replace(SHAPE, unique=(Unique("one", ("v",)),))
+    answer = RangeRead(known, ALL, Lsn(100), rows=[row(1)], last=None)
+    for left in ((), (_key(2),)):
+        one = mending(1, 2)
+        one.ranges.answer = replace(answer, left=left)
+        one.load.take()
+        if not left:
+            assert [*one.load.next(known).rows] == [row(1)]
+        else:
+            with pytest.raises(TableChanging, match="too many at once for its unique index"):
+                one.load.next(known)
 
 
 def test_only_one_reading_of_named_keys_is_under_way() -> None:
