@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Final
@@ -16,12 +15,12 @@ from producer.options import Options
 from producer.sources import requests
 from producer.sources.kinds import SOURCES
 from producer.sources.patterns import chooser
-from producer.sources.requests import AskedAgain
+from producer.sources.requests import AskedAgain, Keys
 from producer.sources.session import Asks
 from schemas.errors import LOAD_AGAIN
 from schemas.tables import TableId
 
-_NONE: Final[Mapping[str, Sequence[tuple[str, ...]]]] = {}
+_NONE: Final[Mapping[str, Keys]] = {}
 
 
 class NotCaptured(ValueError):
@@ -67,7 +66,7 @@ class SnapshotRequests:
         self,
         tables: Sequence[TableId],
         target: str = "",
-        keys: Mapping[str, Sequence[tuple[str, ...]]] = _NONE,
+        keys: Mapping[str, Keys] = _NONE,
     ) -> None:
         """Ask for tables, for one target or all; raise NotCaptured.
 
@@ -76,7 +75,7 @@ class SnapshotRequests:
         for table in tables:
             if not self._wanted(table):
                 raise NotCaptured(f"{table} is not in [tables]")
-        named = {TableId.parse(name): json.dumps(rows) for name, rows in keys.items()}
+        named = {TableId.parse(name): rows for name, rows in keys.items()}
         requests.ask(self._session, self._slot, [Wish(t, target) for t in tables], named)
 
     def cancel(self, tables: Sequence[TableId], target: str = "") -> None:

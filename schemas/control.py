@@ -368,6 +368,11 @@ def is_for_one(cut: Cut) -> bool:
     return isinstance(cut, TableLoad) and cut.target is not None
 
 
+def is_for_all(cut: Cut) -> bool:
+    """Say whether a record is of a load, and for whoever reads."""
+    return isinstance(cut, TableLoad) and not (is_for_one(cut) or mends(cut))
+
+
 def note_load(
     cut: TableLoad, loads: dict[str, str], upto: dict[str, str], targeted: dict[str, str]
 ) -> None:

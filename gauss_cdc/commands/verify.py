@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +33,7 @@ from gauss_cdc.verify.request import MOST_KEYS, Request, Sample, VerifyObserver
 from gauss_cdc.verify.rounds import verify
 from gauss_cdc.watch import StopSignal, TableBars, console, say
 from producer.errors import NotPermitted
+from producer.sources.requests import Keys
 from schemas.errors import LOAD_AGAIN
 
 _SAMPLE: Final = re.compile(r"(\d+(?:\.\d+)?)(%?)")
@@ -142,7 +143,7 @@ def verify_tables(
     sys.exit(exit_code(found))
 
 
-def mend(config: Config, tables: Mapping[str, Sequence[tuple[str, ...]]], *, repair: bool) -> None:
+def mend(config: Config, tables: Mapping[str, Keys], *, repair: bool) -> None:
     """Ask for what differs, or say how it is made equal again.
 
     `tables`: the keys of the rows that differ, by schema.table; () for all rows.

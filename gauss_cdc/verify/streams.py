@@ -52,7 +52,7 @@ _BUCKET_BITS: Final = 16
 _HELD: Final = 500_000  # rows whose hashes are held at once, about
 _LOOK: Final = 1_000  # rows of the target between two looks at the wish to stop
 # Types that are printed here as by PostgreSQL: int2, int4, int8, date, uuid, texts.
-_ONE_TEXT: Final = frozenset({20, 21, 23, 25, 1043, 1082, 2950})
+_PRINTED_ALIKE: Final = frozenset({20, 21, 23, 25, 1043, 1082, 2950})
 _EXACT: Final = Context(prec=200_000)  # whatever the thread's precision
 _PLAIN: Final = frozenset({str, int, bool, float, bytes, type(None)})
 
@@ -110,7 +110,7 @@ class StreamPair:
             expected = self.point.rows.estimated_rows(shape.id)
             limit = self.request.sample.limit(expected)
             key = [column for column in shape.columns if column.name in shape.key]
-            report.is_by_key = limit == ALL and all(one.type_oid in _ONE_TEXT for one in key)
+            report.is_by_key = limit == ALL and all(one.type_oid in _PRINTED_ALIKE for one in key)
             table = StreamedTable(
                 self.point,
                 self.target,

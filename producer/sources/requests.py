@@ -10,10 +10,10 @@ A row that names no table pauses all re-reads: it needs no right and no column t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from producer.core.key_ranges import Key
 from producer.core.ports import Wish
@@ -46,7 +46,8 @@ _COLUMNS: Final = f"""
 SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = '{_TABLE}'::regclass
 AND attname IN ('asked_by', 'for_target', 'keys') AND NOT attisdropped
 """
-_NONE: Final[Mapping[TableId, str]] = {}
+Keys: TypeAlias = Sequence[tuple[str, ...]]  # texts of the key's columns, in its order
+_NONE: Final[Mapping[TableId, Keys]] = {}
 NOT_READ: Final = "requests for re-reads are not read"
 _SUBJECT: Final = "re-reads"
 _CANNOT_ASK: Final = "`snapshot` and `verify --repair` cannot ask for tables"
@@ -146,9 +147,12 @@ def named(session: Asks, slot: str, wish: Wish) -> tuple[int, Sequence[Key]]:
     guard = _guard(session)
     if not guard or "keys" not in (there := _columns(session)):
         return 0, ()
+    where = _where(slot, wish.table)
+    if "for_target" in there:
+        where += f" AND coalesce(for_target, '') = {constant(wish.target)}"
     rows = session.query(
         f"{guard}SELECT number::text, keys, (bool_and(keys IS NOT NULL) OVER ())::text"
-        f" FROM {_TABLE} WHERE {_of(slot, wish, there)} ORDER BY number LIMIT 1"
+        f" FROM {_TABLE} WHERE {where} ORDER BY number LIMIT 1"
     )
     if not rows or rows[0][2] != "true":
         return 0, ()
@@ -170,23 +174,22 @@ def keys_of(text: str) -> list[Key]:
         return []
 
 
-def _of(slot: str, wish: Wish, there: Container[str | None]) -> str:
-    """Write the condition for a wish's requests, of one target or of all."""
-    table, target = wish
-    said = {"slot": slot, "table_schema": table.schema, "table_name": table.name}
-    where = " AND ".join(f"{name} = {constant(value)}" for name, value in said.items())
-    if "for_target" in there:
-        where += f" AND coalesce(for_target, '') = {constant(target)}"
-    return where
+def _cells(slot: str, table: TableId) -> dict[str, str]:
+    """Return what each request for a table says, whoever it is for."""
+    return {"slot": slot, "table_schema": table.schema, "table_name": table.name}
+
+
+def _where(slot: str, table: TableId) -> str:
+    return " AND ".join(f"{k} = {constant(v)}" for k, v in _cells(slot, table).items())
 
 
 def ask(
-    session: Asks, slot: str, wishes: Sequence[Wish], keys: Mapping[TableId, str] = _NONE
+    session: Asks, slot: str, wishes: Sequence[Wish], keys: Mapping[TableId, Keys] = _NONE
 ) -> None:
     """Ask for tables; makes the table of requests with the first one.
 
-    `keys`: of some, as JSON: rows of these keys alone, each a list of texts.  A table of an older
-    release has no column for them, or for a target: it is added.  Raises NotPermitted, NotOurs.
+    `keys`: of some tables, of the rows that are asked for alone.  A table of an older release has
+    no column for them, or for a target: it is added.  Raises NotPermitted, NotOurs.
     """
     way_out = partial(_way_out, session)
     try:
@@ -195,16 +198,17 @@ def ask(
             session.query(_MAKE)
             guard = own_guard(session, REQUESTS)  # somebody may have been faster
         said = [
-            {"slot": slot, "table_schema": table.schema, "table_name": table.name}
+            _cells(slot, table)
             | ({"for_target": target} if target else {})
-            | ({"keys": keys[table]} if table in keys else {})
+            | ({"keys": json.dumps(keys[table])} if table in keys else {})
             for table, target in wishes
         ]
-        for name in sorted({"for_target", "keys"} & {name for one in said for name in one}):
-            if name not in _columns(session):
-                way_out = partial(_EXTENDED_BY.format, statement=_EXTEND.format(name))
-                session.query(f"{guard}{_EXTEND.format(name)}")
-                way_out = partial(_way_out, session)
+        newer = {"for_target", "keys"} & {name for one in said for name in one}
+        for name in sorted(newer and newer - _columns(session)):
+            statement = _EXTEND.format(name)
+            way_out = partial(_EXTENDED_BY.format, statement=statement)
+            session.query(f"{guard}{statement}")
+            way_out = partial(_way_out, session)
         for one in said:
             session.query(
                 f"{guard}INSERT INTO {_TABLE} ({', '.join(one)}) VALUES"
@@ -240,9 +244,7 @@ def forget(
     upto = "" if number is None else f" AND number {'=' if alone else '<='} {number:d}"
     upto += f" AND for_target = {constant(target)}" if target else ""
     removed = session.query(
-        f"{guard}DELETE FROM {_TABLE} WHERE slot = {constant(slot)}"
-        f" AND table_schema = {constant(table.schema)} AND table_name = {constant(table.name)}"
-        f"{upto} RETURNING number"
+        f"{guard}DELETE FROM {_TABLE} WHERE {_where(slot, table)}{upto} RETURNING number"
     )
     return len(removed)
 

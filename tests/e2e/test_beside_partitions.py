@@ -7,7 +7,7 @@ import psycopg2
 import pytest
 
 from tests.e2e.path import Path, ask, content, pause, until
-from tests.e2e.test_beside import RANGES, ROWS, Owner, is_answered, request
+from tests.e2e.test_beside import RANGES, ROWS, Owner, Ranges, is_answered, read_again, request
 from tests.e2e.test_ddl import install
 
 TABLE = f"""
@@ -37,16 +37,6 @@ STATEMENTS = {
 }
 
 
-class Some:
-    """Counts ranges that were written."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, *_: object) -> None:
-        self.count += 1
-
-
 @pytest.fixture(params=[False, True], ids=["looks", "triggers"])
 def path(addresses, topic_prefix, new_database, request) -> Iterator[Path]:
     """The table is loaded, and wrong at the target."""
@@ -61,17 +51,12 @@ def path(addresses, topic_prefix, new_database, request) -> Iterator[Path]:
         install(source, topic_prefix)
     how = {"tuning": RANGES, "repair": "auto", "look_seconds": 0.5}
     with Path(addresses, topic_prefix, source, target, **how) as path:
-        path.on_load = path.ranges = Some()
+        path.on_load = path.ranges = Ranges(path)
         path.start()
         path.catch_up()
-        path.ranges.count = 0
+        path.ranges.written.clear()
         ask(target, "DELETE FROM t WHERE id % 2 = 0; INSERT INTO t VALUES (-1, 'a stranger', '')")
         yield path
-
-
-def read_again(path: Path) -> None:
-    request(path)
-    until(lambda: is_answered(path), "the table is read", pause)
 
 
 def assert_equal(path: Path) -> None:
@@ -82,7 +67,7 @@ def assert_equal(path: Path) -> None:
 def test_it_is_read_while_it_changes(path: Path) -> None:
     with Owner(path.source, 3):  # rows move from partition to partition, too
         read_again(path)
-    assert path.ranges.count > ROWS / 100 / 2
+    assert len(path.ranges.written) > ROWS / 100 / 2
     assert not [note for note in path.notes if "begins again" in note]
     assert_equal(path)
 
@@ -91,7 +76,7 @@ def test_it_is_read_while_it_changes(path: Path) -> None:
 def test_a_partition_changes_in_its_midst(path: Path, name: str) -> None:
     with Owner(path.source, 6):
         request(path)
-        until(lambda: path.ranges.count > 6, "some ranges", pause)
+        until(lambda: len(path.ranges.written) > 6, "some ranges", pause)
         with closing(psycopg2.connect(path.source)) as connection, connection.cursor() as cursor:
             connection.autocommit = True
             for statement in STATEMENTS[name].split(";"):

@@ -42,6 +42,7 @@ CREATE TABLE parts (id int PRIMARY KEY, v int) PARTITION BY RANGE (id);
 CREATE TABLE parts_all PARTITION OF parts FOR VALUES FROM (0) TO (1000);
 INSERT INTO parts SELECT n, n FROM generate_series(1, 40) n;
 """
+ALONE = "DROP TABLE texts, others, padded, parts"  # t is
 STRANGER = """
 UPDATE t SET v = 'mallory' WHERE id IN (7, 8); DELETE FROM t WHERE id IN (70, 71);
 INSERT INTO t VALUES (-1, 'mallory', ''), (5000, 'mallory', '');
@@ -142,7 +143,7 @@ KEYS = [*range(1, 13), *range(3000, 3008)]
 
 def test_rows_change_while_they_are_read(place: tuple[Path, File]) -> None:
     path, file = place
-    ask(path.source, "DROP TABLE texts, others, padded, parts")
+    ask(path.source, ALONE)
     path.start()
     path.catch_up()
     config = load(file)
@@ -160,7 +161,7 @@ def test_rows_change_while_they_are_read(place: tuple[Path, File]) -> None:
 
 def test_all_rows_are_read_where_keys_do_not_say_which(place: tuple[Path, File]) -> None:
     path, file = place
-    ask(path.source, "DROP TABLE texts, others, padded, parts")
+    ask(path.source, ALONE)
     path.start()
     path.catch_up()
     config = load(file)
@@ -173,7 +174,7 @@ def test_all_rows_are_read_where_keys_do_not_say_which(place: tuple[Path, File])
         with closing(connect(parse_dsn(path.source))) as connection:  # somebody asks for all
             session, slot = QueryingConnection(connection), path.options.slot
             wish = Wish(TableId("public", "t"))
-            requests.ask(session, slot, [wish, wish], {wish.table: '[["1"]]'})
+            requests.ask(session, slot, [wish, wish], {wish.table: [("1",)]})
             requests.ask(session, slot, [wish])
         answered(path)
         again = command(file, "verify")
@@ -187,8 +188,7 @@ def test_all_rows_are_read_where_keys_do_not_say_which(place: tuple[Path, File])
 def test_a_mark_stays_until_all_rows_were_read(place: tuple[Path, File]) -> None:
     """A row is changed before it is mended: the target lacks it, and its unsent value."""
     path, file = place
-    ask(path.source, "DROP TABLE texts, others, padded, parts")
-    ask(path.source, "UPDATE t SET long = repeat('long', 2000) WHERE id = 7")
+    ask(path.source, f"{ALONE}; UPDATE t SET long = repeat('long', 2000) WHERE id = 7")
     path.start()
     path.catch_up()
     ask(path.target, "DELETE FROM t WHERE id = 7")
@@ -208,19 +208,19 @@ def test_a_mark_stays_until_all_rows_were_read(place: tuple[Path, File]) -> None
 
 def test_rows_for_one_target_are_no_others(place: tuple[Path, File]) -> None:
     path, _ = place
-    ask(path.source, "DROP TABLE texts, others, padded, parts")
+    ask(path.source, ALONE)
     path.start()
     path.catch_up()
     wish, stranger = Wish(TableId("public", "t"), "stranger"), "UPDATE t SET v = 'mallory'"
     ask(path.target, f"{stranger} WHERE id < 4")
     with applying(path), closing(connect(parse_dsn(path.source))) as connection:
         session, slot = QueryingConnection(connection), path.options.slot
-        requests.ask(session, slot, [wish], {wish.table: '[["1"], ["9999"]]'})
+        requests.ask(session, slot, [wish], {wish.table: [("1",), ("9999",)]})
         answered(path)
         path.catch_up()
         assert ask(path.target, "SELECT count(*) FROM t WHERE v = 'mallory'") == [(3,)]
-        requests.ask(session, slot, [wish._replace(target="")], {wish.table: '[["1"]]'})
-        requests.ask(session, slot, [wish._replace(target="")], {wish.table: '[["2"], ["2"]]'})
+        requests.ask(session, slot, [wish._replace(target="")], {wish.table: [("1",)]})
+        requests.ask(session, slot, [wish._replace(target="")], {wish.table: [("2",), ("2",)]})
         answered(path)
         path.catch_up()
     assert ask(path.target, "SELECT id FROM t WHERE v = 'mallory'") == [(3,)]
@@ -233,7 +233,7 @@ def test_rows_that_changed_their_unique_values_cost_no_index(
 ) -> None:
     """The target's index would refuse some of them while others are not read yet."""
     path, file = place
-    ask(path.source, "DROP TABLE t, texts, others, padded, parts")
+    ask(path.source, f"{ALONE}, t")
     ask(path.source, "CREATE TABLE t (id int PRIMARY KEY, v text UNIQUE)")
     ask(path.source, "INSERT INTO t SELECT n, 'v' || n FROM generate_series(1, 40) n")
     path.start()

@@ -9,7 +9,6 @@ equal but for tables that are called not exact.
     GAUSS_CDC_MOMENTS_KINDS="schema table"    plays these kinds of moments alone
 """
 
-import json
 import os
 import random
 import re
@@ -75,7 +74,7 @@ rate = 400
 [target]
 dsn = "{target}"
 """
-SOME_KEYS = json.dumps([[str(n)] for n in range(-2, 40)])  # of whatever table
+SOME_KEYS = [(str(n),) for n in range(-2, 40)]  # of whatever table
 IN_RANGES = {"range_rows": 20, "beside_bytes": 0}  # no table is too small
 PLACE = attrgetter(*COMPARED)  # of a ledger: what it calls exact is said of this place
 IS_WHOLE = """

@@ -76,6 +76,14 @@ def make(url: str, *statements: str) -> None:
         execute(url, statement)
 
 
+def keyed(key: str) -> tuple[str, str]:
+    """Make t with a key of a type, and its rows."""
+    return (
+        f"CREATE TABLE t (v text, k {key} PRIMARY KEY)",
+        f"INSERT INTO t SELECT 'v', * FROM ({KEYS[key]}) k",
+    )
+
+
 def read(ranges: PostgresRanges, after: Key | NamedKeys | None) -> RangeRead:
     ranges.ask(after)
     select.select([ranges.fileno], [], [], 60)
@@ -98,8 +106,7 @@ def every(ranges: PostgresRanges) -> Iterator[RangeRead]:
 def test_each_row_comes_once_and_in_the_order_of_the_key(url, options, key) -> None:
     make(
         url,
-        f"CREATE TABLE t (v text, k {key} PRIMARY KEY)",
-        f"INSERT INTO t SELECT 'v', * FROM ({KEYS[key]}) k",
+        *keyed(key),
     )
     with closing(opened(options)) as ranges:
         found = [row for some in every(ranges) for row in some.rows]
@@ -160,8 +167,7 @@ def test_named_keys_are_found_by_their_values_whatever_their_texts_are(url, opti
     """Each second key has a row, and is named as somebody else may print it, and twice."""
     make(
         url,
-        f"CREATE TABLE t (v text, k {key} PRIMARY KEY)",
-        f"INSERT INTO t SELECT 'v', * FROM ({KEYS[key]}) k",
+        *keyed(key),
         "CREATE TABLE named AS SELECT k, row_number() OVER (ORDER BY k) %% 2 = 0 AS stays FROM t",
         "DELETE FROM t USING named n WHERE t.k = n.k AND NOT n.stays",
     )

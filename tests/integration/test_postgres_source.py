@@ -50,14 +50,20 @@ def held_back(server: PrivateServer) -> Iterator[Callable[[], None]]:
         release()
 
 
-def test_a_reading_waits_until_what_was_received_is_visible(server: PrivateServer) -> None:
-    """A commit that waits for a synchronous standby is in the log, and sent, and not yet seen."""
-    server.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
-    options = Options(server.arguments(), "slot", "pub", "p", {}, "", include=("public.t",))
+def streaming(options: Options) -> PostgresSource:
+    """A source that has made and taken its slot."""
     source = PostgresSource.open(options, lambda _: None)
     source.prepare(lambda _: None)
     source.make_slot()
     assert source.try_take()
+    return source
+
+
+def test_a_reading_waits_until_what_was_received_is_visible(server: PrivateServer) -> None:
+    """A commit that waits for a synchronous standby is in the log, and sent, and not yet seen."""
+    server.execute("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    options = Options(server.arguments(), "slot", "pub", "p", {}, "", include=("public.t",))
+    source = streaming(options)
     with ThreadPoolExecutor(2) as pool, held_back(server) as release:
         change = "ALTER TABLE t ADD c int NOT NULL DEFAULT 7; INSERT INTO t VALUES (2)"
         commit = pool.submit(server.execute, change)
@@ -96,10 +102,7 @@ def test_no_look_is_taken_while_a_transaction_that_was_sent_is_not_visible(
     monkeypatch.setattr(source_module, "_BEGUN", 4)
     server.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)")
     options = Options(server.arguments(), "slot", "pub", "p", {}, "", include=("public.*",))
-    source = PostgresSource.open(options, lambda _: None)
-    source.prepare(lambda _: None)
-    source.make_slot()
-    assert source.try_take()
+    source = streaming(options)
     assert not hidden_looks(source)
     with ThreadPoolExecutor(1) as pool, held_back(server) as release:
         commit = pool.submit(server.execute, "ALTER TABLE t ADD c int; INSERT INTO t VALUES (1, 1)")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from producer.core.changes import Cells
 from producer.core.delivery.engine import WriterState
 from producer.core.events import Acknowledgement, Place, Records
-from producer.core.key_ranges import Upto
+from producer.core.key_ranges import Upto, key_places
 from producer.core.loads.beside import Piece
 from producer.core.loads.load_steps import LoadStep, with_offsets
 from producer.core.log.cuts_log import CutsLog
@@ -213,10 +213,10 @@ class Loader:
         """Write some keys as they are, where no load is open; nothing, where a row is unfit."""
         to = self._beside(table, load, MEND)
         chunk = self._range(to, piece.rows, piece.completed)
-        names = table.names()
-        at = {names.index(name): part for part, name in enumerate(table.key)}
+        places = key_places(table)
         for key in piece.gone:
-            cells: Cells = [key[at[c]] if c in at else UNCHANGED for c in range(len(names))]
+            sent = dict(zip(places, key, strict=True))
+            cells: Cells = [sent.get(at, UNCHANGED) for at in range(len(table.columns))]
             self._put(to, cells, to.tx, is_gone=True)
         if len(chunk) and not to.lossy:
             self._flush(to)

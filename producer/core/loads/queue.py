@@ -316,7 +316,7 @@ class LoadQueue:
         asked = self._asked.get(table, {})
         if not asked or ("" in asked and len(asked) > 1):
             return None
-        if not self.is_exact(table) or str(table) in self._targeted:
+        if not self.is_exact(table) or self.is_for_one(table):
             return None
         return Wish(table, min(asked, key=asked.__getitem__))
 

@@ -17,7 +17,7 @@ Which tables wait, and for whom they are read, is told by `queue.py`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
@@ -25,11 +25,11 @@ from producer.core.catalog.look import Before
 from producer.core.changes import Begin, Logical, Lost, Message, Relation, Update
 from producer.core.delivery.engine import WriterState
 from producer.core.events import Fate
-from producer.core.key_ranges import Upto, key_columns
+from producer.core.key_ranges import Key, Upto, key_columns
 from producer.core.loads.beside import Beside, Piece
 from producer.core.loads.queue import FOR_ALL, LoadQueue
 from producer.core.loads.window import UNSEEN, QuietWindow
-from producer.core.ports import Blocking, Clock, Point, Source, Wish
+from producer.core.ports import Blocking, Clock, KeyRanges, Point, Source, Wish
 from producer.core.shape_change import StatementChanges
 from producer.errors import CdcError, SourceBusy, TableChanging
 from schemas.control import ANY, GAP
@@ -264,17 +264,8 @@ class Rereads:
         if (found := self._blocking(self._source.ranges, table)) is None:
             return False
         self._uncaptured.discard(table)
-        shape, ranges = found
         is_begun = not self._load.is_void
-        self._beside = Beside(
-            shape,
-            ranges,
-            upto=self._load if is_begun else self._at_first(),
-            is_begun=is_begun,
-            look_up=self._look_up,
-            now=self._clock.now,
-            rate=self._rate,
-        )
+        self._read_beside(found, self._load if is_begun else self._at_first(), is_begun=is_begun)
         if is_begun:
             self._note(f"{table}: its load goes on where it was left")
         return True
@@ -293,16 +284,26 @@ class Rereads:
         if (found := self._blocking(self._source.ranges, table, of_any_size=True)) is None:
             return False
         self._mending, self._load = (wish, number), Upto(target=wish.target)
+        self._read_beside(found, self._load, is_begun=True, named=keys)
+        return True
+
+    def _read_beside(
+        self,
+        opened: tuple[TableSchema, KeyRanges],
+        upto: Upto,
+        *,
+        is_begun: bool,
+        named: Sequence[Key] = (),
+    ) -> None:
         self._beside = Beside(
-            *found,
-            upto=self._load,
-            is_begun=True,
+            *opened,
+            upto=upto,
+            is_begun=is_begun,
             look_up=self._look_up,
             now=self._clock.now,
             rate=self._rate,
-            named=keys,
+            named=named,
         )
-        return True
 
     def _at_first(self) -> Upto:
         """Nothing is read of the load under way."""
@@ -320,12 +321,13 @@ class Rereads:
 
     def _begin_again(self, why: str) -> None:
         assert self._beside is not None
-        table, is_begun, mends = self._beside.table, self._beside.is_begun, self._beside.mends
+        beside, table = self._beside, self._beside.table
         self.let_go()
-        if mends:
+        if beside.mends:
             self._whole.add(table)
             self._note(f"{table}: all of its rows are read, not some keys alone: {why}")
-        if mends or not is_begun:
+            return
+        if not beside.is_begun:
             return
         self._anew.add(table)
         self._begun[table] += 1
@@ -335,9 +337,9 @@ class Rereads:
     def _done(self, table: TableId) -> None:
         """Let go of a table, and answer the request for which it was read."""
         load, self._load = self._load, Upto()
-        mending, is_mended = self._mending, self._beside is not None and self._beside.mends
+        mending = self._mending
         self.let_go()
-        if is_mended and mending is not None:
+        if mending is not None:
             self.queue.mended(*mending)
             return
         self._whole.discard(table)

@@ -26,8 +26,7 @@ from schemas.control import (
     Start,
     State,
     TableLoad,
-    is_for_one,
-    mends,
+    is_for_all,
 )
 from schemas.errors import LOAD_AGAIN
 from schemas.positions import Lsn, lsn_text
@@ -137,7 +136,7 @@ def _look_back(
         elif isinstance(cut, Commits):
             if found.described < 0 and any(commit.ddl for commit in cut.commits):
                 found.described = offset
-        elif isinstance(cut, TableLoad) and not (found.is_whole or is_for_one(cut) or mends(cut)):
+        elif isinstance(cut, TableLoad) and is_for_all(cut) and not found.is_whole:
             found.changed.add(str(cut.table))
         if found.is_whole:
             break
@@ -171,11 +170,9 @@ def _names_at(
 def _said(cut: Cut) -> Mapping[str, bool] | None:
     """Say of tables whether they are exact behind a record; None: any may have another name."""
     match cut:
-        case TableLoad() if mends(cut):
-            return {}
         case State(loads=loads):
             return {name: phase == LoadPhase.END for name, phase in loads.items()}
-        case TableLoad(table=table, phase=phase, target=None):
+        case TableLoad(table=table, phase=phase) if is_for_all(cut):
             return {str(table): phase is LoadPhase.END}
         case Commits(commits=commits):
             lost = {hole.table: False for commit in commits for hole in commit.holes}
@@ -310,14 +307,12 @@ class _ExactTables:
     def follow(self, cut: Cut) -> None:
         """Go behind a record."""
         match cut:
-            case TableLoad() if mends(cut):
-                pass
             case State():
                 if isinstance(cut, Start):  # [tables] may be others from there on
                     self.topics -= self._of_unnoted
                 changed = self._changed.items()
                 self.topics -= {t for name, t in changed if cut.loads.get(name) != LoadPhase.END}
-            case TableLoad(table=table, phase=phase, target=None):
+            case TableLoad(table=table, phase=phase) if is_for_all(cut):
                 if (topic := self._changed.get(str(table))) is not None:
                     change = self.topics.add if phase is LoadPhase.END else self.topics.discard
                     change(topic)

@@ -394,11 +394,7 @@ class _Sessions:
             cursor.execute(_TYPES, (shape.oid, list(shape.key)))
             types = dict(cursor.fetchall())
         casts = [types[name] for name in shape.key]
-        listed = (
-            f"({', '.join(f'{literal(k.decode())}::{t}' for k, t in zip(key, casts, strict=True))})"
-            for key in keys
-        )
-        rows = session.query(f"VALUES {', '.join(listed)}")
+        rows = session.query(f"VALUES {', '.join(_written(key, casts) for key in keys)}")
         return tuple(dict.fromkeys(tuple((cell or "").encode() for cell in row) for row in rows))
 
     @staticmethod
@@ -421,31 +417,33 @@ def _name(table: TableId) -> str:
     return f"{names([table.schema])}.{names([table.name])}"
 
 
+def _literal_types(shape: TableSchema, key: Sequence[str]) -> list[str | None]:
+    columns = {column.name: column for column in shape.columns}
+    return [_literal_type(columns[name]) for name in key]
+
+
+def _written(key: Key, types: Sequence[str | None]) -> str:
+    """Write a key as a row of constants of these types."""
+    cells = (f"{literal(k.decode())}::{t}" for k, t in zip(key, types, strict=True))
+    return f"({', '.join(cells)})"
+
+
 def _of_keys(rows_of: str, shape: TableSchema, keys: Sequence[Key]) -> str:
     """Write the COPY of the rows of some keys: each is looked up in the key's index."""
-    columns = {column.name: column for column in shape.columns}
-    types = [_literal_type(columns[name]) for name in shape.key]
-    listed = (
-        f"({', '.join(f'{literal(k.decode())}::{t}' for k, t in zip(key, types, strict=True))})"
-        for key in keys
-    )
+    types = _literal_types(shape, shape.key)
     same = " AND ".join(f"t.{names([name])} = v.{names([name])}" for name in shape.key)
     return (
         f"COPY (SELECT {', '.join(f't.{names([c.name])}' for c in shape.columns)}"  # noqa: S608
-        f" FROM (VALUES {', '.join(listed)}) v ({names(shape.key)})"
+        f" FROM (VALUES {', '.join(_written(key, types) for key in keys)}) v ({names(shape.key)})"
         f" JOIN {rows_of} t ON {same}) TO STDOUT"
     )
 
 
 def _statement(rows_of: str, shape: TableSchema, key: Sequence[str], after: Key, limit: int) -> str:
     """Write the COPY of the rows behind a key, in its order."""
-    where, columns = "", {column.name: column for column in shape.columns}
+    where = ""
     if after:
-        cells = [
-            f"{literal(cell.decode())}::{_literal_type(columns[name])}"
-            for name, cell in zip(key, after, strict=True)
-        ]
-        where = f"WHERE ({names(key)}) > ({', '.join(cells)}) "
+        where = f"WHERE ({names(key)}) > {_written(after, _literal_types(shape, key))} "
     return (
         f"COPY (SELECT {names(c.name for c in shape.columns)} FROM {rows_of}"  # noqa: S608
         f" {where}ORDER BY {names(key)} LIMIT {limit}) TO STDOUT"
