@@ -228,10 +228,6 @@ class ReplicationConnection(ServerConnection):
         """Run a COPY TO STDOUT; its lines without their ends, some at a time."""
         return self._session.copy_lines(sql)
 
-    def interrupt(self) -> None:
-        """Let go of the server: who waits for it, in another thread, gets ConnectionLost."""
-        self._link.interrupt()
-
     # ---- the stream
 
     def _log_in(self, deadline: float, *, replication: bool) -> None:

@@ -50,7 +50,7 @@ from producer.sources.postgres.captured import (
 )
 from producer.sources.postgres.connection import ReplicationConnection, reach
 from producer.sources.postgres.history import StandbyConnection
-from producer.sources.postgres.key_ranges import PostgresRanges, open_ranges
+from producer.sources.postgres.key_ranges import open_ranges
 from producer.sources.postgres.point import LONGEST, SHORTEST, PostgresPoint, make_point
 from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.role import check_role
@@ -59,6 +59,7 @@ from producer.sources.postgres.standbys import FAILOVER
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.records import Trust
+from producer.sources.ranges import RangesThread
 from producer.sources.session_settings import NO_LIMIT
 from producer.wire.replication import WalMessage
 from schemas.control import Identity, Looked
@@ -482,7 +483,7 @@ class PostgresSource(PlainSource):
 
     def ranges(
         self, table: TableId, *, of_any_size: bool = False
-    ) -> tuple[TableSchema, PostgresRanges] | None:
+    ) -> tuple[TableSchema, RangesThread] | None:
         """Open what reads a table beside the stream; None: it is read at a point."""
         least = 0 if of_any_size else self._options.tuning.beside_bytes
         return open_ranges(self._options, self.connection, table, self._server, least)
