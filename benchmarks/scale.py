@@ -286,7 +286,6 @@ def tell(report: Report, found: Sequence[Scaled]) -> None:
             ]
             for one in found
         ],
-        is_written=False,
     )
     report.table(
         "Computed, not measured: krow/s by cores for executors, and a core for each other part",
