@@ -60,6 +60,7 @@ class Link:
 
     @property
     def is_encrypted(self) -> bool:
+        """By TLS; a local socket (`is_local`) is safe without it."""
         return isinstance(self.sock, ssl.SSLSocket)
 
     @property

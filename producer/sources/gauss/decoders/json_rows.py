@@ -40,6 +40,7 @@ class JsonRows:
 
     @staticmethod
     def is_row(record: bytes) -> bool:
+        """Say by its beginning whether a record is a row; `decode` may still refuse it."""
         return record.startswith(_START)
 
     def decode(self, record: bytes) -> NamedChange:
