@@ -146,6 +146,7 @@ class History:
         return self._cuts.wait(seconds)
 
     def close(self) -> None:
+        """Close its consumers: of cuts, of rows, and the one that looks for a commit."""
         self._cuts.close()
         self.rows.close()
         if self._consumer is not None:
