@@ -71,6 +71,7 @@ class Connection:
 
     @contextmanager
     def cursor(self) -> Iterator[GaussCursor]:
+        """Give a cursor (PEP 249); leaving the block ends no transaction."""
         yield GaussCursor(self)
 
     def commit(self) -> None:
@@ -78,6 +79,7 @@ class Connection:
         self._end("COMMIT")
 
     def rollback(self) -> None:
+        """Roll back; without an open transaction nothing is sent. Raises Refused."""
         self._end("ROLLBACK")
 
     def close(self) -> None:
@@ -135,9 +137,11 @@ class GaussCursor:
         self.rowcount = _count(answer.command)
 
     def fetchone(self) -> tuple[Value, ...] | None:
+        """Return the next row of the last statement; None where there is none, or no more."""
         return self._rows.pop(0) if self._rows else None
 
     def fetchall(self) -> list[tuple[Value, ...]]:
+        """Return the rows not fetched yet; [] where it gives none: PEP 249 would raise there."""
         rows, self._rows = self._rows, []
         return rows
 

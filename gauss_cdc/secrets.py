@@ -140,10 +140,12 @@ class Masking:
         self._stream = stream
 
     def write(self, text: str) -> int:
+        """Write text, secrets as stars; return the characters taken, as TextIO does."""
         self._stream.write(masked(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
+        """Write lines one by one; a secret that spans two is not found."""
         for line in lines:
             self.write(line)
 

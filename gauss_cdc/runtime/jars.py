@@ -55,6 +55,7 @@ class Archive:
 
     @classmethod
     def parse(cls, line: str) -> "Archive":
+        """Read `group:artifact:version[:type:classifier] sha256 bytes`; ValueError for others."""
         coordinates, sha256, size = line.split()
         group, artifact, version, *rest = coordinates.split(":")
         kind, classifier = rest or ("jar", "")
@@ -62,6 +63,7 @@ class Archive:
 
     @property
     def file_name(self) -> str:
+        """Its name in Maven's layout, without the classifier."""
         return f"{self.artifact}-{self.version}.{self.type}"
 
     def is_at(self, path: Path) -> bool:

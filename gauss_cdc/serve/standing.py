@@ -136,6 +136,7 @@ class StandingMetrics(Collector):
         self._until = 0.0  # by the monotonic clock: for so long the answer is fresh
 
     def collect(self) -> list[Metric]:
+        """Return what a look at all servers found; scrapes within `_FRESH` seconds share one."""
         with self._looking:
             if time.monotonic() >= self._until:
                 self._found = list(self._look())

@@ -97,6 +97,7 @@ class TargetSession:
             raise ours(error) from error
 
     def close(self) -> None:
+        """Close the connection; the server rolls back what is open."""
         self.connection.close()
 
 
@@ -110,6 +111,7 @@ class PrintingFacts:
 
     @property
     def has_exact_floats(self) -> bool:
+        """Say whether texts of floats have every bit (PostgreSQL 12: `extra_float_digits`)."""
         return self.is_postgres and self.version >= _EXACT_FLOATS
 
     @property
