@@ -1,20 +1,25 @@
 """Delivery and confirmation as a pure state machine.
 
-`Engine.step` takes one event and returns the commands that it requires, in
-order.  `core/loop.py` executes them.
+`Engine.step` takes one event and returns the commands that it requires, in order.  `core/loop.py`
+executes them, and tells what came of them as further events.  Here is no socket, clock or thread.
 
 A group is made of whole source transactions and becomes one Kafka transaction:
 
-    SENDING   rows go out as they come
-    FLUSHING  the group is closed, acknowledgements are awaited; input is buffered
-    CUTTING   its cuts are written, the commit is in flight; input is buffered
+    SENDING   rows go out as they come; the group closes when it is large or old, or input ends
+    FLUSHING  the group is closed, acknowledgements are awaited: they bring the rows' offsets
+    CUTTING   its cuts, which name these offsets, are written; the commit is in flight
     PARTING   a part of a giant transaction is being committed, without a cut
 
-In SENDING nothing waits: what was buffered is taken when a group ends, until the next one closes.
+From FLUSHING it comes to CUTTING if a commit or a STATE is to be written, else to PARTING; from
+both back to SENDING.  Only in SENDING input is taken; else it is buffered, in order, until then.
 
-Invariant: `Confirm(lsn)` is only ever returned for the `resume` of a record of
-the cuts topic that is durable.  This includes an idle source: its position
-goes into a HEARTBEAT first.
+Promises:
+- `Confirm(lsn)` is only ever returned for the `resume` of a record of cuts that is durable, an idle
+  source's position too: a HEARTBEAT goes first [H1].  What no cut has, the source sends again.
+- `n`, `seq` and `resume` move when their record is durable, not when it is asked for.
+- A cut names only offsets that were acknowledged; one that is missing is GroupUnusable [H3].
+
+So a group may be lost at any moment before: no cut names it, and nothing of it was confirmed.
 """
 
 from __future__ import annotations
@@ -281,7 +286,10 @@ class Engine:
         self._written_at = self._now
 
     def step(self, happened: Happened) -> list[Command]:
-        """Return the commands that `happened` calls for."""
+        """Return the commands that `happened` calls for, in order; [] once it has stopped.
+
+        Raises GroupUnusable where acknowledgements and records do not match: start again from cuts.
+        """
         out: list[Command] = []
         if self._stopped:
             return out

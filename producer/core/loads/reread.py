@@ -1,6 +1,8 @@
 """Tables that are read again while the stream goes on, one after the other.
 
-    waiting   the next table; its *point* is made at the present end of the log
+Small ones, and all of a source that reads no ranges, are read at a *point*:
+
+    waiting   the next table; its point is made at the present end of the log
     nearing   the stream comes to the point, message by message
     standing  all commits before the point are being made durable, none behind it is taken
     read      BEGIN, CHUNKs, END; then the stream goes on
@@ -11,7 +13,13 @@ rows stand in the stream where the source was as they show it, and what follows 
 The price: all tables wait while one is read.  Each has a point of its own, at the end of the log,
 so that the stream catches up between two of them.
 
-Which tables wait, and for whom they are read, is told by `queue.py`.
+Large tables, and rows of some keys, are read *beside* the stream (`beside.py`).  It stands only
+while what came before becomes durable and BEGIN, a range or END is written, between two commits.
+What the ranges cannot follow begins such a load again; the fourth time it is read at a point.
+
+What is open may be given up at any moment (`let_go`): what was written stands in cuts, and the next
+try, or run, goes on behind it or begins again.  Nothing is written unless all before its place is
+durable.  Which tables wait, and for whom they are read, is told by `queue.py`.
 """
 
 from __future__ import annotations
