@@ -75,6 +75,9 @@ def judge(
 
     `read` raises ValueError for an undecodable record and for one of another schema; its other
     errors are the registry's.  The reasons contain nothing of the record's content.
+
+    >>> judge(b"other", b"", source="bank", read=lambda value: None)
+    Foreign(why='its key is not the prefix', is_newer=False)
     """
     if key != source.encode():
         return Foreign("its key is not the prefix")
