@@ -1,12 +1,16 @@
 """Exact offsets of Kafka -> content of a segment, by confluent_kafka or natively.
 
-`MessageFetch` and `NativeFetch` are twins of one interface.  Only counts decide whether a range is
-complete: aborted, expired and not yet visible records all look like fewer rows or none.
+A reading gives exactly the records of its ranges, in the order of each partition, or raises:
+Incomplete; RangeExpired where retention removed some; KafkaDown where no broker answers, or is
+silent for 30 s.  Only counts decide whether a range is complete: aborted, expired and not yet
+visible records all look like fewer rows or none.  No offset is committed to a consumer group: the
+ledger says what is read next, and a reading that failed is made again.
 
-A consumer that jumps to a range waits for its own poll under way (500 ms by default), and the
-broker sends what comes after the range, too: short polls and small fetches for a small range,
-larger fetches above.  Where more stands behind a range, `NativeFetch` does not jump: its partitions
-stay assigned, librdkafka reads ahead while the target applies, and the next range is there.
+`MessageFetch` and `NativeFetch` are twins of one interface.  A consumer that jumps to a range waits
+for its own poll under way (500 ms by default), and the broker sends what comes after the range,
+too: short polls and small fetches for a small range, larger fetches above.  Where more stands
+behind a range, `NativeFetch` does not jump: its partitions stay assigned, librdkafka reads ahead
+while the target applies, and the next range is there.  An error lets all of them go.
 """
 
 from __future__ import annotations
@@ -357,7 +361,11 @@ def choose(
     now: Callable[[], float],
     native_parts: bool,
 ) -> Fetch:
-    """Read natively where this process can, by librdkafka of the confluent-kafka wheel."""
+    """Read natively where this process can, by librdkafka of the confluent-kafka wheel.
+
+    `client`: settings of librdkafka; `prefix`: the source's; `first` tells where logs begin, asked
+    after an error.  `consumer`: confluent_kafka's, or a test's, which is never read natively.
+    """
     if native_parts and native.IS_BUILT and consumer is Consumer:
         try:
             return NativeFetch(
@@ -372,12 +380,20 @@ def choose(
 
 
 def count(ranges: Iterable[Range]) -> int:
-    """How many records stand in ranges."""
+    """How many records stand in ranges.
+
+    >>> count([Range("t", 0, 5, 8), Range("t", 1, 0, 2)])
+    5
+    """
     return sum(r.end - r.start for r in ranges)
 
 
 def ends(ranges: Iterable[Range]) -> dict[Place, int]:
-    """Where ranges end in each partition."""
+    """Where ranges end in each partition; exclusive.
+
+    >>> ends([Range("t", 0, 5, 8), Range("t", 0, 9, 12)])
+    {('t', 0): 12}
+    """
     found: dict[Place, int] = {}
     for r in ranges:
         place = (r.topic, r.partition)
@@ -403,7 +419,11 @@ def taken(ranges: Sequence[Range], at: int, most: int) -> Sequence[Range]:
 
 
 def divided(ranges: Sequence[Range], most: int) -> Iterator[Sequence[Range]]:
-    """Divide ranges into parts of up to so many records."""
+    """Divide ranges into parts of up to so many records.
+
+    >>> [count(part) for part in divided([Range("t", 0, 0, 5)], 2)]
+    [2, 2, 1]
+    """
     return (taken(ranges, at, most) for at in range(0, count(ranges), most))
 
 

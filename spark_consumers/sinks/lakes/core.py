@@ -12,7 +12,14 @@ written last, and only if it directly follows the one that the step was built on
 Whatever a version holds that no watermark names counts for nothing: an attempt that ended in the
 middle, or an applier that was overtaken and still writes.  So a table is never continued from its
 head but from the version that the watermark names, and a version is named only if it directly
-follows the one that it was built on.  Pure over `TableVersions` and `Marks`.
+follows the one that it was built on.  Who reads the versions that a watermark names sees whole
+commits over all tables.
+
+Each version says by its stamp of which step it is.  An attempt that is made again finds what the
+one before wrote, names it, and does not write it twice.  Who takes over writes a watermark with a
+greater fence first: the next one of an overtaken applier does not follow it, and is refused.
+
+Pure over `TableVersions` and `Marks`.
 """
 
 from __future__ import annotations
@@ -63,7 +70,11 @@ def stamp_text(stamp: Stamp, **more: object) -> str:
 
 
 def stamp_of(text: str | None) -> tuple[Stamp, Mapping[str, Any]]:
-    """Read what `stamp_text` wrote; anything else is no stamp."""
+    """Read what `stamp_text` wrote, and all that was said with it; anything else is no stamp.
+
+    >>> stamp_of(stamp_text(Stamp(at=(2, 90, 5001))))[0].at, stamp_of("another program's")
+    ((2, 90, 5001), (Stamp(at=None, base=None, same_as=None, note=''), {}))
+    """
     try:
         read = json.loads(text or "")["gauss_cdc"]
     except (ValueError, KeyError, TypeError):
