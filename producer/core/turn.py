@@ -126,6 +126,8 @@ class Turn:
         """Run a takeover: report each step, keep the session alive, leave if asked.
 
         What is waited for is said once.
+
+        Returns the steps' result; raises ShutdownRequested between two.
         """
         said: set[str] = set()
         while True:

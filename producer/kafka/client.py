@@ -110,7 +110,10 @@ class BrokerErrors:
             self._last = error
 
     def wait(self, client: Any, future: Any) -> Any:
-        """Return a future's result; after a refusal wait only until other brokers had a chance."""
+        """Return a future's result; after a refusal wait only until other brokers had a chance.
+
+        Raises the refusal as a CdcError then, and what the future raises.
+        """
         while not future.done():
             client.poll(0.1)
             if self._since is not None and time.monotonic() - self._since > _GRACE:

@@ -177,7 +177,10 @@ class ConfluentWriter:
 
 
 def has_ended(commit: Callable[[], object]) -> bool:
-    """Commit; False: there is no answer yet, and the same call may be made again."""
+    """Commit; False: there is no answer yet, and the same call may be made again.
+
+    Raises the CdcError of any other failure.
+    """
     try:
         commit()
     except (KafkaException, SystemError) as exc:

@@ -92,7 +92,10 @@ class Link:
         return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
 
     def read(self, size: int) -> bytes:
-        """Read what is there, at most about `size` bytes; b"" when there is nothing yet."""
+        """Read what is there, at most about `size` bytes; b"" when there is nothing yet.
+
+        Raises ConnectionLost, and LoginRefused where the server refuses our certificate.
+        """
         try:
             if not isinstance(self.sock, ssl.SSLSocket):
                 chunk = self.sock.recv(size)

@@ -109,7 +109,11 @@ class Session:
         return answer
 
     def say(self, sql: str, timeout: float | None = None) -> Answer:
-        """Run statements; their answer, an error or a turn to copying included."""
+        """Run statements; their answer, an error or a turn to copying included.
+
+        `timeout`: seconds for the answer; None: as long as it takes.  Raises ConnectionLost; what
+        the server refuses is in the answer.
+        """
         if self._over:
             raise ConnectionLost("the session is over", reason=self._over)
         self.link.write(protocol.query(sql), time.monotonic() + SEND_LIMIT)
@@ -119,7 +123,7 @@ class Session:
         return answer
 
     def begin(self, sql: str) -> None:
-        """Send statements; `poll` gives their answer."""
+        """Send statements; `poll` gives their answer.  Raises ConnectionLost."""
         if self._over:
             raise ConnectionLost("the session is over", reason=self._over)
         self._begun = Answer()
@@ -213,7 +217,10 @@ class Session:
             raise
 
     def note(self, got: Frame) -> None:
-        """Take a notice or a setting; both may come at any time."""
+        """Take a notice or a setting; both may come at any time.
+
+        Raises DecodeError where settings come without end.
+        """
         if got.tag == "S":
             name, value = protocol.parse_parameter(got.body)
             if len(self.parameters) >= _MOST_PARAMETERS and name not in self.parameters:

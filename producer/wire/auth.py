@@ -131,7 +131,7 @@ def _unbound(method: str) -> LoginRefused:
 
 
 def cleartext(credentials: Credentials, body: bytes) -> Machine:
-    """The password itself, on a protected connection only."""
+    """The password itself, on a protected connection only.  Raises LoginRefused on another."""
     Cursor(body).finish()
     if not credentials.encrypted:
         raise LoginRefused(

@@ -113,7 +113,10 @@ class Bindings:
         return binding
 
     def apply(self, statement: StatementChanges, lsn: Lsn) -> None:
-        """Write one record for each table that a statement changed, before the rows that follow."""
+        """Write one record for each table that a statement changed, before the rows that follow.
+
+        Raises DecodeError outside a transaction.
+        """
         transactions = self._transactions
         if transactions.is_skipped:
             return

@@ -121,7 +121,7 @@ class Transactions:
         return self.constants
 
     def close(self, commit: Commit) -> None:
-        """Take a COMMIT."""
+        """Take a COMMIT.  Raises DecodeError where no transaction is open."""
         begin, self.begin = self.begin, None
         if begin is None:
             raise DecodeError("COMMIT outside a transaction", lsn=lsn_text(commit.commit_lsn))

@@ -238,7 +238,10 @@ class PostgresSource(PlainSource):
         return session
 
     def slot(self) -> Slot | None:
-        """Read the slot's state."""
+        """Read the slot's state.
+
+        None: there is none.  Raises SlotMismatch at a standby that only has it synchronized.
+        """
         state = catalog.slot_state(self.connection, self._options.slot)
         if state is None:
             return None
@@ -281,7 +284,11 @@ class PostgresSource(PlainSource):
             self.wire.make_failover(self._options.slot)
 
     def make_slot(self) -> MadeSlot | None:
-        """Drop an old slot of ours, create a new one with its exported snapshot."""
+        """Drop an old slot of ours, create a new one with its exported snapshot.
+
+        None: the old one is in use, or the new one waits for open transactions.  Raises
+        SlotMismatch for a slot of another client, and what keeps the role from reading a table.
+        """
         options = self._options
         if self._making:
             return self._made()

@@ -110,7 +110,10 @@ def pieces(record: bytes) -> list[bytes]:
 
 
 def parse(record: bytes) -> Any:
-    """Parse JSON whose strings are bytes: characters up to U+00FF each stand for one."""
+    """Parse JSON whose strings are bytes: characters up to U+00FF each stand for one.
+
+    Raises DecodeError for what is no JSON, or too deep.
+    """
     try:
         return json.loads(record.decode("latin-1"))
     except (ValueError, RecursionError):
@@ -118,7 +121,10 @@ def parse(record: bytes) -> Any:
 
 
 def as_bytes(text: str) -> bytes:
-    """Give the bytes that a string of `parse` stands for."""
+    """Give the bytes that a string of `parse` stands for.
+
+    Raises DecodeError for other characters.
+    """
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError:
