@@ -241,7 +241,10 @@ class History:
         return ((at, cut) for at, cut in self._from(offset, end) if isinstance(cut, Commits))
 
     def loads(self) -> Standing:
-        """Return the place where the newest loads of the tables begin."""
+        """Return the place where the newest loads of the tables begin.
+
+        Raises RangeExpired where their epoch's START is not in the cuts any more.
+        """
         low, end = self._ends()
         epoch = self.newest().version.epoch
         while True:
@@ -326,7 +329,10 @@ class History:
         return CommitWalk(records, self.names, tables, place, self._changes, loads=loads)
 
     def readable(self, found: Found) -> bool:
-        """Check that these rows may be read; say whether read committed, see `RangeReader`."""
+        """Check that these rows may be read; say whether read committed, see `RangeReader`.
+
+        Raises RangeExpired, TopicReplaced.
+        """
         if not found.ranges:
             return True
         places = {(r.topic, r.partition): r.start for r in sorted(found.ranges, reverse=True)}
@@ -386,6 +392,8 @@ class History:
 
         They begin with the place's own START or STATE: a reading that began at a later one
         would leave out what was deleted before it.
+
+        Raises RangeExpired where that is deleted, TopicReplaced where another topic stands there.
         """
         low, _ = self._ends()
         if place.state < low:

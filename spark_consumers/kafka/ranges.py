@@ -147,7 +147,10 @@ class MessageFetch:
         self._consumers.clear()
 
     def messages(self, ranges: Sequence[Range], *, is_committed: bool) -> list[Any]:
-        """All records of exactly these offsets; in no order across partitions."""
+        """All records of exactly these offsets; in no order across partitions.
+
+        Raises Incomplete, RangeExpired, KafkaDown; StreamError for a right that is missing.
+        """
         spans = _by_place(ranges)
         need = count(ranges)
         consumer = self._consumer(is_committed=is_committed, is_large=need > _LARGE)
