@@ -94,7 +94,10 @@ class Connection:
 
     @contextmanager
     def refusals(self) -> Iterator[None]:
-        """Convert the producer's errors into the sinks'; neither contains a value."""
+        """Convert the producer's errors into the sinks'; neither contains a value.
+
+        Raises Refused, without a code where the connection is lost.
+        """
         try:
             yield
         except ConnectionLost as error:
@@ -162,7 +165,10 @@ def _encoded(text: str | bytes) -> bytes:
 
 
 def render(statement: str | sql.Composable, *, is_bound: bool) -> str:
-    """Write out what was composed; a `%` in a name is doubled where arguments follow."""
+    """Write out what was composed; a `%` in a name is doubled where arguments follow.
+
+    Raises TypeError for other parts than identifiers and SQL.
+    """
     match statement:
         case str():
             return statement
@@ -179,6 +185,8 @@ def render(statement: str | sql.Composable, *, is_bound: bool) -> str:
 
 def bind(statement: str, arguments: Arguments) -> str:
     """Write arguments into a statement.
+
+    Raises ValueError or TypeError where marks and arguments do not match.
 
     >>> bind("SELECT %s", ["it's"]), bind("LIKE '%%' || %(a)s", {"a": None})
     ("SELECT 'it''s'", "LIKE '%' || NULL")
@@ -207,6 +215,8 @@ def bind(statement: str, arguments: Arguments) -> str:
 
 def quoted(value: object) -> str:
     """Write a value as SQL.
+
+    Raises TypeError for any other type.
 
     >>> quoted(True), quoted(-1), quoted(["a", None])
     ('true', '-1', "ARRAY['a', NULL]")

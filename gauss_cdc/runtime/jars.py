@@ -96,6 +96,8 @@ def cache() -> Path:
 
     As root it is not in the home: PostgreSQL then runs as another user, who
     could not enter it.
+
+    GAUSS_CDC_CACHE names another.  Raises Unavailable for a user without a home.
     """
     if named := os.environ.get("GAUSS_CDC_CACHE"):
         return Path(named).expanduser().absolute()
@@ -111,7 +113,7 @@ def cache() -> Path:
 
 
 def lock(name: str) -> tuple[Archive, ...]:
-    """The archives of one service, for this machine."""
+    """The archives of one service, for this machine.  Raises Unavailable where it has none."""
     text = (resources.files(__package__) / "locks" / f"{name}.lock").read_text(encoding="utf-8")
     archives = tuple(map(Archive.parse, text.splitlines()))
     if not name.startswith("postgres"):

@@ -72,7 +72,10 @@ def key_of(shape: TableSchema) -> tuple[str, ...]:
 
 
 def count_missing(report: TableReport, rows: int) -> None:
-    """Report the source's rows of a table that the target does not have."""
+    """Report the source's rows of a table that the target does not have.
+
+    Raises NotComparable where there is no row either.
+    """
     report.notes.append("the target has no such table")
     if not rows:
         raise NotComparable("it has no rows, and the target has no such table")
