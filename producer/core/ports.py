@@ -108,6 +108,8 @@ class Wire(Protocol):
         """Read what has arrived, or wait; see `sources/postgres/connection.py`.
 
         Input on one of `wake_fds` ends the wait, too.
+
+        `timeout`: seconds.
         """
 
     def has_input(self) -> bool:
@@ -376,7 +378,10 @@ class Delivery(Protocol):
         """Files of which one is readable when `poll` or `answers` may have something."""
 
     def init_transactions(self, timeout: float) -> None:
-        """Fence older selves; their open transactions are decided when this returns."""
+        """Fence older selves; their open transactions are decided when this returns.
+
+        `timeout`: seconds.
+        """
 
     def send(self, records: Records, start: int = 0) -> int:
         """Hand over records from `start` on; return how far there was room for them."""
@@ -411,7 +416,7 @@ class Delivery(Protocol):
         """
 
     def abort(self, timeout: float) -> None:
-        """Abort the open Kafka transaction, if any, on leaving."""
+        """Abort the open Kafka transaction, if any, on leaving.  `timeout`: seconds."""
 
 
 class Stored(NamedTuple):
@@ -488,10 +493,10 @@ class Publisher(Protocol):
         """Write a record of ddl."""
 
     def messages(self) -> MessageWriter | None:
-        """Bind the topic of logical messages, where they are asked for."""
+        """Bind the topic of logical messages, where they are asked for.  None: they are not."""
 
     def transactions(self) -> TransactionWriter | None:
-        """Bind the topic of BEGIN and END, where it is asked for."""
+        """Bind the topic of BEGIN and END, where it is asked for.  None: it is not."""
 
 
 class Quarantine(Protocol):

@@ -78,7 +78,10 @@ def ours(exc: BaseException) -> CdcError:
 
 
 def error_in(exc: BaseException | None) -> KafkaError | None:
-    """Find librdkafka's error: a SystemError has it as its cause or context."""
+    """Find librdkafka's error: a SystemError has it as its cause or context.
+
+    None: there is none.
+    """
     while exc is not None and not isinstance(exc, KafkaException):
         exc = exc.__cause__ or exc.__context__
     return None if exc is None else exc.args[0]

@@ -321,7 +321,7 @@ class Registry:
 
 
 def tls_error(exc: BaseException | None) -> ssl.SSLError | None:
-    """Find the TLS error that caused an HTTP library's error."""
+    """Find the TLS error that caused an HTTP library's error.  None: none did."""
     while exc is not None and not isinstance(exc, ssl.SSLError):
         exc = exc.__cause__ or exc.__context__
     return exc

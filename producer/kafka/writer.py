@@ -56,7 +56,7 @@ class Writer(Protocol):
         """Raise why a record was not stored, or that another writer took over."""
 
     def fatal(self) -> CdcError | None:
-        """Return the error that ended this writer, which other calls may hide."""
+        """Return the error that ended this writer, which other calls may hide.  None: none did."""
 
     def purge(self) -> None:
         """Give up what was not stored: records for an unreachable broker would block a flush."""

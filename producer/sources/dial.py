@@ -202,6 +202,8 @@ def dial(arguments: ConnectionArguments, deadline: float) -> Link:
     """Connect, and turn to TLS as `sslmode` says.
 
     Raises ConnectionLost if there is no answer, LoginRefused if TLS is not as requested.
+
+    `deadline`: by time.monotonic.
     """
     sock = _connect(arguments, deadline)
     try:

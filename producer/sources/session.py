@@ -74,6 +74,8 @@ class Session:
 
         Raises ConnectionLost, LoginRefused, NotPermitted.  `negotiated` gives the
         login to go on with where the server speaks an older minor version only.
+
+        `deadline`: by time.monotonic.
         """
         self.link.write(startup, deadline)
         while True:
@@ -99,7 +101,10 @@ class Session:
                     raise DecodeError("unexpected frame during login", tag=tag)
 
     def ask(self, sql: str, asked: Asked, timeout: float | None = None, **where: object) -> Answer:
-        """Run statements; return their answer, or raise the server's error."""
+        """Run statements; return their answer, or raise the server's error.
+
+        `timeout`: seconds for the answer; None: as long as it takes.
+        """
         answer = self.say(sql, timeout)
         if answer.error is not None:
             raise self._refuse(answer.error, asked, **where)
@@ -208,7 +213,10 @@ class Session:
         return int(count)
 
     def wait_frame(self, deadline: float) -> Frame | None:
-        """Return the next frame, or None at the deadline; for use while copying."""
+        """Return the next frame, or None at the deadline; for use while copying.
+
+        `deadline`: by time.monotonic.
+        """
         try:
             return self._next(deadline)
         except ConnectionLost:

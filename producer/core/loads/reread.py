@@ -161,7 +161,10 @@ class Rereads:
 
     @property
     def table_beside(self) -> TableId | None:
-        """The table that is read while the stream goes on, once it has begun."""
+        """The table that is read while the stream goes on, once it has begun.
+
+        None: no such load is under way.
+        """
         beside = self._beside
         is_load = beside is not None and beside.is_begun and not beside.mends
         return beside.table if beside is not None and is_load else None
@@ -193,7 +196,10 @@ class Rereads:
             self.let_go()  # it has another name, or is gone
 
     def needless(self) -> TableId | None:
-        """Return a table that is complete without being read, and not asked for."""
+        """Return a table that is complete without being read, and not asked for.
+
+        None: there is none.
+        """
         for table in self.queue.complete():
             if self._table == table or self._table is None:
                 self._done(table)
@@ -401,6 +407,8 @@ class Rereads:
 
         A target may lack the row that an UPDATE moves, and gets no other values than it brings.
         How far a load has come is told by the key of its BEGIN: with another one it means nothing.
+
+        None: it makes none.
         """
         if self._beside is not None:
             self._beside.watch(message)
@@ -510,6 +518,8 @@ class Rereads:
         """Let go of a table that is not there at its point; the writer's state behind it.
 
         The source goes on there: after a crash its rows, which nobody took, must not come [H37].
+
+        None: it is there.
         """
         assert self._point is not None
         if (table := self._table) is None or self._shape is not None:

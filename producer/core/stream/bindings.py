@@ -78,6 +78,8 @@ class Bindings:
         """Resolve a relation's shape; a new shape is sent as DDL before the row.
 
         `is_shown`: the catalog shows it, behind all that statements described.
+
+        None: its rows are not delivered, since nobody wants them or a gap says why.
         """
         relations, transactions = self._relations, self._transactions
         relations.fill(relation_id)

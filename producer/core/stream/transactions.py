@@ -183,7 +183,10 @@ class Transactions:
         )
 
     def take_back(self, walk: Walk) -> Begin | None:
-        """Take the numbers, and what was done with them; return the BEGIN of what is open."""
+        """Take the numbers, and what was done with them; return the BEGIN of what is open.
+
+        None: nothing is open.
+        """
         if walk.walked or walk.position or walk.open.stage in _BEHIND:
             self.redelivery.end()
         elif walk.passed:

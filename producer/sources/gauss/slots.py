@@ -86,7 +86,7 @@ class SlotReading:
 
     @property
     def told(self) -> Lsn | None:
-        """What was confirmed, in the order in which it sends."""
+        """What was confirmed, in the order in which it sends.  None: nothing yet."""
         return Lsn(self.confirmed_csn) if self.confirmed_csn else self.confirmed
 
     @property

@@ -220,7 +220,7 @@ class PostgresSource(PlainSource):
         )
 
     def switch_point(self, timeline: int) -> Lsn | None:
-        """Return where the server's history left an older timeline."""
+        """Return where the server's history left an older timeline.  None: it was never on it."""
         return self._history.get(timeline)
 
     def try_lock(self) -> bool:
@@ -355,7 +355,10 @@ class PostgresSource(PlainSource):
         return tuple(str(table) for table in self.tables)
 
     def looked(self, made: MadeSlot) -> Looked | None:
-        """Take the first look under the slot's snapshot: the stream is compared from there on."""
+        """Take the first look under the slot's snapshot: the stream is compared from there on.
+
+        None: the slot has no snapshot.
+        """
         if not made.snapshot:
             return None
         with snapshot.imported(self._options.source, made.snapshot) as connection:
