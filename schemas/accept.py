@@ -160,7 +160,10 @@ class CutReplay:
         return counts
 
     def follow(self, offset: int, cut: Record) -> Cut | None:
-        """Accept, and continue after a record that does not follow: it stays in `suspect`."""
+        """Accept, and continue after a record that does not follow: it stays in `suspect`.
+
+        None: it does not count.
+        """
         try:
             return self.accept(offset, cut)
         except (CutGap, CutIdentity):
