@@ -772,7 +772,10 @@ def _expired(place: Standing, first: object) -> RangeExpired:
 
 
 def note_of_change(change: SchemaChange, table: TableId) -> tuple[str, str] | None:
-    """What a schema change says of a table's rows, which it moves or drops without sending them."""
+    """What a schema change says of a table's rows, which it moves or drops without sending them.
+
+    A kind (truncate, gap) and why; None: it leaves them as they are.
+    """
     before, after = (one and one.id for one in (change.before, change.after))
     if before == table != after:
         return "truncate", change.tag if after is None else f"{change.tag}: now {after}"

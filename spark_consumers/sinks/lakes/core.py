@@ -227,7 +227,7 @@ class Care(Protocol):
         """
 
     def expire(self, table: TableId, oldest: int, keep: float) -> None:
-        """Remove what only versions before `oldest` need."""
+        """Remove what only versions before `oldest` need.  `keep`: seconds, as of `compact`."""
 
 
 class Marks(Protocol):
@@ -327,7 +327,7 @@ class LakeTransaction:
         return self._staged.ddl
 
     def lock_ledger(self) -> Ledger | None:
-        """Nothing is locked: `move_ledger` compares."""
+        """Nothing is locked: `move_ledger` compares.  None: there is no watermark."""
         self._mark = self._marks.newest()
         if self._mark is None:
             return None

@@ -188,7 +188,10 @@ class OpenLoads:
         return None if row is None else int(row[0])
 
     def leave(self, cursor: Any, table: TableId) -> int | None:
-        """Forget the load, and what the rows before it met; the same as `_loaded`."""
+        """Forget the load, and what the rows before it met; the same as `_loaded`.
+
+        None: no load was open.
+        """
         self._counted.discard(table)
         cursor.execute(
             f"DELETE FROM gauss_cdc.conflicts WHERE {OF_TABLE};"
