@@ -248,14 +248,21 @@ class Turn:
     def again(
         self, state: WriterState, point: Point, table: TableSchema, load: Upto
     ) -> WriterState:
-        """Read one table again, at a place of the stream."""
+        """Read one table again, at a place of the stream.
+
+        `state`: the writer's, before BEGIN; returns it behind END.  `load`: for whom it is.
+        """
         looked = _noted(point.looked, load)
         return self._loader(state, point.at).again(point.reading, table, looked, load)
 
     def beside(
         self, state: WriterState, at: Lsn, table: TableSchema, load: Beside, piece: Piece
     ) -> tuple[WriterState, Upto]:
-        """Write the next piece of a load, at a place between two commits."""
+        """Write the next piece of a load, at a place between two commits.
+
+        `state`: the writer's, before it; `at`: that place.  Returns the state behind it, and how
+        far the load is then.
+        """
         loader = self._loader(state, at)
         if load.mends:
             return loader.mend(table, piece, load.upto)

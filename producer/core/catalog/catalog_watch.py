@@ -70,7 +70,10 @@ class CatalogWatch:
         publication: str,
         looked: Looked | None = None,
     ) -> None:
-        """`looked`: what an earlier run, or the slot's snapshot, saw last."""
+        """`looked`: what an earlier run, or the slot's snapshot, saw last.
+
+        `wanted`: [tables] has it.  `publication`: its name, for what is said of it.
+        """
         self._wanted, self._publication = wanted, publication
         self._look: Look | None = None
         self._known: Known = {}
@@ -204,8 +207,8 @@ class CatalogWatch:
     ) -> list[Finding]:
         """Return what the look shows and the stream, now at `position`, did not report; each once.
 
-        `told`: what it said since the call before.  `is_marked`: a table is noted to be read
-        again.
+        `known`: the tables in force; `reports_ddl`: event triggers report each statement.  `told`:
+        what the stream said since the call before.  `is_marked`: a table is noted to be read again.
         """
         look, told = self._look, told or Told()
         if look is None or position < look.lsn:

@@ -130,7 +130,10 @@ class Engine:
     """One source, one slot, one order."""
 
     def __init__(self, writer_state: WriterState, limits: Limits, tally: Tally) -> None:
-        """`tally` keeps the books of the open group; it is empty."""
+        """`writer_state`: as behind our START; `limits`: when a group closes.
+
+        `tally` keeps the books of the open group; it is empty.
+        """
         self._limits = limits
         self._writer_state = writer_state
         head = writer_state.head
@@ -277,7 +280,10 @@ class Engine:
         )
 
     def take_back(self, writer_state: WriterState) -> None:
-        """Take the numbers as the newest durable record of a load has them."""
+        """Take the numbers as the newest durable record of a load has them.
+
+        `writer_state`: what `lend` gave, moved on by what was written since.
+        """
         self._records_since_state += writer_state.head.n - self._n
         self._n, self._loads = writer_state.head.n, dict(writer_state.loads)
         self._upto, self._targeted = writer_state.upto, writer_state.targeted

@@ -189,7 +189,11 @@ class Rereads:
         targeted: Mapping[str, str],
         known: Mapping[TableId, TableSchema],
     ) -> None:
-        """Take the loads as they are noted by now, and how far they have come."""
+        """Take the loads as they are noted by now, and how far they have come.
+
+        `loads`: schema.table -> phase; `upto`: how far those are that have commits between;
+        `targeted`: the same of loads for one target.  `known`: the tables in force.
+        """
         self._known = known
         self.queue.follow(loads, upto, targeted)
         if self._beside is not None and self._beside.table not in self.queue:
@@ -211,7 +215,8 @@ class Rereads:
         """Make the next table's point, if it is time; return phases to be noted instead.
 
         Called between any two reads: all that the stream has sent was taken, and the point lies
-        behind it.
+        behind it.  `known`: the tables in force.  A phase None: there is no load of the table any
+        more.
         """
         now, queue = self._clock.now(), self.queue
         if (table := queue.next()) is None:
@@ -324,7 +329,10 @@ class Rereads:
         return Upto(request=self._load.request, target=self._load.target)
 
     def meet(self, fates: Collection[Fate], lacking: Collection[str]) -> None:
-        """Take what a transaction did: what is read of a table that lacks rows is void."""
+        """Take what a transaction did: what is read of a table that lacks rows is void.
+
+        `lacking`: tables, as schema.table; ANY stands for each.
+        """
         if not fates and not lacking:
             return
         # How far a load is goes with the table that brings its name.
@@ -551,7 +559,11 @@ class Rereads:
     def place(
         self, writer_state: WriterState, position: Lsn, known: Mapping[TableId, TableSchema]
     ) -> Placed | None:
-        """Write the next piece of a load at a place between two commits; None: it begins again."""
+        """Write the next piece of a load at a place between two commits; None: it begins again.
+
+        `position`: where the stream stands, with all before it durable; `known`: the tables in
+        force there.
+        """
         beside, self._is_standing = self._beside, False
         assert beside is not None
         table = beside.table

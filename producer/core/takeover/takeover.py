@@ -181,6 +181,8 @@ def take_over(
 
     `patience` bounds the waits for the end of another writer's open transaction,
     in tries.  `restate` gives the tables' shapes to an epoch that continues.
+
+    `request`: who this run is, and what its operator accepts.
     """
     yield Step("lock")
     space, number = lock_of(request.identity.slot)
@@ -208,6 +210,8 @@ def foresee(
 
     Returns why an epoch would begin, or the cuts that it would go on with; raises what would
     stop it.
+
+    `patience`: see `take_over`.
     """
     once_held = _once_held(log, request)
     replay = yield from _settled_tail(log, patience)
