@@ -120,6 +120,10 @@ class MessageFetch:
         consumer: Callable[[dict[str, Any]], Any],
         now: Callable[[], float],
     ) -> None:
+        """`client`: librdkafka's settings; `prefix`: for a group's name, which holds no offsets.
+
+        `first` is asked after an error.  `consumer` makes a consumer; `now`: monotonic seconds.
+        """
         self._client, self._prefix, self._first = dict(client), prefix, first
         self._make, self._now = consumer, now
         self._consumers: dict[tuple[bool, bool], Any] = {}
@@ -149,7 +153,8 @@ class MessageFetch:
     def messages(self, ranges: Sequence[Range], *, is_committed: bool) -> list[Any]:
         """All records of exactly these offsets; in no order across partitions.
 
-        Raises Incomplete, RangeExpired, KafkaDown; StreamError for a right that is missing.
+        `is_committed`: aborted ones are left out.  Raises Incomplete, RangeExpired, KafkaDown;
+        StreamError for a right that is missing.
         """
         spans = _by_place(ranges)
         need = count(ranges)

@@ -98,8 +98,8 @@ def run(
 ) -> None:
     """Apply what the cuts hold and what comes, until `stop`; close waker and sink.
 
-    `begin`: what comes next is read by it, while the target applies.  `several`: how tasks of Spark
-    read what waits.  `known`: see `begun_late`.
+    `read_cuts`, `read_rows`, `several`, `known`: see `Applier`.  `begin`: what comes next is read
+    by it, while the target applies.
 
     Raises the ApplyError that needs a person, and any error that is not an ApplyError.
     """

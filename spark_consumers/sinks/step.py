@@ -91,6 +91,8 @@ class TargetTransaction(Protocol):
 
         A table that `inexact` names may lack rows that a change needs, or be none that is
         `present`.
+
+        No change stands at either place.
         """
 
     def load(self, cut: TableLoad, *, keeps: bool) -> bool:
@@ -152,7 +154,7 @@ def step(
 
 
 def check_fence(ledger: Ledger | None, source: str, fence: int | None) -> Ledger:
-    """Raise Fenced unless the ledger is still this applier's."""
+    """Raise Fenced unless the ledger is still this applier's, which has the number `fence`."""
     if ledger is None or ledger.fence != fence:
         raise Fenced(
             "another applier took over this target",
@@ -194,14 +196,22 @@ def by_table(loads: Sequence[TableLoad]) -> Sequence[TableLoad]:
 
 
 def absent_of(inexact: Mapping[str, str]) -> set[str]:
-    """Tables of which a target has nothing yet."""
+    """Tables of which a target has nothing yet.
+
+    >>> absent_of({"shop.item": "not loaded", "shop.sale": ALTERED})
+    {'shop.item'}
+    """
     return {table for table, why in inexact.items() if is_absent(why)}
 
 
 def present(
     changes: Mapping[TableId, Sequence[Change]], inexact: Mapping[str, str]
 ) -> Mapping[TableId, Sequence[Change]]:
-    """Leave out changes of tables of which the target has nothing: their load brings them."""
+    """Leave out changes of tables of which the target has nothing: their load brings them.
+
+    >>> present({TableId("shop", "item"): ()}, {"shop.item": "not loaded"})
+    {}
+    """
     absent = absent_of(inexact)
     if not absent:
         return changes
@@ -275,6 +285,10 @@ def divided(
     """Divide changes in commit order at places that ascend: up to the first, …, behind the last.
 
     Each one is looked at once, however many places there are.
+
+    >>> rows = {TableId("shop", "item"): [Change(seq, 0, "d", (), [], None) for seq in (1, 2, 3)]}
+    >>> [[row.seq for one in part.values() for row in one] for part in divided(rows, [(2, 0)])]
+    [[1, 2], [3]]
     """
     if not places:
         return [changes]

@@ -202,7 +202,7 @@ class TableVersions(Protocol):
         """What told the table from others at a version; '' where that is not there."""
 
     def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
-        """Make a version that repeats `content`; its stamp says so.
+        """Make a version behind `head` that repeats `content`; its stamp says so.
 
         Raise MissingTable where that is not there any more.
         """
@@ -212,8 +212,9 @@ class TableVersions(Protocol):
     ) -> TableVersion:
         """Make one version of what `head` holds and the work; `head` itself if it holds that.
 
-        Both may raise Superseded instead, and must say by `follows` whether the version stands
-        directly behind `head`.
+        `stamp`: what it says of itself.  `head` None: there is no table.  Like `put_back` it may
+        raise Superseded instead, and must say by `follows` whether the version stands directly
+        behind `head`.
         """
 
 
@@ -279,7 +280,10 @@ class SegmentContent(Protocol):
     def between(
         self, table: TableId, after: Place, before: Place, shape: Joined | None = None
     ) -> Any | None:
-        """The table's rows between two places, in one shape; None: there are none."""
+        """The table's rows between two places, in one shape; None: there are none.
+
+        No row stands at either place.  `shape`: what they are to have; None: the one that all have.
+        """
 
 
 # ---------------------------------------------------------------- rules
@@ -586,6 +590,10 @@ def oldest(marks: Iterable[Watermark]) -> dict[TableId, int]:
     """The oldest version in each place that these watermarks name; whatever is older may go.
 
     Whoever asks may be overtaken: newer watermarks name these versions, or newer ones.
+
+    >>> mark = Watermark(1, Ledger("bank"), {"shop.item": TableMark(4, (), TableId("shop", "i"))})
+    >>> list(oldest([mark, replace(mark, number=2, tables={})]).values())
+    [4]
     """
     out: dict[TableId, int] = {}
     for mark in sorted(marks, key=lambda mark: mark.number):
