@@ -246,7 +246,10 @@ class GaussSource(PlainSource):
         return self._lock.try_take()
 
     def slot(self) -> Slot | None:
-        """Read the slot's state; raise SlotOrphaned where its database is gone."""
+        """Read the slot's state; raise SlotOrphaned where its database is gone.
+
+        None: there is none.
+        """
         found = gauss_slots.find(self.asking, self._options.slot)
         if found is None:
             return None
@@ -358,6 +361,8 @@ class GaussSource(PlainSource):
         """Take the first look under the slot's snapshot, or now where it has none.
 
         What happens while tables are loaded is found by the next one.
+
+        None at a standby.
         """
         if not self.server.is_primary:
             return None

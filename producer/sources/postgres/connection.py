@@ -147,6 +147,8 @@ class ReplicationConnection(ServerConnection):
         """Return the slot that was begun, or None if it is not created within `timeout` seconds.
 
         The server creates it once all transactions open now have ended.
+
+        Raises the narrowest SourceError for a refusal.
         """
         answer = self._session.poll(timeout)
         if answer is None:

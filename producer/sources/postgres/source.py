@@ -221,7 +221,7 @@ class PostgresSource(PlainSource):
         )
 
     def switch_point(self, timeline: int) -> Lsn | None:
-        """Return where the server's history left an older timeline."""
+        """Return where the server's history left an older timeline.  None: it was never on it."""
         return self._history.get(timeline)
 
     def try_lock(self) -> bool:
@@ -239,7 +239,10 @@ class PostgresSource(PlainSource):
         return session
 
     def slot(self) -> Slot | None:
-        """Read the slot's state."""
+        """Read the slot's state.
+
+        None: there is none.  Raises SlotMismatch at a standby that only has it synchronized.
+        """
         state = catalog.slot_state(self.connection, self._options.slot)
         if state is None:
             return None
@@ -282,7 +285,11 @@ class PostgresSource(PlainSource):
             self.wire.make_failover(self._options.slot)
 
     def make_slot(self) -> MadeSlot | None:
-        """Drop an old slot of ours, create a new one with its exported snapshot."""
+        """Drop an old slot of ours, create a new one with its exported snapshot.
+
+        None: the old one is in use, or the new one waits for open transactions.  Raises
+        SlotMismatch for a slot of another client, and what keeps the role from reading a table.
+        """
         options = self._options
         if self._making:
             return self._made()
@@ -349,7 +356,10 @@ class PostgresSource(PlainSource):
         return tuple(str(table) for table in self.tables)
 
     def looked(self, made: MadeSlot) -> Looked | None:
-        """Take the first look under the slot's snapshot: the stream is compared from there on."""
+        """Take the first look under the slot's snapshot: the stream is compared from there on.
+
+        None: the slot has no snapshot.
+        """
         if not made.snapshot:
             return None
         with snapshot.imported(self._options.source, made.snapshot) as connection:
