@@ -17,7 +17,7 @@ from producer.errors import CdcError, SourceError
 from producer.sources.session import Asks
 from schemas.encodings import WITHOUT
 from schemas.findings import Finding, Level
-from schemas.quoting import literal, names
+from schemas.quoting import constant, names
 from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
 
 SMALL: Final = "it is small"  # and read in a moment
@@ -194,5 +194,5 @@ def _literal_types(shape: TableSchema) -> list[str | None]:
 
 def _written(key: Key, types: Sequence[str | None]) -> str:
     """Write a key as a row of constants of these types."""
-    cells = (f"{literal(k.decode())}::{t}" for k, t in zip(key, types, strict=True))
+    cells = (f"{constant(k.decode())}::{t}" for k, t in zip(key, types, strict=True))
     return f"({', '.join(cells)})"

@@ -84,7 +84,6 @@ def reads_ranges(decided: Effective, server: Server, node: str) -> bool:
         and not node
         and (decided.interface, decided.ordered_by) == ("stream", "lsn")
         and decided.plugin != "sql_decoding"  # tells no ids
-        and decided.get("include-xids") != "false"
     )
 
 
