@@ -42,6 +42,10 @@ WHERE n.nspname = '{OWN_SCHEMA}' AND c.relname = '{_NAME}'
 AND has_schema_privilege(n.oid, 'USAGE')
 AND has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'DELETE')
 """
+_IS_TABLE: Final = """
+SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = {schema} AND c.relname = {name} AND c.relkind IN ('r', 'p')
+"""
 _COLUMNS: Final = f"""
 SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = '{_TABLE}'::regclass
 AND attname IN ('asked_by', 'for_target', 'keys') AND NOT attisdropped
@@ -77,6 +81,12 @@ class AskedAgain(NamedTuple):
     asked_at: datetime  # of the oldest
     asked_by: str = ""  # role of the oldest; "": a table of requests that does not say it
     is_by_key: bool = False  # rows of some keys are asked for, and no others
+
+
+def is_table(session: Asks, table: TableId) -> bool:
+    """Say whether the source has a table of this name: no view, and none in another case."""
+    schema, name = map(constant, table)
+    return session.query(_IS_TABLE.format(schema=schema, name=name)) != [["0"]]
 
 
 def requests(session: Asks, slot: str) -> list[AskedAgain]:

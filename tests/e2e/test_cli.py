@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path as File
 
+import click
 import psycopg2
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -27,7 +28,7 @@ from spark_consumers.errors import ApplyError, NotExpressible, RegistryDown
 from spark_consumers.kafka.read import CutReader, registry_at
 from spark_consumers.loop.job import Applier
 from tests.e2e.commands import command
-from tests.e2e.path import PATIENCE, ask, until
+from tests.e2e.path import PATIENCE, ask, pause, until
 
 
 def raises(error: type[Exception], call: Callable[[], object]) -> bool:
@@ -396,6 +397,32 @@ def test_a_table_is_asked_for_and_the_request_taken_back(place) -> None:
     assert json.loads(command(file, "snapshot").stdout)["table"] == "public.t"
     assert command(file, *wanted, "--cancel").stdout == ""
     assert "nobody asks" in str(command(file, *wanted, "--cancel").exception)
+
+
+@pytest.mark.parametrize("name", ["public.T", "PUBLIC.t", "public.t ", "public.v", "public.p_key"])
+def test_a_name_that_no_table_has_is_not_asked_for(place, name) -> None:
+    path, file = place
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY); CREATE VIEW v AS TABLE t")
+
+    asked = command(file, "snapshot", "--table", name)
+
+    assert isinstance(asked.exception, click.UsageError)
+    assert f"the source has no table {name};" in str(asked.exception)
+    assert command(file, "snapshot").stdout == ""
+
+
+def test_it_is_said_that_a_table_is_not_captured_by_its_name(place) -> None:
+    """A partition is sent as its root."""
+    path, file = place
+    ask(path.source, "CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+    ask(path.source, "CREATE TABLE p_1 PARTITION OF p FOR VALUES FROM (0) TO (9)")
+    path.start()
+    path.catch_up()
+
+    assert command(file, "snapshot", "--table", "public.p_1").exception is None
+
+    until(lambda: command(file, "snapshot").stdout == "", "its answer", pause)
+    assert path.notes[-1] == "public.p_1 is not read, as it is not captured by this name"
 
 
 def test_a_slot_without_a_load_leaves_older_rows_behind(place) -> None:
