@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from producer.core.key_ranges import Key
+from producer.core.loads.queue import EVERYTHING
 from producer.core.ports import Wish
 from producer.errors import NotOurs, NotPermitted
 from producer.sources.rights import (
@@ -69,6 +70,12 @@ _MAKE: Final = (
     " asked_at timestamptz NOT NULL DEFAULT clock_timestamp(),"
     " asked_by text DEFAULT session_user, for_target text, keys text)"
 )
+_WRITES: Final = "SELECT pg_catalog.current_setting('default_transaction_read_only')"
+_READ_ONLY: Final = (
+    "default_transaction_read_only is on, so none could be answered; switch it off for the role,"
+    " and restart `run`"
+)
+_PAUSE: Final = Wish(EVERYTHING)
 _LAST: Final = 253_402_300_799.0  # seconds since 1970 that a datetime can hold; people write any
 _EXTEND: Final = f"ALTER TABLE {_TABLE} ADD COLUMN {{}} text"
 
@@ -138,14 +145,17 @@ class OpenRequests:
 
     def newest(self, session: Asks, note: Callable[[str], None]) -> Mapping[Wish, int]:
         """Return the newest request for each table."""
+        why, found = "", dict[Wish, int]()
         try:
             found = {asked.wish: asked.number for asked in requests(session, self._slot)}
         except NotOurs as error:
-            if str(error) != self._said:
-                note(f"{NOT_READ}: {error}")
-            self._said = str(error)
-            return {}
-        self._said = ""
+            why = str(error)
+        if found.keys() - {_PAUSE} and session.query(_WRITES) != [["off"]]:
+            # An answer is removed: without that, the table would be read again and again.
+            why, found = _READ_ONLY, {w: n for w, n in found.items() if w == _PAUSE}
+        if why and why != self._said:
+            note(f"{NOT_READ}: {why}")
+        self._said = why
         return found
 
 

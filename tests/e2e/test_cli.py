@@ -23,6 +23,7 @@ from gauss_cdc_lab.services.process import poll
 from producer.errors import CdcError
 from producer.kafka.registry import Registry
 from producer.kafka.topics import TopicAdmin
+from producer.sources.dial import parse_dsn
 from schemas.load import CUT, canonical
 from spark_consumers.errors import ApplyError, NotExpressible, RegistryDown
 from spark_consumers.kafka.read import CutReader, registry_at
@@ -423,6 +424,29 @@ def test_it_is_said_that_a_table_is_not_captured_by_its_name(place) -> None:
 
     until(lambda: command(file, "snapshot").stdout == "", "its answer", pause)
     assert path.notes[-1] == "public.p_1 is not read, as it is not captured by this name"
+
+
+def test_a_table_is_not_read_whose_request_could_not_be_removed(place) -> None:
+    """It would be read again and again, and each time the session would end."""
+    path, file = place
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY)")
+    path.start()
+    path.catch_up()
+    path.stop()
+    command(file, "snapshot", "--table", "public.t")
+    setting = f"ALTER DATABASE {parse_dsn(path.source).dbname} SET default_transaction_read_only"
+    ask(path.source, f"{setting} = on")
+    path.notes.clear()
+
+    path.start()
+    until(lambda: any("re-reads are not read" in note for note in path.notes), "a note", pause)
+    path.catch_up()
+    assert not [note for note in path.notes if "retrying" in note]
+
+    path.stop()
+    ask(path.source, f"SET TRANSACTION READ WRITE; {setting} = off")
+    path.start()
+    until(lambda: command(file, "snapshot").stdout == "", "its answer", pause)
 
 
 def test_a_slot_without_a_load_leaves_older_rows_behind(place) -> None:
