@@ -78,6 +78,18 @@ class SnapshotRequests:
         named = {TableId.parse(name): rows for name, rows in keys.items()}
         requests.ask(self._session, self._slot, [Wish(t, target) for t in tables], named)
 
+    def check_names(self, tables: Sequence[TableId]) -> None:
+        """Refuse names that somebody typed and that no table has; raise NotCaptured.
+
+        `run` would answer such a request at once, and read nothing.
+        """
+        for table in tables:
+            if not requests.is_table(self._session, table):
+                raise NotCaptured(
+                    f"the source has no table {table}; a name is written as its catalog has it,"
+                    " upper case and spaces, too"
+                )
+
     def cancel(self, tables: Sequence[TableId], target: str = "") -> None:
         """Take requests back, those for one target or all; raise NotAsked."""
         for table in tables:

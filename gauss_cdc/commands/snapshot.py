@@ -47,6 +47,7 @@ def snapshot(
     if (pause and (resume or names or whose)) or (cancel and not names):
         raise click.UsageError("--pause stands alone; --cancel needs --table")
     config = load(config_path)
+    is_late = bool(whose) and not names  # what the target lacks may have been dropped since
     if whose and not names:
         mine = config.only(whose)
         names = tuple(captured(mine, late_tables(mine)))
@@ -66,6 +67,8 @@ def snapshot(
             if cancel:
                 source.cancel(tables, whose or "")
             elif tables:
+                if not is_late:
+                    source.check_names(tables)
                 source.ask(tables, whose or "")
         except (rereads.NotAsked, rereads.NotCaptured) as error:
             raise click.UsageError(str(error)) from error

@@ -36,6 +36,9 @@ _LEADERLESS: Final = {
 _TRIES, _PAUSE = 150, 0.1
 _AT_ONCE: Final = 500  # topics whose settings are asked for; each has some kilobytes of them
 DAY_MS: Final = 86_400_000
+# Retention goes by a record's time.  By our clock, days behind, records would go before anybody
+# read them; and a broker refuses those of one that is an hour ahead.
+_BY_BROKER: Final = {"message.timestamp.type": "LogAppendTime"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +270,7 @@ class TopicAdmin:
         settings = self._settings
         new = []
         for name, (partitions, asked) in missing.items():
-            config = {"cleanup.policy": "delete", **asked}
+            config = {"cleanup.policy": "delete", **_BY_BROKER, **asked}
             new.append(NewTopic(name, partitions, settings.replication, config=config))
         try:
             futures = self._admin.create_topics(

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from producer.core.key_ranges import Key
+from producer.core.loads.queue import EVERYTHING
 from producer.core.ports import Wish
 from producer.errors import NotOurs, NotPermitted
 from producer.sources.rights import (
@@ -42,6 +43,10 @@ WHERE n.nspname = '{OWN_SCHEMA}' AND c.relname = '{_NAME}'
 AND has_schema_privilege(n.oid, 'USAGE')
 AND has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'DELETE')
 """
+_IS_TABLE: Final = """
+SELECT count(*) FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = {schema} AND c.relname = {name} AND c.relkind IN ('r', 'p')
+"""
 _COLUMNS: Final = f"""
 SELECT attname::text FROM pg_catalog.pg_attribute WHERE attrelid = '{_TABLE}'::regclass
 AND attname IN ('asked_by', 'for_target', 'keys') AND NOT attisdropped
@@ -65,6 +70,12 @@ _MAKE: Final = (
     " asked_at timestamptz NOT NULL DEFAULT clock_timestamp(),"
     " asked_by text DEFAULT session_user, for_target text, keys text)"
 )
+_WRITES: Final = "SELECT pg_catalog.current_setting('default_transaction_read_only')"
+_READ_ONLY: Final = (
+    "default_transaction_read_only is on, so none could be answered; switch it off for the role,"
+    " and restart `run`"
+)
+_PAUSE: Final = Wish(EVERYTHING)
 _LAST: Final = 253_402_300_799.0  # seconds since 1970 that a datetime can hold; people write any
 _EXTEND: Final = f"ALTER TABLE {_TABLE} ADD COLUMN {{}} text"
 
@@ -77,6 +88,12 @@ class AskedAgain(NamedTuple):
     asked_at: datetime  # of the oldest
     asked_by: str = ""  # role of the oldest; "": a table of requests that does not say it
     is_by_key: bool = False  # rows of some keys are asked for, and no others
+
+
+def is_table(session: Asks, table: TableId) -> bool:
+    """Say whether the source has a table of this name: no view, and none in another case."""
+    schema, name = map(constant, table)
+    return session.query(_IS_TABLE.format(schema=schema, name=name)) != [["0"]]
 
 
 def requests(session: Asks, slot: str) -> list[AskedAgain]:
@@ -128,14 +145,17 @@ class OpenRequests:
 
     def newest(self, session: Asks, note: Callable[[str], None]) -> Mapping[Wish, int]:
         """Return the newest request for each table."""
+        why, found = "", dict[Wish, int]()
         try:
             found = {asked.wish: asked.number for asked in requests(session, self._slot)}
         except NotOurs as error:
-            if str(error) != self._said:
-                note(f"{NOT_READ}: {error}")
-            self._said = str(error)
-            return {}
-        self._said = ""
+            why = str(error)
+        if found.keys() - {_PAUSE} and session.query(_WRITES) != [["off"]]:
+            # An answer is removed: without that, the table would be read again and again.
+            why, found = _READ_ONLY, {w: n for w, n in found.items() if w == _PAUSE}
+        if why and why != self._said:
+            note(f"{NOT_READ}: {why}")
+        self._said = why
         return found
 
 

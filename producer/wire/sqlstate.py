@@ -56,7 +56,8 @@ _NO_RIGHT: Final = (
     "ALTER ROLE the user WITH REPLICATION; at Amazon RDS and Aurora GRANT rds_replication TO it"
 )
 _NO_READING: Final = (
-    "GRANT the user what it is to read: USAGE of the schema and SELECT on the table; "
+    "GRANT the user what it is to read: USAGE of the schema and SELECT on the table, or ALTER ROLE"
+    " it WITH BYPASSRLS where a policy hides rows; "
     "`gauss-cdc check` names what it lacks"
 )
 DIRECT: Final = (

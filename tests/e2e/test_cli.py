@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path as File
 
+import click
 import psycopg2
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -22,12 +23,13 @@ from gauss_cdc_lab.services.process import poll
 from producer.errors import CdcError
 from producer.kafka.registry import Registry
 from producer.kafka.topics import TopicAdmin
+from producer.sources.dial import parse_dsn
 from schemas.load import CUT, canonical
 from spark_consumers.errors import ApplyError, NotExpressible, RegistryDown
 from spark_consumers.kafka.read import CutReader, registry_at
 from spark_consumers.loop.job import Applier
 from tests.e2e.commands import command
-from tests.e2e.path import PATIENCE, ask, until
+from tests.e2e.path import PATIENCE, ask, pause, until
 
 
 def raises(error: type[Exception], call: Callable[[], object]) -> bool:
@@ -396,6 +398,55 @@ def test_a_table_is_asked_for_and_the_request_taken_back(place) -> None:
     assert json.loads(command(file, "snapshot").stdout)["table"] == "public.t"
     assert command(file, *wanted, "--cancel").stdout == ""
     assert "nobody asks" in str(command(file, *wanted, "--cancel").exception)
+
+
+@pytest.mark.parametrize("name", ["public.T", "PUBLIC.t", "public.t ", "public.v", "public.p_key"])
+def test_a_name_that_no_table_has_is_not_asked_for(place, name) -> None:
+    path, file = place
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY); CREATE VIEW v AS TABLE t")
+
+    asked = command(file, "snapshot", "--table", name)
+
+    assert isinstance(asked.exception, click.UsageError)
+    assert f"the source has no table {name};" in str(asked.exception)
+    assert command(file, "snapshot").stdout == ""
+
+
+def test_it_is_said_that_a_table_is_not_captured_by_its_name(place) -> None:
+    """A partition is sent as its root."""
+    path, file = place
+    ask(path.source, "CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+    ask(path.source, "CREATE TABLE p_1 PARTITION OF p FOR VALUES FROM (0) TO (9)")
+    path.start()
+    path.catch_up()
+
+    assert command(file, "snapshot", "--table", "public.p_1").exception is None
+
+    until(lambda: command(file, "snapshot").stdout == "", "its answer", pause)
+    assert path.notes[-1] == "public.p_1 is not read, as it is not captured by this name"
+
+
+def test_a_table_is_not_read_whose_request_could_not_be_removed(place) -> None:
+    """It would be read again and again, and each time the session would end."""
+    path, file = place
+    ask(path.source, "CREATE TABLE t (id int PRIMARY KEY)")
+    path.start()
+    path.catch_up()
+    path.stop()
+    command(file, "snapshot", "--table", "public.t")
+    setting = f"ALTER DATABASE {parse_dsn(path.source).dbname} SET default_transaction_read_only"
+    ask(path.source, f"{setting} = on")
+    path.notes.clear()
+
+    path.start()
+    until(lambda: any("re-reads are not read" in note for note in path.notes), "a note", pause)
+    path.catch_up()
+    assert not [note for note in path.notes if "retrying" in note]
+
+    path.stop()
+    ask(path.source, f"SET TRANSACTION READ WRITE; {setting} = off")
+    path.start()
+    until(lambda: command(file, "snapshot").stdout == "", "its answer", pause)
 
 
 def test_a_slot_without_a_load_leaves_older_rows_behind(place) -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -17,7 +18,7 @@ from urllib.parse import urlsplit
 
 import psycopg2
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, Producer, TopicPartition
 
 from gauss_cdc_lab.services import Addresses
 from producer.core.events import Limits
@@ -51,7 +52,7 @@ from schemas.control import Commits, Cut, Start, cut_to_avro
 from schemas.errors import Verdict
 from schemas.load import CUT
 from schemas.topics import value_subject
-from tests.integration.faults import Place, Run, make_place
+from tests.integration.faults import PATIENCE, Place, Run, make_place
 from tests.integration.private_postgres import PrivateServer, private_server
 
 
@@ -340,6 +341,25 @@ def test_a_cuts_topic_that_forgets_early(place: Place) -> None:
     place.make_topic(place.options.topics.cuts, **{"retention.ms": "60000"})
 
     assert "retention is shorter" in stops(place.run(), TopicUnfit, 32)
+
+
+@pytest.mark.parametrize("hours", [-240, 24])
+def test_records_have_the_brokers_time_whatever_our_clock_says(place: Place, hours: int) -> None:
+    """By ours, days behind, they would expire at once; hours ahead, they would be refused."""
+    place.deliver_once()
+    now, said = time.time(), list[tuple[object, int, bool]]()
+
+    def reported(error: object, message: Message) -> None:
+        kind, at = message.timestamp()
+        said.append((error, kind, abs(at / 1000 - now) < 3600))
+
+    producer = Producer(place.options.client)
+    for topic in (place.options.topics.cuts, f"{place.options.prefix}.public.account"):
+        ours = round((now + hours * 3600) * 1000)
+        producer.produce(topic, b"", timestamp=ours, on_delivery=reported)
+    producer.flush(PATIENCE)
+
+    assert said == [(None, TIMESTAMP_LOG_APPEND_TIME, True)] * 2
 
 
 def test_a_topic_of_a_readers_dead_letters_may_be_deleted(place: Place) -> None:

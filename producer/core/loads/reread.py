@@ -240,6 +240,7 @@ class Rereads:
         if self._shape is not None or queue.is_hidden(table):
             return {}
         if not is_known and not self._is_repair:
+            self._note(f"{table} is not read, as it is not captured by this name")
             self._done(table)
             return {str(table): None}
         return self._wait_for(table)
