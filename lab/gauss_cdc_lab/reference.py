@@ -25,6 +25,7 @@ from producer import errors as producer_errors
 from producer.acls import acls
 from producer.sources.gauss.gaps import CASES, DecodingMode
 from producer.sources.gauss.options import OPTIONS, Decoding, Option, Treatment, Use, Vendor
+from producer.sources.gauss.options.table import OptionKind
 from producer.sources.gauss.recorded import evidence_rows
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.gaps import GAPS
@@ -125,22 +126,20 @@ def _plain(value: object) -> str:
 
 
 def options() -> str:
-    """Every decoding option of openGauss and GaussDB."""
-    head = ("option", "values", "default", "openGauss", "GaussDB", "who decides", "meaning")
+    """Every decoding option of openGauss and GaussDB, a table for both and one for GaussDB."""
+    both = [option for option in OPTIONS if _uses(option, Vendor.OPENGAUSS)]
+    only = [option for option in OPTIONS if option not in both]
+    return f"{_options(both)}\nOf GaussDB alone:\n\n{_options(only)}"
 
+
+def _options(found: list[Option]) -> str:
     def rows() -> Iterator[tuple[object, ...]]:
-        for option in OPTIONS:
-            yield (
-                f"`{option.name}`",
-                option.range,
-                _defaults(option),
-                _where(option, Vendor.OPENGAUSS),
-                _where(option, Vendor.GAUSSDB),
-                _who(option),
-                f"{option.meaning} {_seen(option)}".strip(),
-            )
+        for option in found:
+            values = "" if option.kind is OptionKind.BOOLEAN else option.range
+            said = [option.meaning, *(_sentence(each) for each in _remarks(option) if each)]
+            yield f"`{option.name}`", values, _default(option), " ".join(said)
 
-    return _table(head, rows())
+    return _table(("option", "values", "default", "meaning"), rows())
 
 
 def pgoutput() -> str:
@@ -172,47 +171,51 @@ def support() -> str:
     )
 
 
-_MARKS: Final = {Use.TAKEN: "✓", Use.IDLE: "○", Use.REFUSED: "–"}
+def _uses(option: Option, product: Vendor) -> tuple[Use, ...]:
+    """Serial, parallel, SQL functions; nothing where the product does not have it."""
+    uses = tuple(option.use(product, mode) for mode in Decoding)
+    return () if set(uses) == {Use.REFUSED} else uses
 
 
-def _where(option: Option, product: Vendor) -> str:
-    """Three marks: serial, parallel, SQL functions."""
-    uses = [option.use(product, mode) for mode in Decoding]
-    if set(uses) == {Use.REFUSED}:
-        return "–"
-    marks = " ".join(_MARKS[use] for use in uses)
-    since = option.opengauss_since if product is Vendor.OPENGAUSS else ""
-    return f"{marks} (since {since})" if since else marks
-
-
-def _defaults(option: Option) -> str:
-    """One where all modes agree; else each with its mode."""
+def _default(option: Option) -> str:
+    """That of serial decoding, or of the first mode that has one; behind it those that differ."""
     found = {mode: option.server_default(mode) for mode in Decoding if option.server_default(mode)}
-    if len(set(found.values())) <= 1:
-        return next(iter(found.values()), "")
-    return ", ".join(f"{mode}: {text}" for mode, text in found.items())
+    first = next(iter(found.values()), "")
+    return "; ".join([first, *(f"{k}: {text}" for k, text in found.items() if text != first)])
 
 
-# What is not the user's; the page says that all else is.
+# Modes that take an option, where not all do; the page says what else is done with it.
+_MODES: Final = {
+    (Use.TAKEN, Use.TAKEN, Use.IDLE): "no effect in SQL functions",
+    (Use.TAKEN, Use.TAKEN, Use.REFUSED): "streams only",
+    (Use.REFUSED, Use.TAKEN, Use.REFUSED): "parallel decoding only",
+    (Use.IDLE, Use.TAKEN, Use.IDLE): "effect in parallel decoding only",
+    (Use.IDLE, Use.REFUSED, Use.TAKEN): "",  # its meaning says so
+    (Use.TAKEN, Use.TAKEN, Use.TAKEN): "",
+}
 _DECIDES: Final = {
     Treatment.YOURS: "",
     Treatment.SENT: "always sent",
-    Treatment.REFUSED: "we refuse it",
+    Treatment.OURS: "set by us",
+    Treatment.INTERNAL: "internal",
+    Treatment.REFUSED: "refused",
 }
 
 
-def _who(option: Option) -> str:
-    said = [f"{_DECIDES.get(option.treatment, option.treatment)}: {option.why}".strip(": ")]
-    said += ["removes changes"] if option.removes else []
-    said += ["data nodes only"] if option.dn_only else []
-    said += ["no effect at a coordinator"] if option.dn_effect else []
-    return "; ".join(filter(None, said))
+def _remarks(option: Option) -> Iterator[str]:
+    """Where it is taken, and who decides about it."""
+    uses = _uses(option, Vendor.GAUSSDB)
+    if option.opengauss_since:
+        yield f"from openGauss {option.opengauss_since} on, not of GaussDB"
+    yield _MODES[uses or _uses(option, Vendor.OPENGAUSS)]
+    yield "data nodes only" if option.dn_only else ""
+    yield "no effect at a coordinator" if option.dn_effect else ""
+    yield ": ".join(filter(None, (_DECIDES[option.treatment], option.why)))
+    yield "removes changes" if option.removes else ""
 
 
-def _seen(option: Option) -> str:
-    """Mark what was not verified on a real server: GaussDB's own options are from its manual."""
-    known = any(option.use(Vendor.OPENGAUSS, mode) is not Use.REFUSED for mode in Decoding)
-    return "" if known else "†"
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def losses() -> str:
