@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import json
 import re
 import sys
 import textwrap
@@ -75,24 +76,25 @@ _SECRETS: Final = {"password", "ssl-password", "credentials", "token"}
 def settings() -> str:
     """Every key of the configuration file but those of secrets."""
 
-    def rows() -> Iterator[tuple[object, ...]]:
+    def lines() -> Iterator[str]:
         for section, field in config.Config.model_fields.items():
+            yield f"\n## [{section}]\n"
             models = config.sections_of(field.annotation)
             meanings = {k: v for model in models for k, v in _docstrings(model).items()}
             settings = {k: v for model in models[::-1] for k, v in model.model_fields.items()}
             for name in dict.fromkeys(name for model in models for name in model.model_fields):
                 setting = settings[name]
                 key = setting.alias or name
-                shown = f"`[{section}] {key}`"
                 if key.removesuffix("-file") in _SECRETS:
                     continue  # docs/security.md has them all
                 if setting.is_required():
-                    default = "required"
+                    default = " (required)"
                 else:
-                    default = f"`{_plain(setting.get_default(call_default_factory=True))}`"
-                yield shown, default, " ".join(meanings.get(name, "").split())
+                    value = setting.get_default(call_default_factory=True)
+                    default = f" (`{_plain(value)}`)" if value or value is False else ""
+                yield f"- **{key}**{default}: {' '.join(meanings.get(name, '').split())}"
 
-    return _table(("key", "default", "meaning"), rows())
+    return "\n".join([*lines(), "\n"])
 
 
 def _docstrings(model: type[config.Section]) -> dict[str, str]:
@@ -117,7 +119,7 @@ def _plain(value: object) -> str:
     """Default values as in the file."""
     seconds = getattr(value, "total_seconds", None)
     if seconds is None:
-        return str(list(value)) if isinstance(value, tuple) else str(value)
+        return value if isinstance(value, str) else json.dumps(value)
     total = seconds()
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         if total >= size and total % size == 0:
@@ -185,7 +187,7 @@ def _default(option: Option) -> str:
 
 
 # Modes that take an option, where not all do; the page says what else is done with it.
-_MODES: Final = {
+_MODES: Final[dict[tuple[Use, ...], str]] = {
     (Use.TAKEN, Use.TAKEN, Use.IDLE): "no effect in SQL functions",
     (Use.TAKEN, Use.TAKEN, Use.REFUSED): "streams only",
     (Use.REFUSED, Use.TAKEN, Use.REFUSED): "parallel decoding only",
