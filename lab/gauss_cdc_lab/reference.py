@@ -21,7 +21,7 @@ import click
 from gauss_cdc import config
 from gauss_cdc.cli import cli
 from gauss_cdc.serve.alarms import ALARMS
-from gauss_cdc.serve.table import METRICS, PREFIX
+from gauss_cdc.serve.table import METRICS, PREFIX, Measured
 from producer import errors as producer_errors
 from producer.acls import acls
 from producer.sources.gauss.gaps import CASES, DecodingMode
@@ -324,24 +324,31 @@ def exits() -> str:
                 )
                 doc = (value.__doc__ or "").strip().splitlines()[0]
                 said.setdefault(value.exit_code, []).append(f"`{name}`{verdict}: {doc}")
-    return _table(("code", "meaning"), ((code, " ".join(said[code])) for code in sorted(said)))
+    lines = []
+    for code, meanings in sorted(said.items()):
+        between = "\n  - " if len(meanings) > 1 else " "
+        lines.append(between.join([f"- **{code}**", *meanings]) + "\n")
+    return "".join(["\n", *lines])
 
 
 def metrics() -> str:
-    """Every metric, and who serves it."""
+    """Every metric, by who serves it; with a link to what its alarm means."""
 
-    def rows() -> Iterator[tuple[object, ...]]:
-        for one in METRICS.values():
-            labels = f"{{{','.join(one.labels)}}}" if one.labels else ""
-            by = ", ".join(f"`{program}`" for program in one.by)
-            alarm = (
-                f"[`{one.raises}`](../{ALARMS[one.raises].paragraph.removeprefix('docs/')})"
-                if one.raises
-                else ""
-            )
-            yield f"`{PREFIX}{one.name}{labels}`", by, one.meaning, alarm
+    def line(one: Measured) -> str:
+        labels = f"{{{','.join(one.labels)}}}" if one.labels else ""
+        said = f"- `{PREFIX}{one.name}{labels}`: {one.meaning}"
+        if not one.raises:
+            return said
+        paragraph = ALARMS[one.raises].paragraph.removeprefix("docs/")
+        return f"{said}. [`{one.raises}`](../{paragraph})"
 
-    return _table(("metric", "of", "meaning", "alarm"), rows())
+    found: dict[tuple[str, ...], list[str]] = {}
+    for one in METRICS.values():
+        found.setdefault(one.by, []).append(line(one))
+    return "".join(
+        "\n".join([f"\n## {', '.join(f'`{name}`' for name in by)}\n", *lines, ""])
+        for by, lines in sorted(found.items())
+    )
 
 
 def kafka_acls() -> str:
