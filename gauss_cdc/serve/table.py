@@ -174,7 +174,7 @@ _ALL: Final = (
     Measured(
         "wal_left_seconds",
         "gauge",
-        "Time until the source gives our slot up, at the present rate; left out while it is not nearer",
+        "Time until the source gives our slot up, at this rate; left out while it is not nearer",
         (STATUS, RUN),
         alarm="{} < 14400",
         raises="CdcSlotEndsSoon",

@@ -235,15 +235,15 @@ def losses() -> str:
             kinds = [case.kind(way) for way in ways.values()]
             if any(kinds):  # the others depend on options, and are listed there
                 evidence, _, remedy = case.by.partition("; ")
-                can = remedy if evidence == "none" else ""
-                yield case.what, *((kind or "") for kind in kinds), can
+                what = f"{case.what} ({remedy})" if evidence == "none" else case.what
+                yield what, *((kind or "") for kind in kinds)
 
-    return _table(("what", *ways, "what helps"), rows())
+    return _table(("what", *ways), rows())
 
 
 def postgres_gaps() -> str:
     """What PostgreSQL does not send."""
-    rows = ((gap.case, gap.with_triggers or "exact", gap.inferred or "exact") for gap in GAPS)
+    rows = ((gap.case, gap.with_triggers, gap.inferred) for gap in GAPS)
     return _table(("what", "with event triggers", "without"), rows)
 
 
