@@ -50,7 +50,7 @@ _COMMANDS: Final = {
     "zip": _Place(
         "apply",
         "make_zip",
-        "Write our code as a zip for `spark-submit --py-files`, with the program next to it.",
+        "Write our code as a zip for `spark-submit --py-files`, and a program beside it.",
     ),
     "check": _Place("check", "check", "Report problems before they stop a run."),
     "doctor": _Place(
@@ -61,14 +61,14 @@ _COMMANDS: Final = {
     "dashboard": _Place(
         "dashboard",
         "dashboard",
-        "Write alert rules for Prometheus and a dashboard for Grafana, made from the metrics.",
+        "Write alert rules for Prometheus and a dashboard for Grafana.",
     ),
     "size": _Place(
         "size",
         "size",
-        "Say what the source needs: cores, memory, partitions, disk, time of the first load, lag.",
+        "Say what the source needs: cores, memory, partitions, disk, time of a load, lag.",
     ),
-    "ui": _Place("ui", "ui", "Serve a page that shows where everything stands, to a browser."),
+    "ui": _Place("ui", "ui", "Serve a page that shows where everything stands."),
     "status": _Place(
         "looking",
         "status",

@@ -30,6 +30,7 @@ from producer.sources.gauss.options.table import OptionKind
 from producer.sources.gauss.recorded import evidence_rows
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.gaps import GAPS
+from producer.sources.postgres.options import PgoutputTreatment
 from schemas.errors import Verdict
 from schemas.tables import Column, UserType
 from schemas.types import BY_OID, AvroType, SqlType, TypeOptions, extensions, type_of
@@ -60,14 +61,14 @@ def _grouped(rows: Iterator[tuple[str, ...]], between: str = ", ") -> Iterator[t
 def commands() -> str:
     """Every command with the first sentence of its help."""
 
-    def walk(group: click.Group, path: str) -> Iterator[tuple[object, ...]]:
+    def walk(group: click.Group, path: str) -> Iterator[str]:
         for name, command in group.commands.items():
             if isinstance(command, click.Group):
                 yield from walk(command, f"{path}{name} ")
             else:
-                yield f"`{path}{name}`", command.get_short_help_str(limit=200)
+                yield f"- `{path}{name}`: {command.get_short_help_str(limit=200)}\n"
 
-    return _table(("command", "does"), walk(cli, ""))
+    return "".join(walk(cli, ""))
 
 
 _SECRETS: Final = {"password", "ssl-password", "credentials", "token"}
@@ -135,42 +136,41 @@ def options() -> str:
 
 
 def _options(found: list[Option]) -> str:
-    def rows() -> Iterator[tuple[object, ...]]:
+    def lines() -> Iterator[str]:
         for option in found:
-            values = "" if option.kind is OptionKind.BOOLEAN else option.range
+            values = "" if option.kind is OptionKind.BOOLEAN else f" {option.range}"
+            default = f" ({default})" if (default := _default(option)) else ""
             said = [option.meaning, *(_sentence(each) for each in _remarks(option) if each)]
-            yield f"`{option.name}`", values, _default(option), " ".join(said)
+            yield f"- **{option.name}**{values}{default}: {' '.join(said)}\n"
 
-    return _table(("option", "values", "default", "meaning"), rows())
+    return "".join(lines())
 
 
 def pgoutput() -> str:
     """Every option of PostgreSQL's pgoutput."""
-    head = ("option", "server", "its values", "default", "who decides", "meaning")
 
-    def rows() -> Iterator[tuple[object, ...]]:
+    def lines() -> Iterator[str]:
         for option in pgoutput_options.OPTIONS:
-            why = f": {option.why}" if option.why else ""
-            yield (
-                f"`{option.name}`",
-                f"{option.since} and newer",
-                option.all_values,
-                option.default,
-                f"{option.treatment}{why}",
-                option.meaning,
-            )
+            since = f" from {option.since} on:" if option.since > 10 else ""
+            default = f" ({option.default})" if option.default else ""
+            said = [option.meaning]
+            if option.treatment is not PgoutputTreatment.YOURS:
+                said.append(_sentence(f"{option.treatment}: {option.why}"))
+            yield f"- **{option.name}**{since} {option.all_values}{default}: {' '.join(said)}\n"
 
-    return _table(head, rows())
+    return "".join(lines())
 
 
 def support() -> str:
-    """Which decoding modes were recorded on a real server, and what was not."""
-    found: dict[str, list[str]] = {}
+    """Which decoding modes were recorded on a real server, and what was not, by its evidence."""
+    proven, found = [], dict[str, list[str]]()
     for what, seen, by in evidence_rows():
-        found.setdefault(f"**proven**, {by}" if seen == "proven" else by, []).append(what)
-    return "".join(
-        f"- {by}:\n" + "".join(f"  - {what}\n" for what in whats) for by, whats in found.items()
-    )
+        if seen == "proven":
+            proven.append(f"- {what}\n")
+        else:  # `run` says the rest of a line
+            found.setdefault(by, []).append(what.partition(":")[0])
+    unproven = (f"- {by}: {'; '.join(whats)}.\n" for by, whats in found.items())
+    return "".join([*proven, "\nUnproven, and where it comes from:\n\n", *unproven])
 
 
 def _uses(option: Option, product: Vendor) -> tuple[Use, ...]:
@@ -257,19 +257,17 @@ def types() -> str:
                 continue
             seen.add(entry.name)
             column = Column("c", oid)
-            yield f"`{entry.name}`", f"`{_avro(entry.avro(column))}`", _choices(entry, column)
+            yield f"`{entry.name}`", f"`{_avro(entry.avro(column))}`{_choices(entry, column)}"
         for name, entry in extensions.BY_NAME.items():
             column = Column("c", 0, user_type=UserType("b", name))
-            yield f"`{name}`", f"`{_avro(entry.avro(column))}`", _choices(entry, column)
-        enum = _avro(type_of(_MOOD).avro(_MOOD))
-        yield "enums", f"`{enum}`, labels in `allowed`", ""
-        yield "domains", "as what they are made of", ""
-        yield "arrays of all these", "`array`, elements may be NULL", "as their elements"
+            yield f"`{name}`", f"`{_avro(entry.avro(column))}`{_choices(entry, column)}"
+        yield "enums", f"`{_avro(type_of(_MOOD).avro(_MOOD))}`, labels in `allowed`"
+        yield "domains", "as what they are made of"
+        yield "arrays of all these", "`array`, elements may be NULL"
         unknown = _avro(type_of(Column("c", 0)).avro(Column("c", 0)))
-        yield "composites, ranges of users, any other", f"`{unknown}`", "`unknown-types = fail`"
+        yield "any other (composites, ranges of users)", f"`{unknown}`, or an error"
 
-    head = ("types", "Avro, for a column without modifier", "with [types]")
-    return _table(head, _grouped(rows()))
+    return "".join(f"- {': '.join(row)}\n" for row in _grouped(rows()))
 
 
 _MOOD: Final = Column("c", 0, user_type=UserType("e", "mood", labels=("sad", "ok")))
@@ -278,8 +276,8 @@ _MOOD: Final = Column("c", 0, user_type=UserType("e", "mood", labels=("sad", "ok
 def _choices(entry: SqlType, column: Column) -> str:
     """What the options of [types] make of a type."""
     keys = {name.partition("-")[0]: name for name in map(_hyphened, TypeOptions.__slots__)}
-    return ", ".join(
-        f"`{keys[option]} = {value}`: `{_avro(variant.avro(column))}`"
+    return "".join(
+        f"; `{keys[option]} = {value}`: `{_avro(variant.avro(column))}`"
         for choice, variant in entry.variants.items()
         for option, _, value in [choice.partition("=")]
     )

@@ -144,7 +144,7 @@ OPTIONS: Final = (
         kind=OptionKind.STYLE,
         default={
             Decoding.SERIAL: "",
-            Decoding.PARALLEL: "b; as the parallel_*_decoding plugin says",
+            Decoding.PARALLEL: "b, or that of the plugin",
         }
         | {Decoding.SQL: ""},
         gaussdb=(R, T, R),
