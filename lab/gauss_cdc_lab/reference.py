@@ -242,9 +242,12 @@ def losses() -> str:
 
 
 def postgres_gaps() -> str:
-    """What PostgreSQL does not send."""
-    rows = ((gap.case, gap.with_triggers, gap.inferred) for gap in GAPS)
-    return _table(("what", "with event triggers", "without"), rows)
+    """What PostgreSQL does not send, by what becomes of it."""
+    found: dict[str, list[str]] = {}
+    for gap in GAPS:
+        how = f"{gap.with_triggers or 'exact'}* with event triggers, *{gap.inferred or 'exact'}"
+        found.setdefault(f"\n*{how}* without:\n", []).append(f"- {gap.case}")
+    return "".join("\n".join([how, *cases, ""]) for how, cases in found.items())
 
 
 def types() -> str:
