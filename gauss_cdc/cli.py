@@ -56,7 +56,7 @@ _COMMANDS: Final = {
     "doctor": _Place(
         "doctor",
         "doctor",
-        "Say what is wrong or soon will be, the most urgent first, and what to do.",
+        "Say what is wrong or soon will be, and what to do, the most urgent first.",
     ),
     "dashboard": _Place(
         "dashboard",
@@ -82,19 +82,19 @@ _COMMANDS: Final = {
     "verify": _Place(
         "verify",
         "verify_tables",
-        "Compare source and target row by row at one commit, while both are live.",
+        "Compare source and target by row at one commit, while both are live.",
     ),
     "cuts": _Place(
         "looking",
         "cuts",
-        "Show the cuts: which commits are durable, and the offsets of their rows.",
+        "Show which commits are durable, and the offsets of their rows.",
     ),
     "tail": _Place("looking", "tail", "Show row changes in readable form; default: all tables."),
     "slot": _Place("slot", "slot_group", "The replication slot."),
     "snapshot": _Place(
         "snapshot",
         "snapshot",
-        "Read captured tables again, one after the other, while the stream goes on.",
+        "Read captured tables again, while the stream goes on.",
     ),
     "ddl": _Place(
         "ddl",
@@ -105,7 +105,7 @@ _COMMANDS: Final = {
 }
 # Of the laboratory, a distribution of its own: its entry points say where they are defined.
 _LABORATORY: Final = {
-    "decode": "Print a recording's transactions, one JSON object a line; needs no server.",
+    "decode": "Print a recording's transactions as JSON lines; needs no server.",
     "demo": "Run everything on this machine: load, kills, and a comparison of source and target.",
     "emulator": (
         "A server with GaussDB's protocol: it replays a recording, or presents a PostgreSQL."

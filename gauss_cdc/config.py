@@ -93,8 +93,7 @@ class DdlSection(Section):
     """What `apply` follows. `tables`: columns, types, keys, unique indexes, renames and drops.
     `all`: also NOT NULL, defaults, indexes, views, functions, sequences and comments, at a target
     of the source's family; your own views on what the source drops go with it. `none`: nothing, you
-    alter the target. A type that does not hold the source's stops `apply`. A change that moved or
-    computed rows marks the table."""
+    alter the target. A type that does not hold the source's stops `apply`."""
 
     code: bool = False
     """With `apply = "all"`: also functions, procedures, triggers, aggregates, and definitions that
@@ -102,8 +101,8 @@ class DdlSection(Section):
     Else they are reported."""
 
     text: bool = False
-    """Keep the text of statements, definitions and defaults in `<prefix>.ddl` for ever. It may
-    contain passwords and rows of other tables. Implied by `apply = "all"`."""
+    """Keep the text of statements, definitions and defaults in `<prefix>.ddl` for ever, with
+    passwords and rows that it may contain. Implied by `apply = "all"`."""
 
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"
     """A new schema that the registry refuses: stop before its first row; register it all the same;
@@ -126,7 +125,7 @@ class KafkaSection(Section):
 
     transaction_metadata: bool = False
     """Debezium's `provide.transaction.metadata`: BEGIN and END in `<prefix>.transaction`, and each
-    row's place in its transaction. No cut names them."""
+    row's place between them. No cut names them."""
 
     key: Literal["table", "primary-key"] = "table"
     """Record key: `schema.table`, or the primary key as Avro, for consumers that upsert."""
@@ -157,8 +156,8 @@ class KafkaSection(Section):
     """It closes at this age, too. An idle source closes it at once."""
 
     native: Literal["auto", "off"] = "auto"
-    """`auto`: native modules, where a C compiler built them. `off`: Python, which takes several
-    times as long."""
+    """`auto`: native modules, where a C compiler built them. `off`: Python, several times
+    slower."""
 
     client: Options = Field(default_factory=dict)
     """librdkafka's own settings, for every client; `bootstrap.servers` is required. A secret is `{
@@ -198,11 +197,10 @@ class RegistrySection(Section):
     """[registry]: any registry with Confluent's API."""
 
     url: Public
-    """Its base URL. Credentials: GAUSS_CDC_REGISTRY_CREDENTIALS as `user:password`."""
+    """Its base URL."""
 
     options: Options = Field(default_factory=dict)
-    """Further settings of Confluent's client, as `ssl.ca.location`. Secrets as in `[kafka]
-    client`."""
+    """Further settings of Confluent's client, as `ssl.ca.location`."""
 
     credentials: SecretStr = SecretStr("")
     """Read from GAUSS_CDC_REGISTRY_CREDENTIALS; never printed."""
@@ -297,8 +295,8 @@ class SparkSection(Section):
     """Spark master."""
 
     checkpoint: Public = "state"
-    """Folder of the streaming query; of a `[[target]]`, the folder of its name therein. The
-    target's ledger decides, not the checkpoint."""
+    """Folder of the streaming query; each `[[target]]` has one of its name therein. The target's
+    ledger decides, not the checkpoint."""
 
     backlog: Literal["auto", "driver"] = "auto"
     """Who reads what waits: `auto`, Spark's tasks once Spark has started; or the `driver`. For a
@@ -306,11 +304,11 @@ class SparkSection(Section):
 
     executor_secrets: Literal["sent", "own"] = "sent"
     """How executors get the password of Kafka: `sent` by Spark, as a file; or their `own`, in
-    GAUSS_CDC_KAFKA_PASSWORD, which wins over a sent one."""
+    GAUSS_CDC_KAFKA_PASSWORD, which wins."""
 
     options: Options = Field(default_factory=dict)
     """Further Spark settings; those of `spark-submit` win. `kafka.…` is one of Kafka's Java client,
-    in place of what `[kafka.client]` is translated to. Secrets as in `[kafka] client`."""
+    in place of what `[kafka.client]` is translated to."""
 
     @field_validator("master")
     @classmethod

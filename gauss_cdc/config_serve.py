@@ -61,8 +61,7 @@ class ServeSection(Section):
     is not loopback requires it, and a token or `client-ca`."""
 
     key: Path | None = None
-    """Private key of the certificate, as PEM without a password, in a file that only its user
-    reads."""
+    """Its private key, as PEM without a password, in a file that only its user reads."""
 
     client_ca: Path | None = None
     """Authorities of clients, as PEM: whoever has a certificate of theirs may read `/metrics`."""

@@ -44,7 +44,7 @@ class TablesSection(Section):
     unfit_row: Literal["stop", "quarantine"] = "stop"
     """A row larger than `kafka.max-row-bytes`, or with a value that cannot be written. `quarantine`
     continues, keeps what it can in `<prefix>.quarantine`, and marks the table as not exact. With
-    `stop`, who may insert such a row can stop everything."""
+    `stop`, whoever may insert such a row can stop everything."""
 
     @field_validator("include", "exclude")
     @classmethod
@@ -57,9 +57,9 @@ class LoadSection(Section):
 
     mode: Literal["snapshot", "chunks"] = "snapshot"
     """How a first load reads. `snapshot`: all tables as of one commit. It is the fastest, but the
-    source keeps its log meanwhile, and a table that is interrupted begins again. `chunks`: each
-    table beside the stream, which begins at once; after a restart it goes on where it was. Later
-    loads read so where they can."""
+    source keeps its log meanwhile, and an interrupted table begins again. `chunks`: each table
+    beside the stream, which begins at once; a restart goes on where it was. Later loads read so
+    where they can."""
 
     rate: Annotated[int, Field(ge=0)] = 50_000
     """Rows a second of a load beside the stream, at most; `0`: no limit. Lower it where a load

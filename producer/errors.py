@@ -14,7 +14,7 @@ class CdcError(Explained):
 
 
 class DecodeError(CdcError):
-    """The source sent an undecodable message; the stream stops before it."""
+    """The source sent an undecodable message."""
 
     exit_code = 3
 
@@ -24,7 +24,7 @@ class DdlMalformed(DecodeError):
 
 
 class SourceError(CdcError):
-    """The source database refused, or is not as we need it."""
+    """The source refused, or is not as we need it."""
 
     exit_code = 10
 
@@ -58,7 +58,7 @@ class WrongPort(LoginRefused):
 
 
 class RoleDiffers(ConnectionLost):
-    """The server is a standby, and a primary is asked for, or the other way round."""
+    """The server is a standby where a primary is asked for, or the reverse."""
 
 
 class NotPermitted(SourceError):
@@ -68,7 +68,7 @@ class NotPermitted(SourceError):
 
 
 class NotOurs(NotPermitted):
-    """Somebody else made, or put code into, an object in our schema."""
+    """Somebody else made an object in our schema, or put code there."""
 
 
 class SlotMissing(SourceError):
@@ -109,7 +109,7 @@ class SourceSwitched(SourceError):
 
 
 class HistoryDiffers(SourceError):
-    """The source sends another history than was delivered: it was restored or replaced."""
+    """The source was restored or replaced: it sends another history."""
 
     exit_code = 19
 
@@ -181,7 +181,7 @@ class TakenOver(KafkaError):
 
 
 class TopicUnfit(KafkaError):
-    """A topic has other settings than we need, or its name collides with another one."""
+    """A topic has other settings than we need, or a name that collides."""
 
     exit_code = 32
 
@@ -229,7 +229,7 @@ class SchemaRefused(RegistryError):
 
 
 class ContentChanged(CdcError):
-    """A setting that decides which rows exist is not that of the last run."""
+    """A setting that decides which rows exist has changed."""
 
     exit_code = 50
 

@@ -16,7 +16,7 @@ class ApplyError(Explained):
 
 
 class TargetError(ApplyError):
-    """The target database refused, or is not as we need it."""
+    """The target refused, or is not as we need it."""
 
     exit_code = 60
 
@@ -35,7 +35,7 @@ class TargetFailed(TargetDown):
 
 
 class LedgerUnseen(TargetError):
-    """Only Spark can read where this lake stands: its catalog is one of Spark's settings."""
+    """Only Spark can read where this lake stands."""
 
 
 class TargetNotEmpty(TargetError):
@@ -70,7 +70,7 @@ class RowMissing(TargetError):
 
 
 class TableAltered(RowMissing):
-    """Somebody altered a table of the target, which may not hold the source's rows now."""
+    """Somebody altered a table of the target, which may not hold its rows."""
 
 
 def altered_hint(table: TableId | str) -> str:
@@ -155,7 +155,7 @@ class NothingYet(StreamError):
 
 
 class ShapeChanged(StreamError):
-    """A table's columns changed: rows before and after do not fit into one frame."""
+    """A table's columns changed: its rows do not fit into one frame."""
 
     exit_code = 88
 

@@ -300,14 +300,14 @@ def _avro(avro: AvroType) -> str:
 
 _OTHERS: Final = {
     0: "done",
-    1: "`check` found an error, `demo` a difference; or a fault of ours",
+    1: "`check` found an error, `demo` a difference; or our fault",
     2: "`ConfigError`: bad usage or configuration",
     4: "`wait` timed out",
     5: "a file or an output cannot be read or written, or a port is in use",
-    6: "`wait`: the position is held, and some table of `[tables]` is not exact",
+    6: "`wait`: the position is held, but a table is not exact",
     7: "`verify`: rows of source and target differ",
-    8: "`verify`: no row is known to differ; a table could not be compared, or the target was late",
-    130: "interrupted by Ctrl-C before it was done (143: by SIGTERM)",
+    8: "`verify`: no row is known to differ, but a table was not compared, or the target late",
+    130: "interrupted by Ctrl-C (143: by SIGTERM)",
 }
 
 
@@ -365,8 +365,7 @@ def kafka_security() -> str:
             same = "the same" if row.registry == f"`{row.librdkafka}`" else row.registry
             yield f"`{row.librdkafka}`", same
 
-    found = (row for row in _grouped(rows()) if row[1])
-    return _table(("`[kafka.client]`", "`[registry.options]`"), found)
+    return "".join(f"- {': '.join(row)}\n" for row in _grouped(rows()) if row[1])
 
 
 TABLES: Final[dict[str, Callable[[], str]]] = {

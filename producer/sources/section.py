@@ -38,8 +38,7 @@ class SourceSection(Section):
     """`postgres`, `opengauss` or `gaussdb`."""
 
     dsn: Public
-    """Connection string without a password: `postgresql://user@host:port/database`.
-    docs/reference/dsn.md has its settings."""
+    """Connection string without a password: `postgresql://user@host:port/database`."""
 
     hosts: tuple[str, ...] = ()
     """All servers of the cluster, as `["db1:5432", "db2:5432"]`; else the dsn's. After a
@@ -47,8 +46,8 @@ class SourceSection(Section):
 
     role: Literal["primary", "standby", "any"] = "primary"
     """Which server of `hosts` is read. PostgreSQL 16 and later: `standby` makes the slot there,
-    where it stays; `any` takes the server that has the slot, on the first start a standby.
-    openGauss and GaussDB make slots on the primary."""
+    where it stays; `any` takes the server that has the slot, at first a standby. openGauss and
+    GaussDB make slots on the primary."""
 
     slot: str = "gauss_cdc"
     """Replication slot, which the first `run` of a prefix creates."""
@@ -65,8 +64,8 @@ class SourceSection(Section):
 
     repair: Literal["auto", "ask", "off"] = "auto"
     """Tables with rows or values that the source did not send. `auto` reads them again, less often
-    where gaps come again and again, or asks where it cannot; `ask` waits for `gauss-cdc snapshot
-    --table T`; `off` only marks them."""
+    where gaps recur, or asks where it cannot; `ask` waits for `gauss-cdc snapshot --table T`; `off`
+    only marks them."""
 
     password: SecretStr = SecretStr("")
     """Read from GAUSS_CDC_SOURCE_PASSWORD; never printed."""
@@ -76,7 +75,7 @@ class SourceSection(Section):
 
     password_command: tuple[str, ...] = ()
     """Prints the password, in place of another one: words of a command, run without a shell at each
-    login, for tokens that are good for minutes."""
+    login, for short-lived tokens."""
 
     ssl_password: SecretStr = SecretStr("")
     """Of `sslkey`; read from GAUSS_CDC_SOURCE_SSL_PASSWORD; never printed."""

@@ -157,7 +157,7 @@ CASES: Final = (
     ),
     StreamGap(
         "behind-one",
-        "rows after a DDL or DCL statement, in a transaction without earlier rows of their table",
+        "rows after a DDL or DCL statement, in a transaction without earlier ones of their table",
         _behind(SUSPECTED, SUSPECTED),
         "the catalog, and such rows at the beginning or end of their table",
         f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",
@@ -165,9 +165,9 @@ CASES: Final = (
     StreamGap(
         "behind-hidden",
         "rows after a DDL or DCL statement that the catalog does not show: DROP, ON COMMIT DROP,"
-        " OWNER TO its owner, a statement in a subtransaction, one whose object changed again"
-        " before the look, one about a role if `run` may not read pg_authid; also rows in"
-        " partitions, deleted ones, those amid a table, and all of a standby or a coordinator",
+        " OWNER TO its owner, statements in subtransactions, about roles if `run` may not read"
+        " pg_authid, or whose object changed again before a look; also rows in partitions, deleted"
+        " ones, those amid a table, and all of a standby or a coordinator",
         _behind(INVISIBLE, INVISIBLE),
         "none; commit before writing rows",
         f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",
@@ -267,7 +267,7 @@ CASES: Final = (
     ),
     StreamGap(
         "compile",
-        "ALTER PACKAGE … COMPILE itself; what it executes is decoded",
+        "ALTER PACKAGE … COMPILE; what it executes is decoded",
         lambda mode: INVISIBLE if mode.is_gaussdb and mode.decodes_ddl else None,
         "none; a copy has no packages to compile",
         f"{_DDL} (COMPILE)",
@@ -304,7 +304,7 @@ CASES: Final = (
         "tables",
         "rows of temporary, unlogged, column-store and interval-partitioned tables",
         _always(INVISIBLE),
-        "none; they are not in the log as rows",
+        "none; the log has none",
         f"{_OVERVIEW} (interval partition, temporary tables); {_DDL} (temporary objects)",
     ),
     StreamGap(

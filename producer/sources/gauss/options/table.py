@@ -243,7 +243,7 @@ OPTIONS: Final = (
         opengauss=_ALL,
         treatment=Treatment.SENT,
         removes="changes that reached the source by replication from elsewhere",
-        meaning="Leave out changes that came by replication from elsewhere.",
+        meaning="Leave out changes that came by replication.",
         why="false by default",
     ),
     Option(
@@ -469,7 +469,7 @@ OPTIONS: Final = (
         dn_only=True,
         treatment=Treatment.INTERNAL,
         meaning="Shard, for replicated tables.",
-        why="a coordinator sends it to its data nodes; do not set it",
+        why="a coordinator sends it",
     ),
     Option(
         name="start-position",
@@ -481,7 +481,7 @@ OPTIONS: Final = (
         treatment=Treatment.INTERNAL,
         meaning="Omit what precedes this CSN and LSN.",
         removes="changes before that position",
-        why="a coordinator sends it to its data nodes; do not set it",
+        why="a coordinator sends it",
     ),
 )
 
