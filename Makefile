@@ -13,7 +13,7 @@
 # make moments random statements of owners and administrators, and what they hide; SEQUENCES=60
 #              SEED=1: finds are printed with their seed; OF=gauss_moments for GaussDB
 # make chaos   the demo under KILLS=50 kills of run, apply and broker; ARGS='--workload tpcb',
-#              ARGS='--target delta --mode scd2 --commits-again 1000' KILLS=10 (docs/lakes.md)
+#              ARGS='--target delta --mode scd2 --commits-again 1000' KILLS=10
 # make test-oldest, make test-newest  unit tests and demo with the oldest and the newest versions
 #              that pyproject.toml takes
 # make test-versions  the tests that concern a server on PostgreSQL 14, 16, 17 and 18, ten

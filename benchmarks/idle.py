@@ -175,19 +175,23 @@ def main() -> None:
         ("start, s", one.start, many.start),
         ("… CPU-s of run", one.start_cpu, many.start_cpu),
         ("at rest: run, % of a core", one.at_rest * 100, many.at_rest * 100),
-        ("… walsender, %", one.walsender * 100, many.walsender * 100),
-        ("… broker, %", one.broker * 100, many.broker * 100),
-        ("watched: /metrics, % more", one.scraped * 100, many.scraped * 100),
-        ("watched: the page, % more", one.page * 100, many.page * 100),
         ("streaming: run, CPU-s/Mrow", one.streaming, many.streaming),
         ("memory of run, MB", one.megabytes, many.megabytes),
     ]
-    report.table(
-        "What idle tables cost",
-        ["", "1 table", f"{given.tables:,} tables", "ratio"],
-        [[name, number(a), number(b), ratio(b, a)]
-         for name, a, b in lines],
-    )  # fmt: skip
+    beside: list[tuple[str, float, float]] = [
+        ("walsender, %", one.walsender * 100, many.walsender * 100),
+        ("broker, %", one.broker * 100, many.broker * 100),
+        ("watched: /metrics, % more", one.scraped * 100, many.scraped * 100),
+        ("watched: the page, % more", one.page * 100, many.page * 100),
+    ]
+    head = ["", "1 table", f"{given.tables:,} tables", "ratio"]
+    for title, some in (("What idle tables cost", lines), ("Others at rest", beside)):
+        report.table(
+            title,
+            head,
+            [[name, number(a), number(b), ratio(b, a)] for name, a, b in some],
+            is_written=some is lines,
+        )
     report.note("All topics were compared with the source.", is_written=False)
     finish(report, given)
 

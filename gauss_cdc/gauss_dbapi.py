@@ -71,6 +71,7 @@ class Connection:
 
     @contextmanager
     def cursor(self) -> Iterator[GaussCursor]:
+        """Give a cursor (PEP 249); leaving the block ends no transaction."""
         yield GaussCursor(self)
 
     def commit(self) -> None:
@@ -78,6 +79,7 @@ class Connection:
         self._end("COMMIT")
 
     def rollback(self) -> None:
+        """Roll back; without an open transaction nothing is sent. Raises Refused."""
         self._end("ROLLBACK")
 
     def close(self) -> None:
@@ -92,7 +94,10 @@ class Connection:
 
     @contextmanager
     def refusals(self) -> Iterator[None]:
-        """Convert the producer's errors into the sinks'; neither contains a value."""
+        """Convert the producer's errors into the sinks'; neither contains a value.
+
+        Raises Refused, without a code where the connection is lost.
+        """
         try:
             yield
         except ConnectionLost as error:
@@ -135,9 +140,11 @@ class GaussCursor:
         self.rowcount = _count(answer.command)
 
     def fetchone(self) -> tuple[Value, ...] | None:
+        """Return the next row of the last statement; None where there is none, or no more."""
         return self._rows.pop(0) if self._rows else None
 
     def fetchall(self) -> list[tuple[Value, ...]]:
+        """Return the rows not fetched yet; [] where it gives none: PEP 249 would raise there."""
         rows, self._rows = self._rows, []
         return rows
 
@@ -158,7 +165,10 @@ def _encoded(text: str | bytes) -> bytes:
 
 
 def render(statement: str | sql.Composable, *, is_bound: bool) -> str:
-    """Write out what was composed; a `%` in a name is doubled where arguments follow."""
+    """Write out what was composed; a `%` in a name is doubled where arguments follow.
+
+    Raises TypeError for other parts than identifiers and SQL.
+    """
     match statement:
         case str():
             return statement
@@ -175,6 +185,8 @@ def render(statement: str | sql.Composable, *, is_bound: bool) -> str:
 
 def bind(statement: str, arguments: Arguments) -> str:
     """Write arguments into a statement.
+
+    Raises ValueError or TypeError where marks and arguments do not match.
 
     >>> bind("SELECT %s", ["it's"]), bind("LIKE '%%' || %(a)s", {"a": None})
     ("SELECT 'it''s'", "LIKE '%' || NULL")
@@ -203,6 +215,8 @@ def bind(statement: str, arguments: Arguments) -> str:
 
 def quoted(value: object) -> str:
     """Write a value as SQL.
+
+    Raises TypeError for any other type.
 
     >>> quoted(True), quoted(-1), quoted(["a", None])
     ('true', '-1', "ARRAY['a', NULL]")

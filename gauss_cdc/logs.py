@@ -146,6 +146,11 @@ class Limit(logging.Filter):
         self._seen: dict[str, tuple[float, int]] = {}  # text -> window's begin, lines left out
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Return False for a line that came within the window.
+
+        Else True, and the record's text says how often it was left out.  Handles, threads and times
+        of librdkafka do not make a line another one.
+        """
         text = _VARIES.sub("", record.getMessage())
         now = self._clock()
         since, left_out = self._seen.pop(text, (-self._seconds, 0))

@@ -53,7 +53,10 @@ def option(name: str, value: object, *, way: str = "") -> object:
 
 
 def referenced(reference: Mapping[str, Any]) -> str:
-    """Read what `{ env = "VARIABLE" }` or `{ file = "PATH" }` names."""
+    """Read what `{ env = "VARIABLE" }` or `{ file = "PATH" }` names.
+
+    Raises ValueError for any other form, an unset variable, and as `from_file`.
+    """
     match dict(reference):
         case {"env": str(variable), **rest} if not rest:
             if variable not in os.environ:
@@ -81,7 +84,10 @@ def hidden() -> Iterator[None]:
 
 
 def from_file(path: Path) -> str:
-    """Read a secret's file, without its last line end."""
+    """Read a secret's file, without its last line end.
+
+    Raises ValueError where it cannot be read, is not UTF-8, or others may read it.
+    """
     try:
         with path.expanduser().open(encoding="utf-8") as file:
             if why := exposed(path, os.fstat(file.fileno())):
@@ -140,10 +146,12 @@ class Masking:
         self._stream = stream
 
     def write(self, text: str) -> int:
+        """Write text, secrets as stars; return the characters taken, as TextIO does."""
         self._stream.write(masked(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
+        """Write lines one by one; a secret that spans two is not found."""
         for line in lines:
             self.write(line)
 

@@ -239,7 +239,7 @@ class Publisher:
             yield key_subject(topic), key_schema(options.prefix, table, envelope)
 
     def messages(self) -> MessageWriter | None:
-        """Bind the topic of logical messages, where they are asked for."""
+        """Bind the topic of logical messages, where they are asked for.  None: they are not."""
         options = self._options
         if not options.messages:
             return None
@@ -254,7 +254,7 @@ class Publisher:
         )
 
     def transactions(self) -> TransactionWriter | None:
-        """Bind the topic of BEGIN and END, where it is asked for."""
+        """Bind the topic of BEGIN and END, where it is asked for.  None: it is not."""
         if not self._options.transaction_metadata:
             return None
         topic = self._options.topics.transaction

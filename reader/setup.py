@@ -77,6 +77,7 @@ class TakeAlong(build_py):
     """Builds the package with what it shares; an editable install finds that in the tree."""
 
     def run(self) -> None:
+        """Build, and write the shared files below `_shared`, imports rewritten; not if editable."""
         super().run()
         if self.editable_mode:
             return
@@ -95,6 +96,7 @@ class Archive(sdist):
     """An archive of the sources has what is shared beside the package, as the repository does."""
 
     def make_release_tree(self, base_dir: str, names: list[str]) -> None:
+        """Make the archive's tree, and put the shared files at the paths they have here."""
         super().make_release_tree(base_dir, names)
         for path in files():
             _write(Path(base_dir) / path.relative_to(ROOT), path.read_text("utf-8"))

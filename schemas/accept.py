@@ -75,6 +75,9 @@ def judge(
 
     `read` raises ValueError for an undecodable record and for one of another schema; its other
     errors are the registry's.  The reasons contain nothing of the record's content.
+
+    >>> judge(b"other", b"", source="bank", read=lambda value: None)
+    Foreign(why='its key is not the prefix', is_newer=False)
     """
     if key != source.encode():
         return Foreign("its key is not the prefix")
@@ -121,7 +124,7 @@ class CutReplay:
     def resumed(
         cls, *, n: int, epoch: int, seq: int, writer: int, instance: str, resume: Lsn = NOWHERE
     ) -> Self:
-        """Go on where a ledger stands."""
+        """Go on where a ledger stands; `resume` NOWHERE: it is not known, and not compared."""
         return cls(n=n, epoch=epoch, seq=seq, writer=writer, instance=instance, resume=resume)
 
     @classmethod
@@ -134,9 +137,9 @@ class CutReplay:
     def accept(self, offset: int, cut: Record) -> Cut | None:
         """Return `cut` if it counts, None if it is to be ignored; raise CutGap or CutIdentity.
 
-        A COMMITS record that counts may begin at or before the `seq` known until
-        then: only its later commits are new.  After an error the caller may continue with the
-        next record; what is in `suspect` at the log's end remains an error.
+        A COMMITS record that counts may begin at or before the `seq` known until then: only its
+        later commits are new.  After an error the caller may continue with the next record; what is
+        in `suspect` at the log's end remains an error.  `offset` is for messages.
         """
         if isinstance(cut, Foreign):
             if not cut.is_newer:
@@ -157,7 +160,10 @@ class CutReplay:
         return counts
 
     def follow(self, offset: int, cut: Record) -> Cut | None:
-        """Accept, and continue after a record that does not follow: it stays in `suspect`."""
+        """Accept, and continue after a record that does not follow: it stays in `suspect`.
+
+        None: it does not count.
+        """
         try:
             return self.accept(offset, cut)
         except (CutGap, CutIdentity):
@@ -310,6 +316,8 @@ def backwards(
     `writer`: of the newest; `instance`: its name, None where that is not known.  Records that do
     not count are passed over: one that a stranger wrote says of an earlier place what is not true
     of this one, and a START of theirs would take the number of ours.
+
+    `read`: see `replay_tail`.
     """
     for high in range(end, start, -_FEW):
         for offset, cut in reversed(read(max(start, high - _FEW), high)):

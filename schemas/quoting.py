@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 def identifier(name: str) -> str:
     """Quote an identifier.
 
+    Raises ValueError for an empty one, and for a zero byte.
+
     >>> identifier('a"b')
     '"a""b"'
     """
@@ -53,6 +55,8 @@ def names(columns: Iterable[str]) -> str:
 
 def literal(text: str) -> str:
     """Quote a string constant; needs standard_conforming_strings.
+
+    Raises ValueError for a zero byte.
 
     >>> literal("it's")
     "'it''s'"

@@ -45,7 +45,7 @@ class Token(NamedTuple):
 
     @property
     def name(self) -> str | None:
-        """The name that it means."""
+        """The name that it means.  None: it is no name."""
         return self.text if self.kind in {"name", "quoted"} else None
 
 

@@ -172,7 +172,10 @@ class Topics:
         return None
 
     def table_by(self, topic: str, schema: Mapping[str, Any]) -> TableId | None:
-        """Table of a topic whose values have this schema, also where the name was cut."""
+        """Table of a topic whose values have this schema, also where the name was cut.
+
+        None: it is no table's.
+        """
         if (table := self.table_of(topic)) is not None:
             return table
         table = table_in(schema)

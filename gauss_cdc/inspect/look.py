@@ -259,6 +259,8 @@ def tail_lines(
     """The newest row changes, read committed, in commit order across tables.
 
     What comes later is held back until a cut names it, and nothing before it is missing.
+
+    Raises CdcError where Kafka does not answer.
     """
     try:
         with Endpoints(config) as places, closing(_Tail(config, tables, as_json=as_json)) as tail:

@@ -112,7 +112,10 @@ class ReplicationStatus:
 
     @property
     def commits_behind(self) -> int | None:
-        """Source transactions that are in Kafka and not at the target."""
+        """Source transactions that are in Kafka and not at the target.
+
+        None: a place did not answer, or they are in different epochs.
+        """
         if self.cuts is not None and self.is_unapplied:
             return self.cuts.seq
         if self.cuts is None or self.target is None or self.cuts.epoch != self.target.epoch:
@@ -121,14 +124,20 @@ class ReplicationStatus:
 
     @property
     def bytes_behind(self) -> int | None:
-        """WAL that is not in Kafka yet."""
+        """WAL that is not in Kafka yet.
+
+        None: a place did not answer, or the slot's order is that of CSNs.
+        """
         if self.source is None or self.cuts is None or self.source.ordered_by == "csn":
             return None
         return max(0, self.source.wal_end - self.cuts.resume)
 
     @property
     def csns_behind(self) -> int | None:
-        """CSNs that are not in Kafka yet, in their order; not each one is of a commit with rows."""
+        """CSNs that are not in Kafka yet, in their order; not each one is of a commit with rows.
+
+        None: it is another order, or nobody tells the source's end.
+        """
         if self.source is None or self.cuts is None or self.source.ordered_by != "csn":
             return None
         end = self.cuts.source_end
@@ -287,6 +296,8 @@ class Endpoints:
 
         `goes_on`: from where it ended last, if all that came since follows; a look at thousands of
         tables costs as many records, else.
+
+        None: there is no record.
         """
         found = self._go_on() if goes_on else None
         if found is None:

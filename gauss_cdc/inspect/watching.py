@@ -29,6 +29,8 @@ def watch_standing(config: Config, every: float, stop: StopSignal, ways_told: Wa
     """Draw where everything stands until stopped; `every`: seconds between two looks.
 
     A thread looks: one at a place that is silent takes half a minute, and Ctrl-C works meanwhile.
+
+    Raises what a look raised.
     """
     looks: SimpleQueue[Seen | BaseException] = SimpleQueue()
     threading.Thread(

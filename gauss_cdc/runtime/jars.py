@@ -55,6 +55,7 @@ class Archive:
 
     @classmethod
     def parse(cls, line: str) -> "Archive":
+        """Read `group:artifact:version[:type:classifier] sha256 bytes`; ValueError for others."""
         coordinates, sha256, size = line.split()
         group, artifact, version, *rest = coordinates.split(":")
         kind, classifier = rest or ("jar", "")
@@ -62,6 +63,7 @@ class Archive:
 
     @property
     def file_name(self) -> str:
+        """Its name in Maven's layout, without the classifier."""
         return f"{self.artifact}-{self.version}.{self.type}"
 
     def is_at(self, path: Path) -> bool:
@@ -94,6 +96,8 @@ def cache() -> Path:
 
     As root it is not in the home: PostgreSQL then runs as another user, who
     could not enter it.
+
+    GAUSS_CDC_CACHE names another.  Raises Unavailable for a user without a home.
     """
     if named := os.environ.get("GAUSS_CDC_CACHE"):
         return Path(named).expanduser().absolute()
@@ -109,7 +113,7 @@ def cache() -> Path:
 
 
 def lock(name: str) -> tuple[Archive, ...]:
-    """The archives of one service, for this machine."""
+    """The archives of one service, for this machine.  Raises Unavailable where it has none."""
     text = (resources.files(__package__) / "locks" / f"{name}.lock").read_text(encoding="utf-8")
     archives = tuple(map(Archive.parse, text.splitlines()))
     if not name.startswith("postgres"):

@@ -55,6 +55,7 @@ class Java:
 
     @property
     def executable(self) -> Path:
+        """The program below `home`, which may be a wrapper of ours."""
         return self.home / "bin" / "java"
 
 

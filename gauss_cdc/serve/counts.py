@@ -61,7 +61,7 @@ class Shown:
         return len(self._others)
 
     def summed(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Values by table, with those of the others as one sum."""
+        """Values by table, with those of the others as one sum.  They are under OTHER."""
         found: dict[str, float] = {}
         for table, value in values.items():
             name = self._name(table)
@@ -69,7 +69,7 @@ class Shown:
         return found
 
     def greatest(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Values by table, with the greatest one of the others."""
+        """Values by table, with the greatest one of the others.  It is under OTHER."""
         found: dict[str, float] = {}
         for table, value in values.items():
             name = self._name(table)

@@ -101,6 +101,7 @@ class RunMetrics(Collector):
         self._scraping = threading.Lock()
 
     def collect(self) -> list[Metric]:
+        """Return the metrics of `run` for one scrape; two at once wait for each other."""
         with self._scraping:
             return list(self._found())
 
@@ -152,6 +153,7 @@ class ApplyMetrics(Collector):
         self._scraping = threading.Lock()
 
     def collect(self) -> list[Metric]:
+        """Return the metrics of `apply` for one scrape; two at once wait for each other."""
         with self._scraping:
             return list(self._found())
 

@@ -65,7 +65,10 @@ class WalLeft:
         self._seen: deque[tuple[float, int]] = deque()  # monotonic seconds, bytes that are left
 
     def seconds(self, safe_bytes: int | None, now: float) -> float | None:
-        """Note what is left; None: unknown, or it does not become less."""
+        """Note `safe_bytes`, left at `now` (monotonic); return for how long they last at this rate.
+
+        None: unknown, or they do not become less.
+        """
         if safe_bytes is None:
             self._seen.clear()
             return None
@@ -111,7 +114,7 @@ def of_standing(
 
 
 def of_target(standing: ReplicationStatus, gauges: Gauges, kept: float) -> Iterator[Metric]:
-    """One target, and how far it is behind."""
+    """One target, and how far it is behind.  `kept`: seconds for which topics keep rows."""
     if behind := standing.seconds_behind:
         yield from gauges.one("retention_left_seconds", max(0.0, kept - behind))
     yield from gauges.one("lag_commits", standing.commits_behind)
@@ -136,6 +139,7 @@ class StandingMetrics(Collector):
         self._until = 0.0  # by the monotonic clock: for so long the answer is fresh
 
     def collect(self) -> list[Metric]:
+        """Return what a look at all servers found; scrapes within `_FRESH` seconds share one."""
         with self._looking:
             if time.monotonic() >= self._until:
                 self._found = list(self._look())

@@ -128,7 +128,10 @@ def opened(
     config: Config, point: SnapshotPoint, request: Request, observer: VerifyObserver,
     stack: ExitStack,
 ) -> ServerPair:  # fmt: skip
-    """Read the target as of now, and which commit that is."""
+    """Read the target as of now, and which commit that is.
+
+    Raises TargetDown, and LedgerError where the target has no ledger of the source.
+    """
     assert point.reading is not None
     assert point.now is not None
     source = ComparedServer(point.reading, point.now, is_source=True)

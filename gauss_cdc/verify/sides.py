@@ -72,7 +72,10 @@ def key_of(shape: TableSchema) -> tuple[str, ...]:
 
 
 def count_missing(report: TableReport, rows: int) -> None:
-    """Report the source's rows of a table that the target does not have."""
+    """Report the source's rows of a table that the target does not have.
+
+    Raises NotComparable where there is no row either.
+    """
     report.notes.append("the target has no such table")
     if not rows:
         raise NotComparable("it has no rows, and the target has no such table")
@@ -97,6 +100,7 @@ class TargetSession:
             raise ours(error) from error
 
     def close(self) -> None:
+        """Close the connection; the server rolls back what is open."""
         self.connection.close()
 
 
@@ -110,6 +114,7 @@ class PrintingFacts:
 
     @property
     def has_exact_floats(self) -> bool:
+        """Say whether texts of floats have every bit (PostgreSQL 12: `extra_float_digits`)."""
         return self.is_postgres and self.version >= _EXACT_FLOATS
 
     @property

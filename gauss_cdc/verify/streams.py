@@ -61,7 +61,10 @@ def opened(
     config: Config, point: SnapshotPoint, request: Request, observer: VerifyObserver,
     stack: ExitStack,
 ) -> StreamPair:  # fmt: skip
-    """Read the target as of now, and which commit that is."""
+    """Read the target as of now, and which commit that is.
+
+    Raises LedgerError where the target has no ledger of the source.
+    """
     make = targets.kind_of(config).reading
     assert make is not None
     setup = replace(targets.setup(config), spark=cache(partial(_session, config)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, cast
 
@@ -84,6 +84,19 @@ class Visible:
 
     end: int
     running: frozenset[int] = frozenset()
+
+    @classmethod
+    def but(cls, running: Iterable[int], next_xid: int) -> Visible:
+        """What a snapshot shows that was taken behind the answers to two questions, in this order.
+
+        `running`: transactions that had an id and were not visible yet; of ids that begin again
+        after 32 bits.  `next_xid`: a whole id that was not given out.
+
+        >>> Visible.but([7], (1 << 32) + 9).has(7), Visible.but([7], (1 << 32) + 9).has(8)
+        (False, True)
+        """
+        whole = 1 << _XID_BITS
+        return cls(next_xid, frozenset(next_xid - 1 - (next_xid - 1 - x) % whole for x in running))
 
     def has(self, xid: int) -> bool:
         """Say whether it shows a transaction of which the stream gave 32 bits of its id.

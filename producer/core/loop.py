@@ -10,8 +10,8 @@ A pass does these, in this order, and each of them returns soon:
               the stream stands at a place and not all before it is durable, nothing is read.
     source    what has come is received, decoded, and given to the assembler in slices.  Nothing is
               received while more than `buffer_bytes` wait for Kafka: the source's socket fills.
-    catalog   a look is taken every few seconds.  It is judged once the stream has passed its place:
-              what it shows and the stream has not said is a gap of the next transaction.
+    catalog   a look is taken every few seconds, and judged once the stream has passed its place.
+              What the stream has not said is a transaction of its own: schema changes and gaps.
     Kafka     acknowledgements are collected; a cut that is durable is told to the engine.
     clock     the engine closes a group that is old enough; the source is told what is confirmed.
     leave     once it is asked to: the open transaction gets five seconds to end, and is left then.
@@ -170,6 +170,7 @@ class Loop:
         """Run until asked to stop; leave no open transaction at the source or in Kafka.
 
         Returns whether a session of the source is to be begun anew: what it knows has passed.
+        Raises CdcError, and ShutdownRequested where Kafka is too slow for the last group.
         """
         self._observer.on_note(f"streaming from {lsn_text(self._engine.resume)}")
         self._progress.has_streamed = True

@@ -108,6 +108,8 @@ class Wire(Protocol):
         """Read what has arrived, or wait; see `sources/postgres/connection.py`.
 
         Input on one of `wake_fds` ends the wait, too.
+
+        `timeout`: seconds.
         """
 
     def has_input(self) -> bool:
@@ -376,7 +378,10 @@ class Delivery(Protocol):
         """Files of which one is readable when `poll` or `answers` may have something."""
 
     def init_transactions(self, timeout: float) -> None:
-        """Fence older selves; their open transactions are decided when this returns."""
+        """Fence older selves; their open transactions are decided when this returns.
+
+        `timeout`: seconds.
+        """
 
     def send(self, records: Records, start: int = 0) -> int:
         """Hand over records from `start` on; return how far there was room for them."""
@@ -411,7 +416,7 @@ class Delivery(Protocol):
         """
 
     def abort(self, timeout: float) -> None:
-        """Abort the open Kafka transaction, if any, on leaving."""
+        """Abort the open Kafka transaction, if any, on leaving.  `timeout`: seconds."""
 
 
 class Stored(NamedTuple):
@@ -488,10 +493,10 @@ class Publisher(Protocol):
         """Write a record of ddl."""
 
     def messages(self) -> MessageWriter | None:
-        """Bind the topic of logical messages, where they are asked for."""
+        """Bind the topic of logical messages, where they are asked for.  None: they are not."""
 
     def transactions(self) -> TransactionWriter | None:
-        """Bind the topic of BEGIN and END, where it is asked for."""
+        """Bind the topic of BEGIN and END, where it is asked for.  None: it is not."""
 
 
 class Quarantine(Protocol):
@@ -525,34 +530,65 @@ class RunOptions(Protocol):
     """The settings of `producer.options.Options` that the loop reads."""
 
     @property
-    def prefix(self) -> str: ...
+    def prefix(self) -> str:
+        """The source's name in Kafka: its topics and `transactional.id` contain it."""
+
     @property
-    def topics(self) -> Topics: ...
+    def topics(self) -> Topics:
+        """Names of the prefix's topics; no topic need exist."""
+
     @property
-    def publication(self) -> str: ...
+    def publication(self) -> str:
+        """The publication that is read; "": the source has none."""
+
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> Limits:
+        """When a group of commits closes, and when HEARTBEAT and STATE are due."""
+
     @property
-    def tuning(self) -> Tuning: ...
+    def tuning(self) -> Tuning:
+        """How much is read, held and written at once: rows, bytes, seconds."""
+
     @property
-    def loads_beside(self) -> bool: ...
+    def loads_beside(self) -> bool:
+        """A first load reads tables beside the stream, not all under the slot's snapshot."""
+
     @property
-    def load_rate(self) -> int: ...
+    def load_rate(self) -> int:
+        """Rows a second of a load beside the stream, at most; 0: no limit."""
+
     @property
-    def max_row_bytes(self) -> int: ...
+    def max_row_bytes(self) -> int:
+        """Bytes of a record's value, at most; a larger row is decided by `unfit_row`."""
+
     @property
-    def unknown_message(self) -> Literal["stop", "quarantine"]: ...
+    def unknown_message(self) -> Literal["stop", "quarantine"]:
+        """At an undecodable message, kept in any case: raise DecodeError, or note a gap."""
+
     @property
-    def unfit_row(self) -> Literal["stop", "quarantine"]: ...
+    def unfit_row(self) -> Literal["stop", "quarantine"]:
+        """A row that no record can hold: raise, or put it aside and note a gap."""
+
     @property
-    def incompatible(self) -> Literal["stop", "new-version", "quarantine"]: ...
+    def incompatible(self) -> Literal["stop", "new-version", "quarantine"]:
+        """A schema that the registry refuses: raise, register it anyway, or note a gap."""
+
     @property
-    def repair(self) -> Literal["auto", "ask", "off"]: ...
+    def repair(self) -> Literal["auto", "ask", "off"]:
+        """Tables with gaps: read them again, when asked to (`ask`), or mark them only (`off`)."""
+
     @property
-    def look_seconds(self) -> float: ...
+    def look_seconds(self) -> float:
+        """Seconds between two looks at the catalog, at least; see `Tuning.look_share`."""
+
     @property
-    def status_seconds(self) -> float: ...
+    def status_seconds(self) -> float:
+        """Seconds between two status messages to the source, at most."""
+
     @property
-    def kafka_silence_seconds(self) -> float: ...
+    def kafka_silence_seconds(self) -> float:
+        """Seconds without an answer of Kafka before BrokerDown, which frees the source."""
+
     @property
-    def accept_gap(self) -> bool: ...
+    def accept_gap(self) -> bool:
+        """A loaded row that no record can hold is put aside, whatever `unfit_row` says."""

@@ -3,14 +3,19 @@
     take over  `core/takeover`: fences the writer before, finds the end of cuts, compares the slot
                with it, and writes START.  An epoch goes on, or a new one begins.
     shapes     of an epoch that goes on the tables are those of the ddl topic, up to its last
-               commit.  Statements behind that, which no commit has, are taken back first.  A new
-               epoch that loads at once reads all tables under the snapshot of its slot.
+               commit.  Statements behind that, which no commit has, are taken back first.
+    load       a new epoch that loads at once reads all tables under the snapshot of its slot.  Only
+               then the slot is taken: its session held the snapshot.
     stream     tables that were captured meanwhile are noted as loads, and hidden until they are
                read; then the loop goes until it is asked to stop.
 
 Nothing of a turn outlives it but the progress: an error that may pass begins the next turn with a
-takeover, which trusts what is in Kafka alone.  This module puts the parts of a turn together, and
-writes what a load brings; it decides nothing of what is durable.
+takeover, which trusts what is in Kafka alone.  So a turn may end anywhere: before START readers see
+nothing of it, and behind it each step begins when what it builds on is durable.
+
+What the source sends again is compared with what cuts have, before the loop confirms anything
+(`core/stream/redelivery`, [H48]).  This module puts the parts of a turn together, and writes what a
+load brings; it decides nothing of what is durable.
 """
 
 from __future__ import annotations
@@ -121,6 +126,8 @@ class Turn:
         """Run a takeover: report each step, keep the session alive, leave if asked.
 
         What is waited for is said once.
+
+        Returns the steps' result; raises ShutdownRequested between two.
         """
         said: set[str] = set()
         while True:
@@ -241,14 +248,21 @@ class Turn:
     def again(
         self, state: WriterState, point: Point, table: TableSchema, load: Upto
     ) -> WriterState:
-        """Read one table again, at a place of the stream."""
+        """Read one table again, at a place of the stream.
+
+        `state`: the writer's, before BEGIN; returns it behind END.  `load`: for whom it is.
+        """
         looked = _noted(point.looked, load)
         return self._loader(state, point.at).again(point.reading, table, looked, load)
 
     def beside(
         self, state: WriterState, at: Lsn, table: TableSchema, load: Beside, piece: Piece
     ) -> tuple[WriterState, Upto]:
-        """Write the next piece of a load, at a place between two commits."""
+        """Write the next piece of a load, at a place between two commits.
+
+        `state`: the writer's, before it; `at`: that place.  Returns the state behind it, and how
+        far the load is then.
+        """
         loader = self._loader(state, at)
         if load.mends:
             return loader.mend(table, piece, load.upto)

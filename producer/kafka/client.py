@@ -78,7 +78,10 @@ def ours(exc: BaseException) -> CdcError:
 
 
 def error_in(exc: BaseException | None) -> KafkaError | None:
-    """Find librdkafka's error: a SystemError has it as its cause or context."""
+    """Find librdkafka's error: a SystemError has it as its cause or context.
+
+    None: there is none.
+    """
     while exc is not None and not isinstance(exc, KafkaException):
         exc = exc.__cause__ or exc.__context__
     return None if exc is None else exc.args[0]
@@ -110,7 +113,10 @@ class BrokerErrors:
             self._last = error
 
     def wait(self, client: Any, future: Any) -> Any:
-        """Return a future's result; after a refusal wait only until other brokers had a chance."""
+        """Return a future's result; after a refusal wait only until other brokers had a chance.
+
+        Raises the refusal as a CdcError then, and what the future raises.
+        """
         while not future.done():
             client.poll(0.1)
             if self._since is not None and time.monotonic() - self._since > _GRACE:

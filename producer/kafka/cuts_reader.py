@@ -50,7 +50,10 @@ class CutsReader:
         return low, high
 
     def read(self, low: int, high: int) -> list[Stored]:
-        """Committed records with low <= offset < high; `high` is at most the LSO."""
+        """Committed records with low <= offset < high; `high` is at most the LSO.
+
+        Raises BrokerDown after 30 s without a record, and other CdcErrors of Kafka.
+        """
         if low >= high:
             return []
         consumer = self._committed

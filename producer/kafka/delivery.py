@@ -121,7 +121,10 @@ class Delivery:
         return self._rows.progress
 
     def init_transactions(self, timeout: float) -> None:
-        """Fence older producers; their open transactions are decided when this returns."""
+        """Fence older producers; their open transactions are decided when this returns.
+
+        `timeout`: seconds.
+        """
         if self._is_initialized:
             return
         with self._explained():
@@ -200,7 +203,7 @@ class Delivery:
         return acknowledged.runs, answer.offsets
 
     def abort(self, timeout: float) -> None:
-        """Abort the open Kafka transaction, if any, on leaving."""
+        """Abort the open Kafka transaction, if any, on leaving.  `timeout`: seconds."""
         if not self._in_transaction or self.is_busy:
             return
         with self._explained():

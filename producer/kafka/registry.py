@@ -46,7 +46,10 @@ _ERRORS: Final = (SchemaRegistryError, OAuthTokenError, httpx.HTTPError, *_NO_AN
 
 
 class Registry:
-    """Registers schemas, and reads and writes the control records framed with their ids."""
+    """Registers schemas, and reads and writes the control records framed with their ids.
+
+    Its calls raise RegistryDown where it does not answer, else RegistryError.
+    """
 
     def __init__(self, url: str, options: Mapping[str, Any] | None = None) -> None:
         self._url = re.sub(r"//[^/@]*@", "//", url)  # for messages: without credentials
@@ -62,7 +65,10 @@ class Registry:
         self.unknown: int | None = None  # the newest schema id that the registry does not have
 
     def register(self, subject: str, schema: Mapping[str, Any] | str) -> int:
-        """Register a schema, or find it; return its id."""
+        """Register a schema, or find it; return its id.
+
+        Raises SchemaRefused where the subject does not take it.
+        """
         text = schema if isinstance(schema, str) else json.dumps(schema, separators=(",", ":"))
         try:
             return int(self._client.register_schema(subject, Schema(text, "AVRO")))
@@ -171,7 +177,10 @@ class Registry:
         return True
 
     def is_read_only(self) -> bool:
-        """Say whether the registry reports that it accepts no schemas."""
+        """Say whether the registry reports that it accepts no schemas.
+
+        False where it does not say it.
+        """
         try:
             mode = self._client.get_global_mode()
         except SchemaRegistryError as exc:
@@ -312,7 +321,7 @@ class Registry:
 
 
 def tls_error(exc: BaseException | None) -> ssl.SSLError | None:
-    """Find the TLS error that caused an HTTP library's error."""
+    """Find the TLS error that caused an HTTP library's error.  None: none did."""
     while exc is not None and not isinstance(exc, ssl.SSLError):
         exc = exc.__cause__ or exc.__context__
     return exc

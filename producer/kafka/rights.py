@@ -52,7 +52,10 @@ class KafkaRights:
         self._admin = AdminClient({**QUIET, **LOGGED, **client})
 
     def problems(self, topics: Iterable[str]) -> Iterator[KafkaNotPermitted]:
-        """What is not allowed on existing topics."""
+        """What is not allowed on existing topics.
+
+        Raises CdcError where the brokers do not say it.
+        """
         wanted = sorted(topics)
         if not wanted:
             return
@@ -81,6 +84,8 @@ class KafkaRights:
 
         None: our principal may not see ACLs. Where it has all rights on the cluster, it is
         a super user or there is no authorizer: no ACL is needed, and the answer is everybody.
+
+        Raises CdcError where the brokers do not answer.
         """
         anything: Any = None
         wanted = AclBindingFilter(

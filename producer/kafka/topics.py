@@ -50,7 +50,10 @@ class TopicSettings:
 
 
 class TopicAdmin:
-    """Makes, checks and describes topics."""
+    """Makes, checks and describes topics.
+
+    Its calls raise a CdcError where the brokers refuse or do not answer.
+    """
 
     def __init__(self, client: Mapping[str, Any], settings: TopicSettings) -> None:
         self._errors = BrokerErrors()
@@ -133,7 +136,10 @@ class TopicAdmin:
         return sorted(name for name in self.names() if name.startswith(below(prefix)))
 
     def ensure(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> None:
-        """Create the missing topics, check the existing ones."""
+        """Create the missing topics, check the existing ones.
+
+        Raises TopicUnfit where Kafka takes a name for another's, and what `ensure_apart` raises.
+        """
         for name, why in self.ensure_apart(data, cuts=cuts, ddl=ddl).items():
             raise _taken(name, why)
 
@@ -148,6 +154,8 @@ class TopicAdmin:
         """Do the same; return those whose names Kafka takes for others', and what it says.
 
         `there`: topics that were just read.
+
+        Raises BrokerDown where new topics do not show; TopicUnfit for settings that do not fit.
         """
         wanted = self._wanted(data, cuts, ddl)
         missing = wanted.keys() - self._check_all(wanted, strict=(cuts, ddl), known=there)
@@ -177,6 +185,8 @@ class TopicAdmin:
         """Ask the brokers whether they would create topics; create none.
 
         A topic that exists but is hidden from us does not change the answer.
+
+        Raises TopicUnfit where Kafka takes the name of `cuts` or `ddl` for another's.
         """
         if wanted := self._wanted(data, cuts, ddl):
             for name, why in self._make(wanted, validate_only=True).items():

@@ -56,7 +56,7 @@ class Writer(Protocol):
         """Raise why a record was not stored, or that another writer took over."""
 
     def fatal(self) -> CdcError | None:
-        """Return the error that ended this writer, which other calls may hide."""
+        """Return the error that ended this writer, which other calls may hide.  None: none did."""
 
     def purge(self) -> None:
         """Give up what was not stored: records for an unreachable broker would block a flush."""
@@ -177,7 +177,10 @@ class ConfluentWriter:
 
 
 def has_ended(commit: Callable[[], object]) -> bool:
-    """Commit; False: there is no answer yet, and the same call may be made again."""
+    """Commit; False: there is no answer yet, and the same call may be made again.
+
+    Raises the CdcError of any other failure.
+    """
     try:
         commit()
     except (KafkaException, SystemError) as exc:

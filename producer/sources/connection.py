@@ -124,6 +124,10 @@ class ServerConnection:
         """Pass every byte of the stream to `take`, as received; call it right after `start`."""
         self._stream().tap = take
 
+    def interrupt(self) -> None:
+        """Let go of the server: who waits for it, in another thread, gets ConnectionLost."""
+        self._link.interrupt()
+
     def close(self) -> None:
         """End the stream politely within two seconds, then the connection; never fails."""
         if self.fileno() < 0:

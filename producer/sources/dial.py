@@ -60,6 +60,7 @@ class Link:
 
     @property
     def is_encrypted(self) -> bool:
+        """By TLS; a local socket (`is_local`) is safe without it."""
         return isinstance(self.sock, ssl.SSLSocket)
 
     @property
@@ -91,7 +92,10 @@ class Link:
         return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
 
     def read(self, size: int) -> bytes:
-        """Read what is there, at most about `size` bytes; b"" when there is nothing yet."""
+        """Read what is there, at most about `size` bytes; b"" when there is nothing yet.
+
+        Raises ConnectionLost, and LoginRefused where the server refuses our certificate.
+        """
         try:
             if not isinstance(self.sock, ssl.SSLSocket):
                 chunk = self.sock.recv(size)
@@ -198,6 +202,8 @@ def dial(arguments: ConnectionArguments, deadline: float) -> Link:
     """Connect, and turn to TLS as `sslmode` says.
 
     Raises ConnectionLost if there is no answer, LoginRefused if TLS is not as requested.
+
+    `deadline`: by time.monotonic.
     """
     sock = _connect(arguments, deadline)
     try:

@@ -37,6 +37,8 @@ def targets(arguments: ConnectionArguments, hosts: Sequence[str]) -> list[Connec
 def split_host(text: str, default_port: int) -> tuple[str, int]:
     """Read a host and its port.
 
+    Raises SourceError for what is no host.
+
     >>> split_host("db1:8000", 5432), split_host("[::1]", 5432)
     (('db1', 8000), ('::1', 5432))
     """

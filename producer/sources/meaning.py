@@ -61,7 +61,10 @@ class MeantRows:
         self._hand_on(rows)
 
     def check(self) -> None:
-        """Look once behind the COPY's begin: it has taken the name for what it means."""
+        """Look once behind the COPY's begin: it has taken the name for what it means.
+
+        Raises TableChanging where that is another table, or none.
+        """
         if not self._is_checked and meaning(self._now, self._table) != self._meant:
             raise renamed(self._table)
         self._is_checked = True

@@ -45,6 +45,11 @@ class Pattern:
         return TableId(self.schema, self.name)
 
     def matches(self, table: TableId) -> bool:
+        """Say whether the pattern names a table; case counts, as in the catalog.
+
+        >>> [parse(text).matches(TableId("shop", "t")) for text in ("shop.*", "*.T")]
+        [True, False]
+        """
         return self.schema in (None, table.schema) and self.name in (None, table.name)
 
     def __str__(self) -> str:

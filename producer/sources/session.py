@@ -74,6 +74,8 @@ class Session:
 
         Raises ConnectionLost, LoginRefused, NotPermitted.  `negotiated` gives the
         login to go on with where the server speaks an older minor version only.
+
+        `deadline`: by time.monotonic.
         """
         self.link.write(startup, deadline)
         while True:
@@ -99,7 +101,10 @@ class Session:
                     raise DecodeError("unexpected frame during login", tag=tag)
 
     def ask(self, sql: str, asked: Asked, timeout: float | None = None, **where: object) -> Answer:
-        """Run statements; return their answer, or raise the server's error."""
+        """Run statements; return their answer, or raise the server's error.
+
+        `timeout`: seconds for the answer; None: as long as it takes.
+        """
         answer = self.say(sql, timeout)
         if answer.error is not None:
             raise self._refuse(answer.error, asked, **where)
@@ -109,7 +114,11 @@ class Session:
         return answer
 
     def say(self, sql: str, timeout: float | None = None) -> Answer:
-        """Run statements; their answer, an error or a turn to copying included."""
+        """Run statements; their answer, an error or a turn to copying included.
+
+        `timeout`: seconds for the answer; None: as long as it takes.  Raises ConnectionLost; what
+        the server refuses is in the answer.
+        """
         if self._over:
             raise ConnectionLost("the session is over", reason=self._over)
         self.link.write(protocol.query(sql), time.monotonic() + SEND_LIMIT)
@@ -119,7 +128,7 @@ class Session:
         return answer
 
     def begin(self, sql: str) -> None:
-        """Send statements; `poll` gives their answer."""
+        """Send statements; `poll` gives their answer.  Raises ConnectionLost."""
         if self._over:
             raise ConnectionLost("the session is over", reason=self._over)
         self._begun = Answer()
@@ -204,7 +213,10 @@ class Session:
         return int(count)
 
     def wait_frame(self, deadline: float) -> Frame | None:
-        """Return the next frame, or None at the deadline; for use while copying."""
+        """Return the next frame, or None at the deadline; for use while copying.
+
+        `deadline`: by time.monotonic.
+        """
         try:
             return self._next(deadline)
         except ConnectionLost:
@@ -213,7 +225,10 @@ class Session:
             raise
 
     def note(self, got: Frame) -> None:
-        """Take a notice or a setting; both may come at any time."""
+        """Take a notice or a setting; both may come at any time.
+
+        Raises DecodeError where settings come without end.
+        """
         if got.tag == "S":
             name, value = protocol.parse_parameter(got.body)
             if len(self.parameters) >= _MOST_PARAMETERS and name not in self.parameters:

@@ -127,7 +127,10 @@ class Streaming:
             raise self.lost
 
     def end(self, deadline: float) -> None:
-        """End the stream, and read until the server ends it, too, or closes the connection."""
+        """End the stream, and read until the server ends it, too, or closes the connection.
+
+        `deadline`: by time.monotonic; raises ConnectionLost behind it.
+        """
         if self.lost is not None:
             return
         self._link.write(protocol.copy_done(), deadline)

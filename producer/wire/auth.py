@@ -78,6 +78,8 @@ class Login:
 
         Raises LoginRefused when we must not, or cannot, go on; DecodeError for
         an undecodable request.
+
+        Returns the body of what is to be sent; None: nothing, as behind the last request.
         """
         cur = Cursor(body)
         code, rest = cur.u32(), cur.rest()
@@ -131,7 +133,7 @@ def _unbound(method: str) -> LoginRefused:
 
 
 def cleartext(credentials: Credentials, body: bytes) -> Machine:
-    """The password itself, on a protected connection only."""
+    """The password itself, on a protected connection only.  Raises LoginRefused on another."""
     Cursor(body).finish()
     if not credentials.encrypted:
         raise LoginRefused(

@@ -160,7 +160,11 @@ def parse_slot_created(rows: Rows) -> SlotCreated:
 
 
 def parse_timeline_history(rows: Rows) -> tuple[TimelineSwitch, ...]:
-    """Read the answer to TIMELINE_HISTORY: former timelines, oldest first."""
+    """Read the answer to TIMELINE_HISTORY: former timelines, oldest first.
+
+    The current one is not in it.  Raises DecodeError.
+    Format: PostgreSQL manual, "Streaming Replication Protocol", TIMELINE_HISTORY.
+    """
     _, content = _one(rows, 2)
     switches = []
     for line in _some(content).splitlines():

@@ -23,7 +23,7 @@ class Cursor:
         self._data, self._pos = data, pos
 
     def take(self, count: int) -> bytes:
-        """Read `count` bytes."""
+        """Read `count` bytes.  Raises DecodeError where fewer are left."""
         start, end = self._pos, self._pos + count
         if not start <= end <= len(self._data):
             raise DecodeError("frame ends early", at=start, want=count, size=len(self._data))
@@ -55,7 +55,10 @@ class Cursor:
         return text(self.cstr_bytes())
 
     def cstr_bytes(self) -> bytes:
-        """Read a zero-terminated string in whatever encoding."""
+        """Read a zero-terminated string in whatever encoding.
+
+        Raises DecodeError without its zero.
+        """
         start = self._pos
         end = self._data.find(b"\0", start)
         if end < 0:

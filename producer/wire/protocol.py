@@ -80,6 +80,8 @@ class Frames:
         """Return what the whole frames of a text COPY at the front hold: lines, without their ends.
 
         A server sends one frame for each row.  Another frame, or a part of one, stays.
+
+        Raises DecodeError for a frame that is not a whole row, or too long.
         """
         # Once for each row of a load: hence one loop, over bytes that are not moved.
         data, at, out = bytes(self._buffer), 0, list[bytes]()
@@ -296,7 +298,10 @@ class Answer:
         return [[None if cell is None else text(cell) for cell in row] for row in self.cells]
 
     def take(self, got: Frame) -> bool:
-        """Take one frame; True when the answer is whole."""
+        """Take one frame; True when the answer is whole.
+
+        Raises DecodeError for a frame that is no part of one.
+        """
         match got.tag:
             case "T":
                 self.columns, self.cells = parse_row_description(got.body), []

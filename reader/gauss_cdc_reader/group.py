@@ -111,7 +111,10 @@ class GroupMember:
         self._unstored.add(table)
 
     def places(self) -> dict[TableId, Bookmark | None]:
-        """Return how far the group came in this member's tables; None: it did not begin."""
+        """Return how far the group came in this member's tables; None: it did not begin.
+
+        Raises StreamError: KafkaDown after 30 s without an answer, or a right that is missing.
+        """
         asked = [TopicPartition(*self._partitions[t]) for t in self.tables if t not in self._done]
         try:
             found = self._consumer.committed(asked, timeout=30) if asked else []

@@ -196,7 +196,10 @@ def dumper(avro: AvroType) -> Dump:
 
 
 def shape_of(avro: AvroType) -> AvroShape:
-    """Find a shape by connect.name and type, the source's type first where the schema names it."""
+    """Find a shape by connect.name and type, the source's type first where the schema names it.
+
+    Raises LookupError for a type that no table of ours has.
+    """
     if isinstance(avro, str):  # a primitive, or a named type defined before
         return SHAPES[avro]
     source = avro.get("connect.parameters", {}).get(SOURCE_TYPE)

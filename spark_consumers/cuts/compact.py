@@ -166,7 +166,10 @@ def _by_key(columns: tuple[str, ...], changes: Sequence[Change], key: tuple[str,
 def one_by_one(
     columns: tuple[str, ...], changes: Sequence[Change], key: tuple[str, ...]
 ) -> Collapsed:
-    """Keep every change, in order; what was sent of the old row names it, or its key."""
+    """Keep every change, in order; what was sent of the old row names it, or its key.
+
+    Raises ValueError for an unknown op, and for an update without a row.
+    """
     out = Collapsed(columns, (), singles=[])
     singles: list[Single] = []
     for change in changes:

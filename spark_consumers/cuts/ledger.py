@@ -83,7 +83,10 @@ def begun_late(at: Ledger, offset: int, cut: State, known: Known = all_topics) -
 
 
 def starts_anew(ledger: Ledger, accepted: Iterable[tuple[int, Cut]]) -> tuple[int, Start] | None:
-    """Find the newest START with which everything is loaded again, whatever is before it."""
+    """Find the newest START with which everything is loaded again, whatever is before it.
+
+    With its offset; None: there is none.
+    """
     found = None
     for offset, cut in accepted:
         if is_new(ledger, cut):

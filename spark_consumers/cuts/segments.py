@@ -71,6 +71,8 @@ def segments(
     `accepted` are (offset in cuts, record) pairs from `ledger.next_offset` on.  `sizes` says how
     many rows a step has; without it there are always up to `max_rows`.  `target` is the name of
     the one that takes them.  `known`: see `begun_late`.
+
+    Raises CutsGap where `accepted` do not follow the ledger, behind the steps before.
     """
     sizes = sizes or Sizes(max_rows)
     coming = _Coming(accepted)

@@ -72,7 +72,10 @@ class Portion(NamedTuple):
 
 
 def part(cut: Commits, topics: Collection[str], after: int, upto: int | None = None) -> Portion:
-    """Return the ranges that the commits `after < seq <= upto` of a record have in topics."""
+    """Return the ranges that the commits `after < seq <= upto` of a record have in topics.
+
+    `upto` None: to its last.  Raises CutsGap where a commit names a range that is not there.
+    """
     columns = columns_of(cut.commits)
     size, start = len(columns), columns.first
     first = min(size, max(0, after + 1 - start))

@@ -160,6 +160,8 @@ def trusted(kind: str, text: str) -> str:
     """Return any definition as one statement that cannot end the transaction around it.
 
     Only where `[ddl] code` trusts the source: the text is run as it is.
+
+    Raises NotRead for an unknown kind.
     """
     if kind not in _KINDS:
         raise NotRead("not a known kind of object")

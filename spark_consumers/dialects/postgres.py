@@ -486,6 +486,8 @@ def column_type(table: TableSchema, column: Column) -> str:
     """The type, parsed from its text and printed again.
 
     A type that PostgreSQL lacks is written as the one that the table of types names.
+
+    Raises NotExpressible for a type that is not known by name.
     """
     entry = BY_OID.get(column.type_oid)
     target = entry.ddl.get("postgres") if entry is not None else None

@@ -60,6 +60,8 @@ def statements(change: SchemaChange) -> list[str]:
 def quote(name: str) -> str:
     """Quote an identifier as Spark does.
 
+    Raises NotExpressible for a zero byte.
+
     >>> quote("a`b")
     '`a``b`'
     """
@@ -147,7 +149,10 @@ class Older(NamedTuple):
 
 
 def older_value(table: TableSchema, column: Column, change: SchemaChange) -> Older:
-    """Write what rows have that are older than a column."""
+    """Write what rows have that are older than a column.
+
+    Raises NotExpressible where Spark has no safe form of it.
+    """
     name = type_name(table, column)
     if column.missing is None:
         return Older("NULL")

@@ -35,7 +35,7 @@ Offsets = dict[tuple[str, int], int]
 
 
 class Cluster:
-    """Queries of one cluster; KafkaDown without an answer."""
+    """Queries of one cluster; KafkaDown without an answer.  `timeout`: seconds for each."""
 
     def __init__(self, client: Mapping[str, Any], *, timeout: float = 10.0) -> None:
         self._errors = _BrokerErrors()

@@ -174,7 +174,7 @@ class Content:
 
 @contextmanager
 def undecodable(topic: str, partition: int, offset: int) -> Iterator[None]:
-    """Say which record it is that cannot be decoded."""
+    """Say which record it is that cannot be decoded.  Raises StreamError with its place."""
     try:
         yield
     except REFUSALS as error:

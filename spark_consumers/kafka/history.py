@@ -146,6 +146,7 @@ class History:
         return self._cuts.wait(seconds)
 
     def close(self) -> None:
+        """Close its consumers: of cuts, of rows, and the one that looks for a commit."""
         self._cuts.close()
         self.rows.close()
         if self._consumer is not None:
@@ -240,7 +241,10 @@ class History:
         return ((at, cut) for at, cut in self._from(offset, end) if isinstance(cut, Commits))
 
     def loads(self) -> Standing:
-        """Return the place where the newest loads of the tables begin."""
+        """Return the place where the newest loads of the tables begin.
+
+        Raises RangeExpired where their epoch's START is not in the cuts any more.
+        """
         low, end = self._ends()
         epoch = self.newest().version.epoch
         while True:
@@ -325,7 +329,10 @@ class History:
         return CommitWalk(records, self.names, tables, place, self._changes, loads=loads)
 
     def readable(self, found: Found) -> bool:
-        """Check that these rows may be read; say whether read committed, see `RangeReader`."""
+        """Check that these rows may be read; say whether read committed, see `RangeReader`.
+
+        Raises RangeExpired, TopicReplaced.
+        """
         if not found.ranges:
             return True
         places = {(r.topic, r.partition): r.start for r in sorted(found.ranges, reverse=True)}
@@ -385,6 +392,8 @@ class History:
 
         They begin with the place's own START or STATE: a reading that began at a later one
         would leave out what was deleted before it.
+
+        Raises RangeExpired where that is deleted, TopicReplaced where another topic stands there.
         """
         low, _ = self._ends()
         if place.state < low:
@@ -763,7 +772,10 @@ def _expired(place: Standing, first: object) -> RangeExpired:
 
 
 def note_of_change(change: SchemaChange, table: TableId) -> tuple[str, str] | None:
-    """What a schema change says of a table's rows, which it moves or drops without sending them."""
+    """What a schema change says of a table's rows, which it moves or drops without sending them.
+
+    A kind (truncate, gap) and why; None: it leaves them as they are.
+    """
     before, after = (one and one.id for one in (change.before, change.after))
     if before == table != after:
         return "truncate", change.tag if after is None else f"{change.tag}: now {after}"

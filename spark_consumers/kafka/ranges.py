@@ -1,12 +1,16 @@
 """Exact offsets of Kafka -> content of a segment, by confluent_kafka or natively.
 
-`MessageFetch` and `NativeFetch` are twins of one interface.  Only counts decide whether a range is
-complete: aborted, expired and not yet visible records all look like fewer rows or none.
+A reading gives exactly the records of its ranges, in the order of each partition, or raises:
+Incomplete; RangeExpired where retention removed some; KafkaDown where no broker answers, or is
+silent for 30 s.  Only counts decide whether a range is complete: aborted, expired and not yet
+visible records all look like fewer rows or none.  No offset is committed to a consumer group: the
+ledger says what is read next, and a reading that failed is made again.
 
-A consumer that jumps to a range waits for its own poll under way (500 ms by default), and the
-broker sends what comes after the range, too: short polls and small fetches for a small range,
-larger fetches above.  Where more stands behind a range, `NativeFetch` does not jump: its partitions
-stay assigned, librdkafka reads ahead while the target applies, and the next range is there.
+`MessageFetch` and `NativeFetch` are twins of one interface.  A consumer that jumps to a range waits
+for its own poll under way (500 ms by default), and the broker sends what comes after the range,
+too: short polls and small fetches for a small range, larger fetches above.  Where more stands
+behind a range, `NativeFetch` does not jump: its partitions stay assigned, librdkafka reads ahead
+while the target applies, and the next range is there.  An error lets all of them go.
 """
 
 from __future__ import annotations
@@ -116,6 +120,10 @@ class MessageFetch:
         consumer: Callable[[dict[str, Any]], Any],
         now: Callable[[], float],
     ) -> None:
+        """`client`: librdkafka's settings; `prefix`: for a group's name, which holds no offsets.
+
+        `first` is asked after an error.  `consumer` makes a consumer; `now`: monotonic seconds.
+        """
         self._client, self._prefix, self._first = dict(client), prefix, first
         self._make, self._now = consumer, now
         self._consumers: dict[tuple[bool, bool], Any] = {}
@@ -143,7 +151,11 @@ class MessageFetch:
         self._consumers.clear()
 
     def messages(self, ranges: Sequence[Range], *, is_committed: bool) -> list[Any]:
-        """All records of exactly these offsets; in no order across partitions."""
+        """All records of exactly these offsets; in no order across partitions.
+
+        `is_committed`: aborted ones are left out.  Raises Incomplete, RangeExpired, KafkaDown;
+        StreamError for a right that is missing.
+        """
         spans = _by_place(ranges)
         need = count(ranges)
         consumer = self._consumer(is_committed=is_committed, is_large=need > _LARGE)
@@ -357,7 +369,11 @@ def choose(
     now: Callable[[], float],
     native_parts: bool,
 ) -> Fetch:
-    """Read natively where this process can, by librdkafka of the confluent-kafka wheel."""
+    """Read natively where this process can, by librdkafka of the confluent-kafka wheel.
+
+    `client`: settings of librdkafka; `prefix`: the source's; `first` tells where logs begin, asked
+    after an error.  `consumer`: confluent_kafka's, or a test's, which is never read natively.
+    """
     if native_parts and native.IS_BUILT and consumer is Consumer:
         try:
             return NativeFetch(
@@ -372,12 +388,20 @@ def choose(
 
 
 def count(ranges: Iterable[Range]) -> int:
-    """How many records stand in ranges."""
+    """How many records stand in ranges.
+
+    >>> count([Range("t", 0, 5, 8), Range("t", 1, 0, 2)])
+    5
+    """
     return sum(r.end - r.start for r in ranges)
 
 
 def ends(ranges: Iterable[Range]) -> dict[Place, int]:
-    """Where ranges end in each partition."""
+    """Where ranges end in each partition; exclusive.
+
+    >>> ends([Range("t", 0, 5, 8), Range("t", 0, 9, 12)])
+    {('t', 0): 12}
+    """
     found: dict[Place, int] = {}
     for r in ranges:
         place = (r.topic, r.partition)
@@ -403,7 +427,11 @@ def taken(ranges: Sequence[Range], at: int, most: int) -> Sequence[Range]:
 
 
 def divided(ranges: Sequence[Range], most: int) -> Iterator[Sequence[Range]]:
-    """Divide ranges into parts of up to so many records."""
+    """Divide ranges into parts of up to so many records.
+
+    >>> [count(part) for part in divided([Range("t", 0, 0, 5)], 2)]
+    [2, 2, 1]
+    """
     return (taken(ranges, at, most) for at in range(0, count(ranges), most))
 
 

@@ -344,6 +344,8 @@ class RangeReader:
         """Check that the ranges may be read; say whether read committed, see `wait_visible`.
 
         A topic that stays missing was deleted; a broker that comes back learns of topics late.
+
+        Raises TopicReplaced then, and TopicMissing until it is sure.
         """
         try:
             self.check_identity(segment)
@@ -385,7 +387,10 @@ class RangeReader:
             raise
 
     def check_identity(self, segment: Segment) -> None:
-        """The cluster and the topics are those that the cuts mean."""
+        """The cluster and the topics are those that the cuts mean.
+
+        Raises TopicReplaced where they are not.
+        """
         if self._cluster is None:
             self._cluster = self._kafka.id()
         ledger = segment.upto

@@ -1,1 +1,1 @@
-"""The consumer's loop: what is read ahead, one pass, and the next one."""
+"""The consumer's loop: `run` makes passes until stopped, `job` is one, `ahead` reads for it."""

@@ -144,7 +144,9 @@ class Applier:
         on_applied: Callable[[AppliedStep], None] = _untold,
         known: Known = all_topics,
     ) -> None:
-        """`pause(attempt)` waits before a pass is tried again; by default it does not.
+        """`read_cuts(ledger)` gives the accepted records behind it; `read_rows(segment)` its rows.
+
+        `pause(attempt)` waits before a pass is tried again; by default it does not.
 
         `begin`: what comes next is read by it, while the target applies.  `several`: how tasks of
         Spark read what waits.  `on_applied` is told of each step, before `observer`.  `known`: see
@@ -172,9 +174,10 @@ class Applier:
     def drain(self, stop: Callable[[], bool] = _never) -> Ledger:
         """Apply everything that the cuts hold now; return where the target stands.
 
-        An attempt that came too late, or failed, is abandoned: the ledger is read
-        again and decides.  What stays, after `attempts` passes without progress, is raised,
-        unless the cuts continue with an epoch that loads all tables: then nothing before it counts.
+        `stop` is asked between two steps.  An attempt that came too late, or failed, is abandoned:
+        the ledger is read again and decides.  What stays, after `attempts` passes without progress,
+        is raised, unless the cuts continue with an epoch that loads all tables: then nothing before
+        it counts.
         """
         self._observer.on_pass(None)
         ledger = self._drain(stop)

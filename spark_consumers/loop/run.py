@@ -1,10 +1,15 @@
 """The consumer's loop, once: for the command line and for programs.
 
-    start the sink -> a first pass -> passes whenever cuts come, until stopped
+    standby  another applier holds the target: this one asks again, until it has the target
+    first    a pass over what the cuts hold, while what wakes the loop gets ready
+    passes   one whenever cuts come, until stopped
+    pause    behind an error that may pass; then `first` again.  It doubles up to 15 s, and is short
+             again once a step was applied
+    left     by any other error, or when asked to; the sink is closed, and what wakes the loop
 
-An error that may pass begins a new turn after a pause, and the ledger decides where it
-goes on.  Any other error leaves.  No Spark here: what wakes the loop is a port, and the
-simulation runs this very code.
+Nothing is cleaned up behind an error: the ledger is read again and decides where the loop goes on,
+as it does behind a crash.  A stop lets the step under way end.  No Spark here: what wakes the loop
+is a port, and the simulation runs this very code.
 """
 
 from __future__ import annotations
@@ -93,8 +98,8 @@ def run(
 ) -> None:
     """Apply what the cuts hold and what comes, until `stop`; close waker and sink.
 
-    `begin`: what comes next is read by it, while the target applies.  `several`: how tasks of Spark
-    read what waits.  `known`: see `begun_late`.
+    `read_cuts`, `read_rows`, `several`, `known`: see `Applier`.  `begin`: what comes next is read
+    by it, while the target applies.
 
     Raises the ApplyError that needs a person, and any error that is not an ApplyError.
     """

@@ -1,10 +1,25 @@
 """One step of a target that has transactions: compare, apply in commit order, move the ledger.
 
+    lock     the ledger, until the transaction ends
+    compare  its fence: is this applier the one that counts?  Fenced.  Its place, (epoch, n, seq):
+             is it what the segment was built on?  Superseded
+    check    the rows are exactly what the cuts promise.  Incomplete
+    apply    pieces of loads; or the marks that a START or STATE brings; or rows and schema changes,
+             in the order of (seq, ordinal)
+    move     the ledger, to the segment's end; the caller commits
+
+What is raised before the commit leaves the target as it was.  After it the target has whole commits
+and the ledger that names the last one [I5, I6].  The fence and the comparison are what makes a step
+safe, also when a lock was lost with its connection or when a commit's outcome is unknown: the
+ledger is locked again, and decides.  A step that was committed is never applied twice, since the
+ledger is at another place then.
+
+The ledger has a mark for each table that may not equal the source's.  A schema change takes it
+along, or ends it (`followed`); changes of a table of which the target has nothing are left out.
+
 Pure over `TargetTransaction`, so that every such target keeps the same rules, and the simulation
 runs them.  A transaction may also collect what is to be done, and do it at once: it then gives
-as its ledger what the target is known to hold, and moves it only where that is so.  The fence
-and the comparison are what makes a step safe, also when a lock was lost with its connection or
-when a commit's outcome is unknown: the ledger is locked again, and decides.
+as its ledger what the target is known to hold, and moves it only where that is so.
 """
 
 from __future__ import annotations
@@ -76,6 +91,8 @@ class TargetTransaction(Protocol):
 
         A table that `inexact` names may lack rows that a change needs, or be none that is
         `present`.
+
+        No change stands at either place.
         """
 
     def load(self, cut: TableLoad, *, keeps: bool) -> bool:
@@ -100,7 +117,11 @@ def step(
     fence: int | None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Ledger:
-    """Apply a segment and move the ledger; the caller commits.  Raises Fenced and Superseded."""
+    """Apply a segment and move the ledger; the caller commits, or rolls back what raised.
+
+    Returns the ledger then: a step may learn of marks that `segment.upto` lacks.  `fence`: this
+    applier's.  Raises Fenced, Superseded, Incomplete, and what the transaction raises.
+    """
     ledger = check_fence(transaction.lock_ledger(), segment.after.source, fence)
     check_place(ledger, segment)
     on_step("ledger locked")
@@ -133,7 +154,7 @@ def step(
 
 
 def check_fence(ledger: Ledger | None, source: str, fence: int | None) -> Ledger:
-    """Raise Fenced unless the ledger is still this applier's."""
+    """Raise Fenced unless the ledger is still this applier's, which has the number `fence`."""
     if ledger is None or ledger.fence != fence:
         raise Fenced(
             "another applier took over this target",
@@ -175,14 +196,22 @@ def by_table(loads: Sequence[TableLoad]) -> Sequence[TableLoad]:
 
 
 def absent_of(inexact: Mapping[str, str]) -> set[str]:
-    """Tables of which a target has nothing yet."""
+    """Tables of which a target has nothing yet.
+
+    >>> absent_of({"shop.item": "not loaded", "shop.sale": ALTERED})
+    {'shop.item'}
+    """
     return {table for table, why in inexact.items() if is_absent(why)}
 
 
 def present(
     changes: Mapping[TableId, Sequence[Change]], inexact: Mapping[str, str]
 ) -> Mapping[TableId, Sequence[Change]]:
-    """Leave out changes of tables of which the target has nothing: their load brings them."""
+    """Leave out changes of tables of which the target has nothing: their load brings them.
+
+    >>> present({TableId("shop", "item"): ()}, {"shop.item": "not loaded"})
+    {}
+    """
     absent = absent_of(inexact)
     if not absent:
         return changes
@@ -256,6 +285,10 @@ def divided(
     """Divide changes in commit order at places that ascend: up to the first, …, behind the last.
 
     Each one is looked at once, however many places there are.
+
+    >>> rows = {TableId("shop", "item"): [Change(seq, 0, "d", (), [], None) for seq in (1, 2, 3)]}
+    >>> [[row.seq for one in part.values() for row in one] for part in divided(rows, [(2, 0)])]
+    [[1, 2], [3]]
     """
     if not places:
         return [changes]

@@ -28,6 +28,7 @@ class GaussCdcSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """What `format("gauss_cdc")` names."""
         return "gauss_cdc"
 
     def schema(self) -> str:
@@ -40,9 +41,11 @@ class GaussCdcSource(DataSource):
         return definition(shape, newest)
 
     def reader(self, schema: StructType) -> Any:
+        """Return what reads a batch; raises SettingRefused for options that do not fit."""
         return ChangesReader(SourceOptions.of(self.options), schema)
 
     def streamReader(self, schema: StructType) -> Any:  # noqa: N802  Spark's name
+        """Return what reads a stream; raises SettingRefused, also for an end: it has none."""
         options = SourceOptions.of(self.options)
         if options.end is not None:
             raise SettingRefused(

@@ -171,6 +171,10 @@ class ChangesReader(_SharedReader, DataSourceReader):
     """Reads all commits from one to another, once."""
 
     def partitions(self) -> Sequence[InputPartition]:
+        """Plan the tasks of the batch: shares of exact offsets; none where nothing came.
+
+        Raises StreamError where its end has not come, RangeExpired, ShapeChanged.
+        """
         with closing(self._options.history(self._known(), self._clients)) as history:
             return self._shares(history, self._options.all_of(history))
 
@@ -190,14 +194,20 @@ class ChangesStream(_SharedReader, DataSourceStreamReader, _AvailableNow):  # ty
         self._last: Standing | None = None  # of a query that ends when it is there
 
     def initialOffset(self) -> Offset:  # noqa: N802
+        """Return the place of `startingVersion` or `startingTimestamp`; it stays the same.
+
+        Raises StreamError where that is yet to come.
+        """
         if self._initial is None:
             self._initial = _offset(self._options.first(self._opened()))
         return self._initial
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """Rows of a micro-batch, about: whole commits are read. Spark 4.2 and later ask."""
         return limits.ReadMaxRows(self._options.rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Take the newest durable commit as the end of this query; later ones are not read."""
         self._last = self._opened().newest()
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:  # noqa: N802
@@ -223,6 +233,10 @@ class ChangesStream(_SharedReader, DataSourceStreamReader, _AvailableNow):  # ty
         return end
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Plan the tasks of a micro-batch, also of one that Spark repeats after a crash.
+
+        Raises StreamError where the cuts end before `end`, RangeExpired, ShapeChanged.
+        """
         if start == end:  # Spark says where the query stands
             self._planned, self._walk = end, None
             return []
@@ -246,6 +260,7 @@ class ChangesStream(_SharedReader, DataSourceStreamReader, _AvailableNow):  # ty
         """Spark's checkpoint holds the offsets; nothing here does."""
 
     def stop(self) -> None:
+        """Close the consumers that planning opened on the driver."""
         if self._history is not None:
             self._history.close()
 

@@ -100,7 +100,7 @@ def nested(batch: pa.RecordBatch, table: TableId, schema: pa.Schema) -> pa.Recor
 
 
 def made_of(schema: StructType) -> int | None:
-    """Return the id that `definition` was given."""
+    """Return the id that `definition` was given.  None: it was given none."""
     comment = str(schema[_VERSION].metadata.get("comment", ""))
     return int(comment.removeprefix(_MADE_OF)) if comment.startswith(_MADE_OF) else None
 

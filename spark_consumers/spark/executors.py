@@ -208,6 +208,10 @@ class Kept:
         cluster: Callable[..., Cluster] = Cluster,
         now: Callable[[], float] = time.monotonic,
     ) -> Fetch:
+        """Return a reader for this login and prefix: that of the task before, if it was for both.
+
+        A task must not close it: the next one may get it.
+        """
         made_for = (dict(client), source, native, consumer, cluster, now)
         if self._fetch is None or self._made_for != made_for:
             self.close()
@@ -219,6 +223,7 @@ class Kept:
         return self._fetch
 
     def close(self) -> None:
+        """Close the reader, if there is one; `reader` makes another."""
         if self._fetch is not None:
             self._fetch.close()
         self._fetch, self._made_for = None, ()

@@ -118,7 +118,10 @@ class Secrets:
         self._given: tuple[str, SecretFile] | None = None  # application, file
 
     def given(self, spark: SparkSession) -> SecretFile | None:
-        """Say where tasks find them; the first call of a session puts them there."""
+        """Say where tasks find them; the first call of a session puts them there.
+
+        None: there are none, or tasks have their own.
+        """
         if not self._secrets:
             return None
         if not (is_local := jvm.is_local(spark)) and not self._are_sent:

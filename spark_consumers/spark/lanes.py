@@ -61,7 +61,10 @@ class Batching(Protocol):
     """The micro-batches of a query, to which jobs belong (`micro_batches.MicroBatches`)."""
 
     def open(self, seconds: float = 0, /) -> OpenBatch | None:
-        """Return the batch that is open; wait so long for one that is coming."""
+        """Return the batch that is open; wait so long for one that is coming.
+
+        None: none is by then.
+        """
 
     def job(self, seconds: float = 0, /) -> AbstractContextManager[OpenBatch | None]:
         """Keep the batch from ending while a job of the block runs; None: there is none."""

@@ -60,7 +60,10 @@ class MicroBatches(Generic[T]):
                 self._changed.notify_all()
 
     def open(self, seconds: float = 0) -> T | None:
-        """Return the batch that is open; wait so long for one where a query runs."""
+        """Return the batch that is open; wait so long for one where a query runs.
+
+        None: none is by then.
+        """
         with self._changed:
             if seconds and self._open is None and self._is_coming:
                 self._changed.wait_for(

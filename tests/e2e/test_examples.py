@@ -32,6 +32,8 @@ from gauss_cdc_lab.services import Addresses, postgres
 from schemas import headers
 from schemas.accept import CutReplay
 from schemas.control import (
+    FORMAT_VERSION,
+    MEND,
     CommitEntry,
     Commits,
     Cut,
@@ -569,14 +571,15 @@ def test_a_reader_of_commits_passes_over_what_does_not_count_and_ends_where_a_cu
     log.commits(head(8, 6), {5: 1, 6: 2}, (0, 3), (4, 5))
     log.raw("somebody else", b"7 bytes")
     log.cut(TableLoad(head(9, 6), TableId("public", "t"), LoadPhase.BEGIN))
-    log.cut(Start(head(10, 6, 2), **more))
-    log.commits(head(10, 7), {7: 1}, (5, 6))  # of the producer that was taken over from
-    log.cut(Start(head(11, 6, 2, by="another"), **more))
-    log.commits(head(11, 6, 2), {5: 1, 6: 2}, (0, 3), (4, 5))
-    log.commits(head(11, 7, 2), {6: 2, 7: 1}, (1, 2), (4, 5), (6, 7))
-    log.cut(Heartbeat(head(11, 7, 2)))
-    log.cut(Start(head(12, 0, 3, epoch=2), **more, prev=Prev(1, 7, 11), continues=True))
-    log.commits(head(13, 1, 3, epoch=2), {1: 1}, (7, 8))
+    log.cut(TableLoad(head(10, 6), TableId("public", "t"), LoadPhase.CHUNK, MEND))
+    log.cut(Start(head(11, 6, 2), **more))
+    log.commits(head(11, 7), {7: 1}, (5, 6))  # of the producer that was taken over from
+    log.cut(Start(head(12, 6, 2, by="another"), **more))
+    log.commits(head(12, 6, 2), {5: 1, 6: 2}, (0, 3), (4, 5))
+    log.commits(head(12, 7, 2), {6: 2, 7: 1}, (1, 2), (4, 5), (6, 7))
+    log.cut(Heartbeat(head(12, 7, 2)))
+    log.cut(Start(head(13, 0, 3, epoch=2), **more, prev=Prev(1, 7, 12), continues=True))
+    log.commits(head(14, 1, 3, epoch=2), {1: 1}, (7, 8))
     log.cut(Start(head(40, 0, 9, epoch=3), **more, prev=Prev(2, 5, 39), continues=False))
     log.commits(head(41, 1, 9, epoch=3), {1: 1}, (8, 9))
     log.commits(head(43, 2, 9, epoch=3), {2: 1}, (9, 10))
@@ -604,6 +607,12 @@ def test_a_reader_of_commits_passes_over_what_does_not_count_and_ends_where_a_cu
     seqs = [(cut.head.epoch, cut.head.last_seq) for cut in counts if isinstance(cut, Commits)]
     assert seqs == [(1, 6), (1, 7), (2, 1), (3, 1)]
     assert replay.suspect is not None
+
+
+def test_examples_read_each_format_of_cuts() -> None:
+    for name in ("commits.py", "Commits.java"):
+        (refused,) = re.findall(r"version\"\W* > (\d+)", (EXAMPLES / name).read_text("utf-8"))
+        assert int(refused) == FORMAT_VERSION, name
 
 
 def test_every_example_is_introduced_by_the_command_that_runs_it() -> None:

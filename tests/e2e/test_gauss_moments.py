@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import psycopg2
 import pytest
@@ -163,12 +164,14 @@ def read(url: str, table: str) -> list[str]:
 
 
 @in_modes(*MODES)
-@pytest.mark.parametrize("repair", ["auto", "ask"])
+@pytest.mark.parametrize("repair", ["auto", "ask", "in ranges"])
 def test_what_is_done_at_the_source_is_equal_or_not_called_exact(gauss, mode, repair, play) -> None:
+    tuning, in_ranges = Tuning(rest_seconds=0.1), repair == "in ranges"
     how = {
-        "repair": repair,
+        "repair": "auto" if in_ranges else repair,
         "look_seconds": 0.3,
-        "tuning": Tuning(rest_seconds=0.1),
+        "tuning": replace(tuning, beside_bytes=0, range_rows=5) if in_ranges else tuning,
+        "loads_beside": in_ranges,
         "without_identity": "skip-and-record",
     }
     with play(mode, f"{START};CREATE TABLE exact (id int PRIMARY KEY, v int)", **how) as p:

@@ -17,7 +17,8 @@ from producer.sources.dial import parse_dsn
 from producer.sources.postgres import key_ranges
 from producer.sources.postgres.catalog import QueryingConnection, connect, table_schemas
 from producer.sources.postgres.connection import ReplicationConnection
-from producer.sources.postgres.key_ranges import SMALL, PostgresRanges, open_ranges, why_not
+from producer.sources.postgres.key_ranges import open_ranges, why_not
+from producer.sources.ranges import SMALL, RangesThread
 from schemas.tables import TableId
 from tests.services_fixtures import execute
 
@@ -59,7 +60,7 @@ def options(url) -> Options:
     )
 
 
-def opened(options: Options) -> PostgresRanges:
+def opened(options: Options) -> RangesThread:
     with (
         closing(connect(options.source)) as connection,
         ReplicationConnection.open(options.source) as wire,
@@ -84,7 +85,7 @@ def keyed(key: str) -> tuple[str, str]:
     )
 
 
-def read(ranges: PostgresRanges, after: Key | NamedKeys | None) -> RangeRead:
+def read(ranges: RangesThread, after: Key | NamedKeys | None) -> RangeRead:
     ranges.ask(after)
     select.select([ranges.fileno], [], [], 60)
     answer = ranges.take()
@@ -94,7 +95,7 @@ def read(ranges: PostgresRanges, after: Key | NamedKeys | None) -> RangeRead:
     return answer
 
 
-def every(ranges: PostgresRanges) -> Iterator[RangeRead]:
+def every(ranges: RangesThread) -> Iterator[RangeRead]:
     after: Key | None = ()
     while after is not None:
         found = read(ranges, after)

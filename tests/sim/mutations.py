@@ -29,6 +29,7 @@ from producer.core.catalog.look import Told
 from producer.core.delivery.engine import Engine
 from producer.core.delivery.tally import PlainTally, Runs
 from producer.core.events import Command, Confirm, Happened, PositionReached
+from producer.core.key_ranges import Visible
 from producer.core.loads import load
 from producer.core.loads.beside import Beside
 from producer.core.loads.queue import LoadQueue
@@ -754,6 +755,9 @@ MUTATIONS: list[Mutation] = [
              edit(Beside, "stands_at", ("first.read.high <= position", "True")), _BESIDE),
     Mutation("beside-unseen", "a snapshot shows all that was delivered when it was asked for",
              edit(Beside, "pass_by", ("self._unseen.add(begin.xid)", "pass")), _BESIDE),
+    Mutation("beside-holders", "a snapshot may not show who had an id before it was taken",
+             edit(Visible, "but", ("for x in running", "for x in ()")),
+             {**_BESIDE, "style": "b, batches"}, first_seed=78),
     Mutation("beside-before-begin", "no range is read before BEGIN stands",
              edit(Beside, "rest", ("if not self.is_begun and self._flying:", "if False:")),
              _BESIDE),

@@ -209,7 +209,11 @@ class SimSource:
 
     @property
     def reads_ranges(self) -> bool:
-        return self._source.reads_ranges and self._source.decoding is None
+        return self._source.reads_ranges
+
+    @property
+    def ranges_of(self) -> type[SimRanges]:
+        return SimRanges
 
     def ranges(
         self, table: TableId, *, of_any_size: bool = False
@@ -222,7 +226,7 @@ class SimSource:
         self._visit("opens ranges")
         if name not in source.tables.keys() & source.published - source.hushed:
             return None
-        return source.tables[name].schema(name), SimRanges(self, self._wire, name)
+        return source.tables[name].schema(name), self.ranges_of(self, self._wire, name)
 
     def requests(self) -> dict[Wish, int]:
         """What somebody asks for, and the newest number of a request for it."""
@@ -546,6 +550,28 @@ class SimRanges:
             source.readers.remove(self)
 
 
+class SimGaussRanges(SimRanges):
+    """The same, where no snapshot says what it shows: who is not visible yet is listed before."""
+
+    _running: frozenset[int] | None = None
+
+    def go_on(self) -> None:
+        source = self._connection.source
+        table = source.tables.get(self.name)
+        if self._found is None and self._running is None and table is not None:
+            self._running = frozenset(t.xid for t in source.wal[self._shown(table) :])
+            return
+        super().go_on()
+
+    def _read(self, after: Key | NamedKeys | None) -> RangeRead | CdcError:
+        found, running = super()._read(after), self._running
+        self._running = None
+        if isinstance(found, CdcError) or running is None:
+            return found
+        self._connection.source.commit_nothing()
+        return replace(found, shown=Visible.but(running, found.shown.end), looked=None)
+
+
 class SimReading(NamedTuple):
     """The source under the slot's snapshot."""
 
@@ -590,6 +616,14 @@ class SimGaussSource(SimSource):
         return None
 
     rereads = True
+
+    @property
+    def reads_ranges(self) -> bool:
+        return self._source.reads_ranges and self._exports
+
+    @property
+    def ranges_of(self) -> type[SimRanges]:
+        return SimGaussRanges
 
     def __init__(self, *around: Any, native: Choice) -> None:
         super().__init__(*around)

@@ -27,6 +27,7 @@ class Described:
 
     @property
     def is_renamed(self) -> bool:
+        """Say whether it has another name by now; its shape may be another one besides."""
         return self.relation.id != self.table
 
     def __str__(self) -> str:
@@ -69,6 +70,7 @@ class Unseen:
 
     @property
     def gap(self) -> Hole:
+        """The gap for a record of cuts; its table is written as `schema.table`."""
         return Hole(str(self.table), self.kind, self.why)
 
     def __str__(self) -> str:

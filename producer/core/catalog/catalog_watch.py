@@ -2,20 +2,25 @@
 
 Without event triggers the stream describes a table with its next row only.  It does not report
 dropped tables, renamed labels, or changes of a publication.  So the catalog is read every few
-seconds.  Each look is judged once the stream has passed the position at which it was taken: by
-then the stream has reported all that it reports of it.  A table of which the stream reported
-more since the look is left to the next look, which judges it even if the catalog is the same.  A
-table that is published under other names (a partition as its root, a root as its partitions) counts
-as by a described ATTACH.
+seconds, by a *look*:
+
+    taken    with its place in the log, and the tables as the stream has described them by then
+    waiting  until the stream has passed that place: it has reported by then what it reports of it
+    judged   what a look shows by itself is compared in `catalog_differences`; what happened since
+             the look before, and may be undone by now, in `look`.  Each finding is said once
+    noted    in cuts, with or behind its findings: after a crash before that, the next look is
+             compared with an older one, and finds them again [H49]
+
+One look waits at a time.  A table of which the stream reported more since is left to the next look,
+which judges it even if the catalog is the same.  One that was read again is compared with what was
+there when it was read.  A table that is published under other names (a partition as its root, a
+root as its partitions) counts as by a described ATTACH.
 
 A session of pgoutput keeps the name under which it sends a partition's rows, until something of
 that partition is altered.  A root that is moved out of a published schema, or into one, does not
 alter its partitions: rows may come under the former name, or under none.  So root and partitions
 are suspected, and another session is needed (`has_outlived`), of which no transaction knows the
 root as it was.
-
-What a look shows by itself is compared in `catalog_differences`; what happened since the look
-before, and may be undone by now, in `look`.
 """
 
 from __future__ import annotations
@@ -65,7 +70,10 @@ class CatalogWatch:
         publication: str,
         looked: Looked | None = None,
     ) -> None:
-        """`looked`: what an earlier run, or the slot's snapshot, saw last."""
+        """`looked`: what an earlier run, or the slot's snapshot, saw last.
+
+        `wanted`: [tables] has it.  `publication`: its name, for what is said of it.
+        """
         self._wanted, self._publication = wanted, publication
         self._look: Look | None = None
         self._known: Known = {}
@@ -199,8 +207,8 @@ class CatalogWatch:
     ) -> list[Finding]:
         """Return what the look shows and the stream, now at `position`, did not report; each once.
 
-        `told`: what it said since the call before.  `is_marked`: a table is noted to be read
-        again.
+        `known`: the tables in force; `reports_ddl`: event triggers report each statement.  `told`:
+        what the stream said since the call before.  `is_marked`: a table is noted to be read again.
         """
         look, told = self._look, told or Told()
         if look is None or position < look.lsn:

@@ -1,20 +1,25 @@
 """Delivery and confirmation as a pure state machine.
 
-`Engine.step` takes one event and returns the commands that it requires, in
-order.  `core/loop.py` executes them.
+`Engine.step` takes one event and returns the commands that it requires, in order.  `core/loop.py`
+executes them, and tells what came of them as further events.  Here is no socket, clock or thread.
 
 A group is made of whole source transactions and becomes one Kafka transaction:
 
-    SENDING   rows go out as they come
-    FLUSHING  the group is closed, acknowledgements are awaited; input is buffered
-    CUTTING   its cuts are written, the commit is in flight; input is buffered
+    SENDING   rows go out as they come; the group closes when it is large or old, or input ends
+    FLUSHING  the group is closed, acknowledgements are awaited: they bring the rows' offsets
+    CUTTING   its cuts, which name these offsets, are written; the commit is in flight
     PARTING   a part of a giant transaction is being committed, without a cut
 
-In SENDING nothing waits: what was buffered is taken when a group ends, until the next one closes.
+From FLUSHING it comes to CUTTING if a commit or a STATE is to be written, else to PARTING; from
+both back to SENDING.  Only in SENDING input is taken; else it is buffered, in order, until then.
 
-Invariant: `Confirm(lsn)` is only ever returned for the `resume` of a record of
-the cuts topic that is durable.  This includes an idle source: its position
-goes into a HEARTBEAT first.
+Promises:
+- `Confirm(lsn)` is only ever returned for the `resume` of a record of cuts that is durable, an idle
+  source's position too: a HEARTBEAT goes first [H1].  What no cut has, the source sends again.
+- `n`, `seq` and `resume` move when their record is durable, not when it is asked for.
+- A cut names only offsets that were acknowledged; one that is missing is GroupUnusable [H3].
+
+So a group may be lost at any moment before: no cut names it, and nothing of it was confirmed.
 """
 
 from __future__ import annotations
@@ -125,7 +130,10 @@ class Engine:
     """One source, one slot, one order."""
 
     def __init__(self, writer_state: WriterState, limits: Limits, tally: Tally) -> None:
-        """`tally` keeps the books of the open group; it is empty."""
+        """`writer_state`: as behind our START; `limits`: when a group closes.
+
+        `tally` keeps the books of the open group; it is empty.
+        """
         self._limits = limits
         self._writer_state = writer_state
         head = writer_state.head
@@ -272,7 +280,10 @@ class Engine:
         )
 
     def take_back(self, writer_state: WriterState) -> None:
-        """Take the numbers as the newest durable record of a load has them."""
+        """Take the numbers as the newest durable record of a load has them.
+
+        `writer_state`: what `lend` gave, moved on by what was written since.
+        """
         self._records_since_state += writer_state.head.n - self._n
         self._n, self._loads = writer_state.head.n, dict(writer_state.loads)
         self._upto, self._targeted = writer_state.upto, writer_state.targeted
@@ -281,7 +292,10 @@ class Engine:
         self._written_at = self._now
 
     def step(self, happened: Happened) -> list[Command]:
-        """Return the commands that `happened` calls for."""
+        """Return the commands that `happened` calls for, in order; [] once it has stopped.
+
+        Raises GroupUnusable where acknowledgements and records do not match: start again from cuts.
+        """
         out: list[Command] = []
         if self._stopped:
             return out

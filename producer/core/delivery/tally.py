@@ -78,7 +78,10 @@ class Runs:
         self.count = 0
 
     def add(self, start: int, end: int) -> None:
-        """Take acknowledged offsets start..end-1; they come in order."""
+        """Take acknowledged offsets start..end-1; they come in order.
+
+        Raises GroupUnusable if not.
+        """
         runs = self._runs
         if runs and runs[-1][1] == start:
             runs[-1][1] = end

@@ -131,8 +131,7 @@ class Beside:
         self._rate, self._due = rate, 0.0  # of what is written
         self._left, self.mends = tuple(named), bool(named)
         self._running: frozenset[int] | None = None  # when this began
-        self._newest: Visible | None = None  # what the newest snapshot shows
-        self._unseen: set[int] = set()  # delivered since then; no snapshot is known to show them
+        self._unseen: set[int] = set()  # delivered; no snapshot is known to show them
         self._after: Key | None = upto.key  # the next range begins behind it; None: all is read
 
     @property
@@ -153,7 +152,7 @@ class Beside:
     def pass_by(self, begin: Begin) -> None:
         """Take the beginning of the next transaction, behind all that was delivered."""
         self.rest()
-        if begin.xid and not (self._newest and self._newest.has(begin.xid)):
+        if begin.xid:
             self._unseen.add(begin.xid)
 
     def watch(self, message: Message) -> None:
@@ -274,7 +273,7 @@ class Beside:
 
     def _counts(self, shown: Visible, delivered: frozenset[int]) -> bool:
         """Say whether a snapshot shows all that was delivered before it was asked for."""
-        was, self._newest = self._running, shown
+        was = self._running
         self._running = shown.running if was is None else was & shown.running
         seen = {xid for xid in delivered if shown.has(xid)}
         self._unseen -= seen

@@ -133,7 +133,10 @@ class Loader:
     def first(
         self, reading: Reading, tables: list[TableId]
     ) -> tuple[WriterState, dict[TableId, TableSchema]]:
-        """Load all tables; return the writer's state after the load, and the tables' shapes."""
+        """Load all tables; return the writer's state after the load, and the tables' shapes.
+
+        Raises ShutdownRequested between two tables, if asked to stop.
+        """
         shapes: dict[TableId, TableSchema] = {}
         found = list(reading.shapes(tables))
         self._publisher.register_ahead(found)

@@ -1,6 +1,8 @@
 """Tables that are read again while the stream goes on, one after the other.
 
-    waiting   the next table; its *point* is made at the present end of the log
+Small ones, and all of a source that reads no ranges, are read at a *point*:
+
+    waiting   the next table; its point is made at the present end of the log
     nearing   the stream comes to the point, message by message
     standing  all commits before the point are being made durable, none behind it is taken
     read      BEGIN, CHUNKs, END; then the stream goes on
@@ -11,7 +13,13 @@ rows stand in the stream where the source was as they show it, and what follows 
 The price: all tables wait while one is read.  Each has a point of its own, at the end of the log,
 so that the stream catches up between two of them.
 
-Which tables wait, and for whom they are read, is told by `queue.py`.
+Large tables, and rows of some keys, are read *beside* the stream (`beside.py`).  It stands only
+while what came before becomes durable and BEGIN, a range or END is written, between two commits.
+What the ranges cannot follow begins such a load again; the fourth time it is read at a point.
+
+What is open may be given up at any moment (`let_go`): what was written stands in cuts, and the next
+try, or run, goes on behind it or begins again.  Nothing is written unless all before its place is
+durable.  Which tables wait, and for whom they are read, is told by `queue.py`.
 """
 
 from __future__ import annotations
@@ -153,7 +161,10 @@ class Rereads:
 
     @property
     def table_beside(self) -> TableId | None:
-        """The table that is read while the stream goes on, once it has begun."""
+        """The table that is read while the stream goes on, once it has begun.
+
+        None: no such load is under way.
+        """
         beside = self._beside
         is_load = beside is not None and beside.is_begun and not beside.mends
         return beside.table if beside is not None and is_load else None
@@ -178,14 +189,21 @@ class Rereads:
         targeted: Mapping[str, str],
         known: Mapping[TableId, TableSchema],
     ) -> None:
-        """Take the loads as they are noted by now, and how far they have come."""
+        """Take the loads as they are noted by now, and how far they have come.
+
+        `loads`: schema.table -> phase; `upto`: how far those are that have commits between;
+        `targeted`: the same of loads for one target.  `known`: the tables in force.
+        """
         self._known = known
         self.queue.follow(loads, upto, targeted)
         if self._beside is not None and self._beside.table not in self.queue:
             self.let_go()  # it has another name, or is gone
 
     def needless(self) -> TableId | None:
-        """Return a table that is complete without being read, and not asked for."""
+        """Return a table that is complete without being read, and not asked for.
+
+        None: there is none.
+        """
         for table in self.queue.complete():
             if self._table == table or self._table is None:
                 self._done(table)
@@ -197,7 +215,8 @@ class Rereads:
         """Make the next table's point, if it is time; return phases to be noted instead.
 
         Called between any two reads: all that the stream has sent was taken, and the point lies
-        behind it.
+        behind it.  `known`: the tables in force.  A phase None: there is no load of the table any
+        more.
         """
         now, queue = self._clock.now(), self.queue
         if (table := queue.next()) is None:
@@ -310,7 +329,10 @@ class Rereads:
         return Upto(request=self._load.request, target=self._load.target)
 
     def meet(self, fates: Collection[Fate], lacking: Collection[str]) -> None:
-        """Take what a transaction did: what is read of a table that lacks rows is void."""
+        """Take what a transaction did: what is read of a table that lacks rows is void.
+
+        `lacking`: tables, as schema.table; ANY stands for each.
+        """
         if not fates and not lacking:
             return
         # How far a load is goes with the table that brings its name.
@@ -393,6 +415,8 @@ class Rereads:
 
         A target may lack the row that an UPDATE moves, and gets no other values than it brings.
         How far a load has come is told by the key of its BEGIN: with another one it means nothing.
+
+        None: it makes none.
         """
         if self._beside is not None:
             self._beside.watch(message)
@@ -502,6 +526,8 @@ class Rereads:
         """Let go of a table that is not there at its point; the writer's state behind it.
 
         The source goes on there: after a crash its rows, which nobody took, must not come [H37].
+
+        None: it is there.
         """
         assert self._point is not None
         if (table := self._table) is None or self._shape is not None:
@@ -533,7 +559,11 @@ class Rereads:
     def place(
         self, writer_state: WriterState, position: Lsn, known: Mapping[TableId, TableSchema]
     ) -> Placed | None:
-        """Write the next piece of a load at a place between two commits; None: it begins again."""
+        """Write the next piece of a load at a place between two commits; None: it begins again.
+
+        `position`: where the stream stands, with all before it durable; `known`: the tables in
+        force there.
+        """
         beside, self._is_standing = self._beside, False
         assert beside is not None
         table = beside.table

@@ -67,7 +67,11 @@ class CutsLog:
         return 0 if self._reader is None else self._reader.lso()
 
     def tail(self) -> CutReplay | None:
-        """Replay to the last accepted record that is visible."""
+        """Replay to the last accepted record that is visible.
+
+        None: there is none.  Raises RegistryError where the registry knows no record's schema,
+        unless `accept_gap`.
+        """
         if self._reader is None:
             return None
         start, _ = self._reader.bounds()

@@ -201,7 +201,10 @@ def reference(
 
 
 def numbered(tx: TransactionConstants, table: str) -> dict[str, Any] | None:
-    """Count the event, which is complete here, and return its place in the transaction."""
+    """Count the event, which is complete here, and return its place in the transaction.
+
+    None: transactions are not counted.
+    """
     if tx.counted is None:
         return None
     total, place = tx.counted.number(table)

@@ -149,7 +149,7 @@ class Words:
         return found
 
     def identifier(self) -> str | None:
-        """Take a name."""
+        """Take a name.  None: none comes next, and nothing is taken."""
         found = self.look().identifier
         self._at += found is not None
         return found
@@ -165,7 +165,10 @@ class Words:
         return tuple(found)
 
     def brackets(self, opening: str = "(") -> Words | None:
-        """Take the contents of parentheses, or of the brackets that open with `[`."""
+        """Take the contents of parentheses, or of the brackets that open with `[`.
+
+        None: they do not come next.  Where they do not close, all that is left is theirs.
+        """
         if self.look().text != opening:
             return None
         start, depth = self._at, 0

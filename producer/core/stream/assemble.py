@@ -138,7 +138,10 @@ class Assembler:
         self._transactions.redelivery.reached(position)
 
     def feed(self, messages: Iterable[tuple[Lsn, Message]]) -> list[Happened]:
-        """Take (WAL position, message) pairs; return what happened, rows in batches."""
+        """Take (WAL position, message) pairs; return what happened, rows in batches.
+
+        Raises DecodeError for what cannot stand there, or be decoded; and what stops before a row.
+        """
         write = self._rows.write
         for lsn, message in messages:
             if self._described:

@@ -78,6 +78,8 @@ class Bindings:
         """Resolve a relation's shape; a new shape is sent as DDL before the row.
 
         `is_shown`: the catalog shows it, behind all that statements described.
+
+        None: its rows are not delivered, since nobody wants them or a gap says why.
         """
         relations, transactions = self._relations, self._transactions
         relations.fill(relation_id)
@@ -113,7 +115,10 @@ class Bindings:
         return binding
 
     def apply(self, statement: StatementChanges, lsn: Lsn) -> None:
-        """Write one record for each table that a statement changed, before the rows that follow."""
+        """Write one record for each table that a statement changed, before the rows that follow.
+
+        Raises DecodeError outside a transaction.
+        """
         transactions = self._transactions
         if transactions.is_skipped:
             return

@@ -33,6 +33,8 @@ class LogicalMessages:
         """Write a message; one outside of a transaction is numbered as one of its own.
 
         Its position is where its record ends, and another commit may begin: that one comes later.
+
+        Raises DecodeError for a non-transactional one inside a transaction.
         """
         if len(message.content) + len(message.prefix) > self._max_row_bytes:
             self._leave_out(message)

@@ -105,7 +105,10 @@ class Redelivery:
             self._unknown = begin
 
     def rows_of(self, tables: Iterable[TableId], oids: Iterable[int] = ()) -> None:
-        """Take tables of which the open transaction has rows, by their names there and oids."""
+        """Take tables of which the open transaction has rows, by their names there and oids.
+
+        Raises HistoryDiffers where the transaction was not delivered, though all rows of one were.
+        """
         if (begin := self._unknown) is None:
             return
         part = self._part

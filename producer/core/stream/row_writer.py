@@ -42,7 +42,12 @@ class RowWriter:
         new: Cells | None,
         lsn: Lsn,
     ) -> None:
-        """Write a row of the open transaction."""
+        """Write a row of the open transaction.
+
+        `relation`: its number in the stream; `op`: c, u or d; `old_kind`: what `old` has, as in
+        `Update`.  Raises DecodeError outside a transaction; RowTooLarge or Unsupported for a row
+        that cannot be written, unless such are put aside.
+        """
         transactions = self._transactions
         if transactions.is_skipped:
             return
@@ -75,7 +80,10 @@ class RowWriter:
             transactions.add_gap(Hole(str(table.id), "seen", WHY), tables=())
 
     def truncate(self, relations: tuple[int, ...], lsn: Lsn) -> None:
-        """Write one `t` per table and partition; those of one statement are adjacent."""
+        """Write one `t` per table and partition; those of one statement are adjacent.
+
+        Raises DecodeError outside a transaction.
+        """
         transactions = self._transactions
         if transactions.is_skipped:
             return

@@ -121,7 +121,7 @@ class Transactions:
         return self.constants
 
     def close(self, commit: Commit) -> None:
-        """Take a COMMIT."""
+        """Take a COMMIT.  Raises DecodeError where no transaction is open."""
         begin, self.begin = self.begin, None
         if begin is None:
             raise DecodeError("COMMIT outside a transaction", lsn=lsn_text(commit.commit_lsn))
@@ -183,7 +183,10 @@ class Transactions:
         )
 
     def take_back(self, walk: Walk) -> Begin | None:
-        """Take the numbers, and what was done with them; return the BEGIN of what is open."""
+        """Take the numbers, and what was done with them; return the BEGIN of what is open.
+
+        None: nothing is open.
+        """
         if walk.walked or walk.position or walk.open.stage in _BEHIND:
             self.redelivery.end()
         elif walk.passed:

@@ -43,7 +43,7 @@ class Looking(Protocol):
     """The source as far as it is only read."""
 
     def slot(self) -> Slot | None:
-        """Look at the slot."""
+        """Look at the slot.  None: there is none."""
 
     @property
     def tells_switches(self) -> bool:

@@ -34,7 +34,10 @@ class OneHistory:
         return received
 
     def made(self, make: Callable[[], Made | None]) -> Made | None:
-        """Return what `make` does; raise ConnectionLost where its place is in another history."""
+        """Return what `make` does; raise ConnectionLost where its place is in another history.
+
+        None: `make` is to be tried again.
+        """
         if (made := make()) is not None:
             self.check()
         return made

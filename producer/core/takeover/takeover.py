@@ -1,21 +1,24 @@
 """How a producer takes over: protocol section 2, "Start", as one pure procedure.
 
-`take_over` is a generator: it yields the name of each step before it is done,
-or a wait, and returns the writer's state.  The source and the log of cuts are
-ports; `producer/start.py` passes real ones, the simulation its own, and both
-may stop at any yield, as a crash does.
+`take_over` is a generator: it yields the name of each step before it is done, or a wait, and
+returns the writer's state.  Source and log of cuts are ports; `producer/start.py` passes real ones,
+the simulation its own, and both may stop at any yield, as a crash does.  The steps, behind `lock`
+and `look`, the newest record of cuts:
 
-Why this order (letters: the scenarios in the protocol):
-- the lock, then the slot, then the fence: a producer is not fenced by one that
-  cannot get its slot [H8];
-- `confirmed_flush` is read when the slot is taken, before the high watermark
-  that is waited for: a cut may be decided and confirmed before its marker is
-  visible [H32];
-- differences stop the start before anything is fenced: a misconfigured second
-  `run` must not kill a healthy one;
+    an epoch goes on   take slot, compare, fence, compare again, write START
+    an epoch begins    fence, look again, make slot, write START; then the load, and `take_slot`
+    a slot is lost     compare, fence, compare again, make slot, write START, take slot
+
+Why this order ([Hn]: the histories in the protocol):
+- the lock, then the slot, then the fence: a producer is not fenced by one that cannot get its slot
+  [H8];
+- `confirmed_flush` is read when the slot is taken, before the high watermark that is waited for: a
+  cut may be decided and confirmed before its marker is visible [H32];
+- differences stop the start before anything is fenced: a misconfigured second `run` must not kill
+  a healthy one;
 - the tail is read again after the fence: nothing seen before is used later;
-- a slot is made only by the session that holds the lock, after the fence, and
-  only if the tail is still empty [H33];
+- a slot is made only by the session that holds the lock, after the fence, and only if the tail is
+  still empty, or an epoch is still to begin [H33];
 - a promoted server is gone on with only if it has all that was delivered [H17]
   (`core/takeover/promotion`): an epoch of its own, which continues.
 """
@@ -84,7 +87,11 @@ _LOCK_SPACE: Final = 0x6763_6463  # "gcdc": the first half of our advisory locks
 
 
 def lock_of(slot: str) -> tuple[int, int]:
-    """Return the two numbers of a slot's advisory lock."""
+    """Return the two numbers of a slot's advisory lock, as pg_advisory_lock takes them: signed.
+
+    >>> lock_of("gauss_cdc")
+    (1734567011, -1022642474)
+    """
     return _LOCK_SPACE, binascii.crc32(slot.encode()) - (1 << 31)
 
 
@@ -174,6 +181,8 @@ def take_over(
 
     `patience` bounds the waits for the end of another writer's open transaction,
     in tries.  `restate` gives the tables' shapes to an epoch that continues.
+
+    `request`: who this run is, and what its operator accepts.
     """
     yield Step("lock")
     space, number = lock_of(request.identity.slot)
@@ -201,6 +210,8 @@ def foresee(
 
     Returns why an epoch would begin, or the cuts that it would go on with; raises what would
     stop it.
+
+    `patience`: see `take_over`.
     """
     once_held = _once_held(log, request)
     replay = yield from _settled_tail(log, patience)
@@ -213,7 +224,10 @@ def foresee(
 
 
 def take_slot(source: Source, resume: Lsn) -> Generator[Step, None, None]:
-    """Take the slot and compare it with `resume`: after a first load."""
+    """Take the slot and compare it with `resume`: after a first load.
+
+    Raises SlotAhead where it was confirmed beyond, or is gone.
+    """
     yield Step("take slot")
     while not source.try_take():
         yield Step("take slot", _TAKEN)

@@ -153,6 +153,10 @@ class GaussConnection(ServerConnection):
 
     @property
     def in_transaction(self) -> bool:
+        """Say whether a transaction is open, or has failed and waits for its ROLLBACK.
+
+        By ReadyForQuery behind the last answer (PostgreSQL's manual, Message Formats).
+        """
         return self._session.transaction != "I"
 
     # ---- questions

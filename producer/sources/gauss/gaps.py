@@ -53,6 +53,7 @@ class DecodingMode:
 
     @property
     def is_gaussdb(self) -> bool:
+        """Say whether it is GaussDB, and not openGauss: they lose different things."""
         return self.product is Vendor.GAUSSDB
 
     @property

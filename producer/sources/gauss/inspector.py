@@ -98,6 +98,8 @@ class GaussSourceInspector(SourceInspector):
 
         Parallel decoding and SQL functions send commits only: without one an idle source
         never shows that all was read. A transaction that has an id and no changes is one.
+
+        Raises Unsupported where the slot is in the order of CSNs.
         """
         self._not_judged.begin()
         end = self.log_end()
@@ -211,6 +213,8 @@ class GaussSourceInspector(SourceInspector):
 
         These servers have no temporary slots: its name is always the same one, and what a killed
         `verify` left behind is dropped by the next.
+
+        Raises Unsupported where slots export no snapshot.
         """
         options = self._options
         if not exports_snapshot(options):

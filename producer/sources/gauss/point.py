@@ -61,10 +61,20 @@ def of_one_server(asking: Asks, session: GaussConnection) -> GaussConnection:
     An address may lead to another server by now, which was promoted: its positions, snapshots and
     locks are none of the stream's [H40].
     """
-    if asking.query(_STARTED) == session.query(_STARTED):
+    return of_server(started(asking), session)
+
+
+def of_server(since: str | None, session: GaussConnection) -> GaussConnection:
+    """Return a session, if its server is the one that `started` then; as `of_one_server` does."""
+    if started(session) == since:
         return session
     session.close()
     raise ConnectionLost("another server has this address by now", host=session.arguments.host)
+
+
+def started(asking: Asks) -> str | None:
+    """Say when a server started: no other one did at the same microsecond."""
+    return asking.query(_STARTED)[0][0]
 
 
 def exports_snapshot(options: Options) -> bool:
@@ -105,7 +115,7 @@ def make_point(
     Raises SourceBusy while the slot waits for open transactions, TableChanging where DDL came
     between the point and the protection, and what else the server refuses.
     """
-    is_there = _may_read(options, asking, table)
+    is_there = may_read(options, asking, table)
     if not is_there and not if_gone:
         return None
     with (
@@ -136,7 +146,7 @@ def _held(
     return NothingThere(), Before.of_files(0)
 
 
-def _may_read(options: Options, asking: Asks, table: TableId) -> bool:
+def may_read(options: Options, asking: Asks, table: TableId) -> bool:
     """Say whether a table is captured; raise what forbids to read it."""
     if not patterns.selects(options.include, options.exclude, table):
         return False
@@ -182,7 +192,7 @@ def make_window(
 
     Raises SourceBusy while transactions are open, or the lock is not had; TableChanging.
     """
-    is_there = _may_read(options, asking, table)
+    is_there = may_read(options, asking, table)
     if not is_there and not if_gone:
         return None
     locks = locks and is_there
@@ -222,11 +232,16 @@ _RUNNING: Final = (
 )
 
 
+def running(asking: Asks) -> frozenset[int]:
+    """Return the ids of the transactions that have one: they hold it until they are visible."""
+    return frozenset(int(row[0] or 0) for row in asking.query(_RUNNING))
+
+
 def _await_ended(asking: Asks) -> None:
-    """Wait for the transactions that have an id now: they hold it until they are visible."""
+    """Wait for the transactions that have an id now."""
     deadline = time.monotonic() + _SECONDS
-    left = {row[0] for row in asking.query(_RUNNING)}
-    while left := left & {row[0] for row in asking.query(_RUNNING)}:
+    left = running(asking)
+    while left := left & running(asking):
         if time.monotonic() > deadline:
             raise SourceBusy(
                 "a place between two commits waits for open transactions",

@@ -61,7 +61,7 @@ class Server:
 
 
 def parse_server(rows: Rows) -> Server:
-    """Read the answer to QUESTION."""
+    """Read the answer to QUESTION.  Raises DecodeError for another number of rows or columns."""
     if len(rows) != 1 or len(rows[0]) != 6:
         raise DecodeError("answer with unexpected columns or rows", rows=len(rows))
     said, in_recovery, database, encoding, compatibility, has_csn = rows[0]

@@ -86,7 +86,7 @@ class SlotReading:
 
     @property
     def told(self) -> Lsn | None:
-        """What was confirmed, in the order in which it sends."""
+        """What was confirmed, in the order in which it sends.  None: nothing yet."""
         return Lsn(self.confirmed_csn) if self.confirmed_csn else self.confirmed
 
     @property
@@ -322,7 +322,10 @@ class Making(Generic[T]):
         return not self._thread.is_alive()
 
     def result(self, wait: float) -> T | None:
-        """Return the result of `make`, or None if it does not end within `wait` seconds."""
+        """Return the result of `make`, or None if it does not end within `wait` seconds.
+
+        Raises what `make` raised.
+        """
         self._thread.join(wait)
         if self._failed:
             raise self._failed[0]
@@ -340,6 +343,8 @@ class Making(Generic[T]):
 
         By pg_terminate_backend, as in the manual: a session that waits for
         transactions does not notice a closed connection.
+
+        Raises SlotTaken where that does not end in time.
         """
         deadline = time.monotonic() + _UNDO
         if self._thread.is_alive():

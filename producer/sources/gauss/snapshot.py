@@ -28,15 +28,15 @@ from producer.sources.gauss.storage import stored
 from producer.sources.labels import unrenamed
 from producer.sources.meaning import NOT_THERE, MeantRows
 from producer.sources.session import Asks
-from schemas.quoting import constant, identifier, qualified
+from schemas.quoting import constant, names, qualified
 from schemas.tables import Column, TableId, TableSchema
 
 # Settings that would cut a load short, where the server has them.
-_QUIET: Final = {"row_security": "off", "idle_in_transaction_session_timeout": "0"}
+QUIET: Final = {"row_security": "off", "idle_in_transaction_session_timeout": "0"}
 # A statement is parsed by the catalog as it is now, whatever the snapshot.
 _ALTERED: Final = NOT_THERE | {"42703"}  # no such column
 LOCKED: Final = frozenset({"57014", "55P03"})  # the statement's time is over, or no lock is had
-_LOCK_SECONDS: Final = 2  # the stream waits meanwhile
+LOCK_SECONDS: Final = 2  # the stream waits meanwhile
 
 
 class CopyingSession(Asks, Protocol):
@@ -64,8 +64,8 @@ def imported(
         session.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if snapshot is not None:
             session.query(f"SET TRANSACTION SNAPSHOT {constant(snapshot)}")
-        for name in gauss_catalog.settings(session, _QUIET):
-            session.query(f"SET LOCAL {name} = {_QUIET[name]}")
+        for name in gauss_catalog.settings(session, QUIET):
+            session.query(f"SET LOCAL {name} = {QUIET[name]}")
         ((encoding,),) = session.query("SELECT current_setting('server_encoding')")
         if encoding is None:
             raise DecodeError("the server does not report its encoding")
@@ -84,18 +84,8 @@ def hold(
     session = reading.session
     if not tables:
         return {}
-    session.query(f"SET LOCAL statement_timeout = {_LOCK_SECONDS * 1000}")
-    try:
-        listed = ", ".join(map(qualified, tables))
-        session.query(f"LOCK TABLE {listed} IN ACCESS SHARE MODE")
-    except SourceError as error:
-        if error.where.get("sqlstate") not in LOCKED | _ALTERED:
-            raise
-        raise TableChanging(
-            "a table is being altered, renamed or dropped",
-            **({"table": tables[0]} if len(tables) == 1 else {}),
-            hint="it is read again automatically when that is done",
-        ) from error
+    session.query(f"SET LOCAL statement_timeout = {LOCK_SECONDS * 1000}")
+    lock(session, tables)
     session.query("SET LOCAL statement_timeout = 0")
     # Statements are parsed by the catalog of now; rows of the catalog are those of the snapshot.
     ours, shapes = frozenset(tables), gauss_catalog.table_schemas
@@ -107,6 +97,24 @@ def hold(
             table=min(changed, default=tables[0]),
         )
     return {oid: table.version for oid, table in was.items()}
+
+
+def lock(session: Asks, tables: Sequence[TableId]) -> None:
+    """Protect tables from DDL until the transaction ends; takes no snapshot.
+
+    Raises TableChanging where that lasts longer than the session lets a statement last.
+    """
+    try:
+        listed = ", ".join(map(qualified, tables))
+        session.query(f"LOCK TABLE {listed} IN ACCESS SHARE MODE")
+    except SourceError as error:
+        if error.where.get("sqlstate") not in LOCKED | _ALTERED:
+            raise
+        raise TableChanging(
+            "a table is being altered, renamed or dropped",
+            **({"table": tables[0]} if len(tables) == 1 else {}),
+            hint="it is read again automatically when that is done",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,27 +143,31 @@ class GaussReading:
         Raises Unsupported for a table whose row policies hide rows from this user, TableChanging
         where a label of an enum was renamed since, or the table's schema.
         """
-        self._refuse_hidden_rows(table)
         meant = MeantRows(table, self.session, self.now, hand_on)
         checked = unrenamed(table, columns, self.session, self.now, meant)
-        self._copy(table, columns, checked)
+        rows_of = f"{self._only(table)}{qualified(table)}"
+        listed = names(column.name for column in columns)
+        for some in self.copied(table, f"SELECT {listed} FROM {rows_of}", len(columns)):  # noqa: S608  quoted
+            checked(some)
         meant.check()
 
-    def _copy(
-        self, table: TableId, columns: Sequence[Column], hand_on: Callable[[Sequence[Cells]], None]
-    ) -> None:
-        names = ", ".join(identifier(column.name) for column in columns)
-        rows = CsvRows(len(columns))
+    def copied(self, table: TableId, select: str, width: int) -> Iterator[list[Cells]]:
+        """Yield the rows of a query of so many columns; raises as `copy_rows` does.
+
+        Whoever does not take all of them closes the session.
+        """
+        self._refuse_hidden_rows(table)
+        rows = CsvRows(width)
         sent = self.session.copy_out(
-            f"COPY (SELECT {names} FROM {self._only(table)}{qualified(table)}) TO STDOUT"  # noqa: S608  quoted
+            f"COPY ({select}) TO STDOUT"
             f" WITH (FORMAT csv, FORCE_QUOTE *, ENCODING {constant(self.encoding)})"
         )
         try:
             for chunk in sent:
                 if some := rows.feed(chunk):
-                    hand_on([list(row) for row in some])
+                    yield [list(row) for row in some]
             if some := rows.finish():
-                hand_on([list(row) for row in some])
+                yield [list(row) for row in some]
         except DecodeError as error:
             error.where["table"] = table
             raise

@@ -16,11 +16,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final, Self
 
 from producer import native
 from producer.core.catalog.look import Before, Look
 from producer.core.changes import Message
+from producer.core.key_ranges import Key
 from producer.core.ports import Point, Wire, Wish
 from producer.core.takeover.takeover import MadeSlot, Slot
 from producer.errors import (
@@ -32,7 +34,7 @@ from producer.options import Options
 from producer.sources import patterns, requests, session_settings
 from producer.sources.base import PlainSource
 from producer.sources.gauss import catalog as gauss_catalog
-from producer.sources.gauss import catalog_writers, gaps
+from producer.sources.gauss import catalog_writers, gaps, key_ranges
 from producer.sources.gauss import evidence as gauss_evidence
 from producer.sources.gauss import point as gauss_point
 from producer.sources.gauss import readings as gauss_readings
@@ -57,6 +59,7 @@ from producer.sources.gauss.storage import StorageWatch, StreamTells
 from producer.sources.gauss.stream_reader import StreamReader
 from producer.sources.gauss.tries import Tries
 from producer.sources.lock import SlotLock
+from producer.sources.ranges import RangesThread
 from producer.sources.rights import problems_of_reading
 from producer.sources.session import Asks
 from producer.wire.replication import WalMessage
@@ -243,7 +246,10 @@ class GaussSource(PlainSource):
         return self._lock.try_take()
 
     def slot(self) -> Slot | None:
-        """Read the slot's state; raise SlotOrphaned where its database is gone."""
+        """Read the slot's state; raise SlotOrphaned where its database is gone.
+
+        None: there is none.
+        """
         found = gauss_slots.find(self.asking, self._options.slot)
         if found is None:
             return None
@@ -355,6 +361,8 @@ class GaussSource(PlainSource):
         """Take the first look under the slot's snapshot, or now where it has none.
 
         What happens while tables are loaded is found by the next one.
+
+        None at a standby.
         """
         if not self.server.is_primary:
             return None
@@ -425,6 +433,25 @@ class GaussSource(PlainSource):
             self._functions.flushed(window.at)
         return window
 
+    @property
+    def reads_ranges(self) -> bool:
+        """Say whether tables are read beside the stream."""
+        return key_ranges.reads_ranges(self.decided, self.server, self._node[0])
+
+    def ranges(
+        self, table: TableId, *, of_any_size: bool = False
+    ) -> tuple[TableSchema, RangesThread] | None:
+        """Open what reads a table beside the stream; None: it is read at a point."""
+        least = 0 if of_any_size else self._options.tuning.beside_bytes
+        return key_ranges.open_ranges(
+            self._options,
+            self.asking,
+            table,
+            server=self.server,
+            open_session=partial(open_session, self._options),
+            least=least,
+        )
+
     def adopt(self, table: TableSchema) -> None:
         """Take the shape under which a table was read again."""
         self._windows.pop(table.id, None)
@@ -438,6 +465,10 @@ class GaussSource(PlainSource):
     def requests(self) -> Mapping[Wish, int]:
         """Return what somebody asks to be read again."""
         return self._open_requests.newest(self.asking, self._note)
+
+    def named(self, wish: Wish) -> tuple[int, Sequence[Key]]:
+        """Return number and keys of the oldest request; no keys: it is for all rows."""
+        return requests.named(self.asking, self._options.slot, wish)
 
     def answer(self, wish: Wish, number: int, *, alone: bool = False) -> None:
         """Forget requests up to a number."""

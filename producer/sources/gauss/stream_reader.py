@@ -31,7 +31,10 @@ class TableQueries(Protocol):
         """Read one table's shape as it is now; None if it is gone."""
 
     def wrote(self, table: TableId, xid: int) -> bool | None:
-        """Query whether a transaction wrote rows into a captured table that it created."""
+        """Query whether a transaction wrote rows into a captured table that it created.
+
+        None: the server cannot tell.
+        """
 
     def judged(self, xid: int, tables: frozenset[TableId]) -> None:
         """Take it that the gaps of these tables, by a transaction's statements, are known."""

@@ -32,7 +32,7 @@ class Tries:
         self._at = time.monotonic() + _STANDBY_PAUSE
 
     def refused(self, error: Unexplained) -> None:
-        """Tolerate an unexplained refusal for a limited time."""
+        """Tolerate an unexplained refusal for a limited time.  Raises SourceError after it."""
         now = time.monotonic()
         if self._refused_since is None:
             self._refused_since = now

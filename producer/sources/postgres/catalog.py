@@ -82,7 +82,10 @@ def connect(arguments: ConnectionArguments) -> Connection:
 
 @contextmanager
 def asking(connection: Connection, **where: object) -> Iterator[Any]:
-    """Give a cursor; convert psycopg2's errors into ours."""
+    """Give a cursor; convert psycopg2's errors into ours.
+
+    Raises ConnectionLost; for a refusal the narrowest SourceError, with `where`.
+    """
     try:
         with connection.cursor() as cursor:
             yield cursor

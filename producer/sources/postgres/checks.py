@@ -28,6 +28,7 @@ from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.role import check_role
 from producer.sources.postgres.standbys import check_standbys
 from producer.sources.postgres.triggers import install as ddl_triggers
+from producer.sources.ranges import waiting
 from schemas.errors import shortened
 from schemas.findings import Finding, Level, refused
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
@@ -85,7 +86,8 @@ def _check_source(
     for table in catalog.table_schemas(connection, tables):
         yield from check_table(table, options.types, info.version)
         yield from check_key(table, options.key)
-        yield from _way(options, connection, table)
+        why = key_ranges.why_not(connection, as_sent(table), options.tuning.beside_bytes)
+        yield from waiting(table.id, why)
     yield from _not_logged(options, connection)
     yield from _triggers(options, connection, info)
     yield from requests.check(catalog.QueryingConnection(connection))
@@ -343,14 +345,6 @@ def check_table(
         yield Finding(
             Level.WARNING, subject, "has no primary key: each change is matched by the whole row"
         )
-
-
-def _way(options: Options, connection: Connection, table: TableSchema) -> Iterator[Finding]:
-    """Which large tables hold all others when they are read again."""
-    why = key_ranges.why_not(connection, as_sent(table), options.tuning.beside_bytes)
-    if why and why != key_ranges.SMALL:
-        what = f"all tables wait while it is read again: {why}"
-        yield Finding(Level.NOTE, f"table {table.id}", what)
 
 
 def check_key(table: TableSchema, key: Literal["table", "primary-key"]) -> Iterator[Finding]:

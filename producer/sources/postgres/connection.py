@@ -147,6 +147,8 @@ class ReplicationConnection(ServerConnection):
         """Return the slot that was begun, or None if it is not created within `timeout` seconds.
 
         The server creates it once all transactions open now have ended.
+
+        Raises the narrowest SourceError for a refusal.
         """
         answer = self._session.poll(timeout)
         if answer is None:
@@ -227,10 +229,6 @@ class ReplicationConnection(ServerConnection):
     def copy_lines(self, sql: str) -> Iterator[list[bytes]]:
         """Run a COPY TO STDOUT; its lines without their ends, some at a time."""
         return self._session.copy_lines(sql)
-
-    def interrupt(self) -> None:
-        """Let go of the server: who waits for it, in another thread, gets ConnectionLost."""
-        self._link.interrupt()
 
     # ---- the stream
 

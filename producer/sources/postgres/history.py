@@ -40,7 +40,10 @@ class StandbyConnection(ReplicationConnection):
         self._asker, self._history = asker, OneHistory(ask)
 
     def begun_slot(self, timeout: float) -> SlotCreated | None:
-        """Return the slot that was begun; its place is one of this history."""
+        """Return the slot that was begun; its place is one of this history.
+
+        `timeout`: seconds; None: not by then.
+        """
         return self._history.made(lambda: super(StandbyConnection, self).begun_slot(timeout))
 
     def receive(self, timeout: float, wake_fds: Sequence[int] = ()) -> Received:

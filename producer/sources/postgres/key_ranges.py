@@ -1,6 +1,6 @@
-"""Reads a table in ranges of its key, beside the stream: `ports.KeyRanges`.
+"""Reads a table of PostgreSQL in ranges of its key, beside the stream: `RangeSessions`.
 
-Each range is read by a thread, in a transaction of its own: lock, snapshot, the place where the log
+Each range is read in a transaction of its own: lock, snapshot, the place where the log
 ends, rows.  The lock comes first: a snapshot does not protect from DDL, and LOCK takes none.  Two
 sessions: one has the lock and the snapshot, and copies; the other asks the catalog, of which the
 lock holds the table's part still.
@@ -8,11 +8,7 @@ lock holds the table's part still.
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Any, Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
@@ -29,39 +25,28 @@ from producer.core.key_ranges import (
     key_places,
 )
 from producer.core.loads.copy_lines import CopyLines
-from producer.errors import CdcError, ConnectionLost, SourceError, TableChanging
+from producer.errors import ConnectionLost, TableChanging
 from producer.options import Options
 from producer.sources.labels import has_user_types, refuse_renamed, written
 from producer.sources.meaning import meaning, renamed
 from producer.sources.postgres import catalog, catalog_look
 from producer.sources.postgres.captured import captured
 from producer.sources.postgres.connection import ReplicationConnection
-from schemas.encodings import WITHOUT
+from producer.sources.ranges import (
+    IN_ORDER,
+    MOST,
+    SMALL,
+    RangesThread,
+    as_printed,
+    select_behind,
+    select_named,
+    why_no_key,
+)
 from schemas.positions import Lsn, lsn_text, parse_lsn
 from schemas.quoting import literal, names
-from schemas.tables import Column, ReplicaIdentity, TableId, TableSchema
+from schemas.tables import TableId, TableSchema
 
-SMALL: Final = "it is small"  # and read in a moment
-_MOST: Final = 4  # times the bytes of a range: it ends there, whatever was asked for
 _LOCK_SECONDS: Final = 5
-
-# Types by oid whose equal values have one text, with what stands behind `::` in a literal.  A
-# stream's key and a snapshot's are compared as texts.
-_ONE_TEXT: Final = {
-    16: "bool",
-    17: "bytea",
-    20: "int8",
-    21: "int2",
-    23: "int4",
-    1082: "date",
-    1114: "timestamp",
-    1184: "timestamptz",
-    2950: "uuid",
-}
-# These too, with a fixed number of digits behind the point, and with a collation that tells texts
-# apart which differ.
-_NUMERIC: Final = 1700
-_TEXTS: Final = {25: "text", 1042: "bpchar", 1043: "varchar"}
 
 _TABLE: Final = """
 SELECT CASE WHEN c.relkind = 'p' THEN coalesce(s.size, 0) ELSE s.size END,
@@ -91,14 +76,7 @@ _SNAPSHOT: Final = (
     " pg_walfile_name(pg_current_wal_insert_lsn())"
 )
 _IS_FLUSHED: Final = "SELECT pg_current_wal_flush_lsn() >= {}"
-_IN_ORDER: Final = {
-    "enable_seqscan": "off",
-    "enable_sort": "off",
-    "enable_bitmapscan": "off",
-    "max_parallel_workers_per_gather": "0",
-    "idle_in_transaction_session_timeout": "0",
-    "lock_timeout": f"{_LOCK_SECONDS}s",
-}
+_IN_ORDER: Final = IN_ORDER | {"lock_timeout": f"{_LOCK_SECONDS}s"}
 
 
 def why_not(connection: Connection, table: TableSchema, least_bytes: int) -> str:
@@ -125,32 +103,12 @@ def _why_not(row: tuple[Any, ...] | None, table: TableSchema, least_bytes: int) 
         return SMALL
     if not is_plain:
         return "other tables inherit from it"
-    if not table.key:
-        return "it has no primary key"
-    if table.replica_identity not in {ReplicaIdentity.DEFAULT, ReplicaIdentity.FULL}:
-        return "its replica identity is an index"
-    columns = {column.name: column for column in table.columns}
-    key = [columns[name] for name in table.key]
-    for column in key:
-        if _literal_type(column) is None:
-            return f"equal values of {column.type_name} may have different texts"
-    if not tells_apart:
-        return "its key's collation takes different texts for equal"
-    if encoding == WITHOUT and any(column.type_oid in _TEXTS for column in key):
-        return "the database has no encoding"
-    return ""
-
-
-def _literal_type(column: Column) -> str | None:
-    oid = column.type_oid
-    if oid == _NUMERIC:
-        return "numeric" if column.type_mod >= 0 else None
-    return _ONE_TEXT.get(oid) or _TEXTS.get(oid)
+    return why_no_key(table, encoding, tells_apart=tells_apart)
 
 
 def open_ranges(
     options: Options, connection: Connection, table: TableId, server: tuple[str, int], least: int
-) -> tuple[TableSchema, PostgresRanges] | None:
+) -> tuple[TableSchema, RangesThread] | None:
     """Open what reads a table in ranges; None: it is read at a point, or is not captured.
 
     `server`: system id and timeline of the one that streams.  `least`: bytes of a table.
@@ -162,66 +120,9 @@ def open_ranges(
     if row is None or _why_not(row, shape, least):
         return None
     size, rows, is_root, *_ = row
-    return shape, PostgresRanges(options, shape, server, rows=rows, size=size, is_root=is_root)
-
-
-class PostgresRanges:
-    """`ports.KeyRanges`: what is asked is done by a thread."""
-
-    def __init__(
-        self,
-        options: Options,
-        shape: TableSchema,
-        server: tuple[str, int],
-        *,
-        rows: int,
-        size: int,
-        is_root: bool,
-    ) -> None:
-        """`is_root`: its rows are those of its partitions."""
-        self.estimated_rows = rows
-        self._wakes, self._woken = os.pipe()
-        self._asked: SimpleQueue[Key | NamedKeys | None] = SimpleQueue()
-        self._answer: RangeRead | CdcError | None = None
-        self._is_closed = False
-        each = size // rows if rows else 0  # bytes; until a range was read, where nobody counted
-        self._reader = _Sessions(options, shape, server, row_bytes=max(1, each), is_root=is_root)
-        self._thread = threading.Thread(target=self._run, name="load ranges", daemon=True)
-        self._thread.start()
-
-    @property
-    def fileno(self) -> int:
-        return self._wakes
-
-    def ask(self, after: Key | NamedKeys | None) -> None:
-        self._asked.put(after)
-
-    def take(self) -> RangeRead | CdcError | None:
-        if (answer := self._answer) is not None:
-            self._answer = None
-            os.read(self._wakes, 1)
-        return answer
-
-    def close(self) -> None:
-        self._is_closed = True
-        self._asked.put(None)
-        self._reader.interrupt()  # the thread lets go of all else: a connection may be slow to end
-
-    def _run(self) -> None:
-        while True:
-            after = self._asked.get()
-            if self._is_closed:
-                break
-            try:
-                answer: RangeRead | CdcError = self._reader.read(after)
-            except CdcError as error:
-                answer = error
-                self._reader.close()
-            self._answer = answer
-            os.write(self._woken, b"x")
-        self._reader.close()
-        os.close(self._wakes)
-        os.close(self._woken)
+    each = size // rows if rows else 0  # bytes; until a range was read, where nobody counted
+    reader = _Sessions(options, shape, server, row_bytes=max(1, each), is_root=is_root)
+    return shape, RangesThread(reader, rows=rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +138,7 @@ class _Snapshot:
 
 
 class _Sessions:
-    """The sessions; used by one thread, but for `interrupt`."""
+    """`RangeSessions`."""
 
     def __init__(
         self,
@@ -248,6 +149,7 @@ class _Sessions:
         row_bytes: int,
         is_root: bool,
     ) -> None:
+        """`is_root`: its rows are those of its partitions."""
         self._options, self._shape, self._server = options, shape, server
         self._rows_of = _name(shape.id) if is_root else f"ONLY {_name(shape.id)}"
         self._row_bytes = row_bytes
@@ -256,12 +158,10 @@ class _Sessions:
         self._since: Before | None = None  # the catalog when the shape was read first
 
     def interrupt(self) -> None:
-        """Have a wait for the server end."""
         if (session := self._session) is not None:
             session.interrupt()
 
     def close(self) -> None:
-        """End the sessions; the next reading opens others."""
         session, self._session = self._session, None
         asks, self._catalog = self._catalog, None
         if session is not None:
@@ -270,7 +170,6 @@ class _Sessions:
             asks.close()
 
     def read(self, after: Key | NamedKeys | None) -> RangeRead:
-        """Read a range, or the shape."""
         if self._catalog is None:
             self._catalog = catalog.connect(self._options.source)
             self._check_server(self._catalog)
@@ -345,14 +244,15 @@ class _Sessions:
         is_whole = True
         keys: tuple[Key, ...] = ()
         if isinstance(after, NamedKeys):
-            keys = self._as_printed(session, asks, shape, after.keys[:limit])
-            statement = _of_keys(self._rows_of, shape, keys)
+            types = self._key_types(asks, shape)
+            keys = as_printed(session, shape, after.keys[:limit], types)
+            statement = select_named(self._rows_of, shape, keys)
         else:
-            statement = _statement(self._rows_of, shape, self._shape.key, after, limit)
-        for some in session.copy_lines(statement):
+            statement = select_behind(self._rows_of, shape, after, limit)
+        for some in session.copy_lines(f"COPY ({statement}) TO STDOUT"):
             lines += some
             size += sum(map(len, some))
-            if size > _MOST * tuning.range_bytes:
+            if size > MOST * tuning.range_bytes:
                 is_whole = False
                 break
         if has_types:
@@ -384,18 +284,11 @@ class _Sessions:
         return RangeRead(shape, place.shown, place.high, rows=rows, last=last, order=order)
 
     @staticmethod
-    def _as_printed(
-        session: ReplicationConnection, asks: Connection, shape: TableSchema, keys: Sequence[Key]
-    ) -> tuple[Key, ...]:
-        """Have the server print keys as it prints those of rows, each once."""
-        if any(len(key) != len(shape.key) for key in keys):
-            raise SourceError("keys are asked for that are not of this table", table=shape.id)
+    def _key_types(asks: Connection, shape: TableSchema) -> list[str]:
         with catalog.asking(asks, table=shape.id) as cursor:
             cursor.execute(_TYPES, (shape.oid, list(shape.key)))
             types = dict(cursor.fetchall())
-        casts = [types[name] for name in shape.key]
-        rows = session.query(f"VALUES {', '.join(_written(key, casts) for key in keys)}")
-        return tuple(dict.fromkeys(tuple((cell or "").encode() for cell in row) for row in rows))
+        return [types[name] for name in shape.key]
 
     @staticmethod
     def _order(asks: Connection, shape: TableSchema) -> str:
@@ -415,36 +308,3 @@ class _Sessions:
 
 def _name(table: TableId) -> str:
     return f"{names([table.schema])}.{names([table.name])}"
-
-
-def _literal_types(shape: TableSchema, key: Sequence[str]) -> list[str | None]:
-    columns = {column.name: column for column in shape.columns}
-    return [_literal_type(columns[name]) for name in key]
-
-
-def _written(key: Key, types: Sequence[str | None]) -> str:
-    """Write a key as a row of constants of these types."""
-    cells = (f"{literal(k.decode())}::{t}" for k, t in zip(key, types, strict=True))
-    return f"({', '.join(cells)})"
-
-
-def _of_keys(rows_of: str, shape: TableSchema, keys: Sequence[Key]) -> str:
-    """Write the COPY of the rows of some keys: each is looked up in the key's index."""
-    types = _literal_types(shape, shape.key)
-    same = " AND ".join(f"t.{names([name])} = v.{names([name])}" for name in shape.key)
-    return (
-        f"COPY (SELECT {', '.join(f't.{names([c.name])}' for c in shape.columns)}"  # noqa: S608
-        f" FROM (VALUES {', '.join(_written(key, types) for key in keys)}) v ({names(shape.key)})"
-        f" JOIN {rows_of} t ON {same}) TO STDOUT"
-    )
-
-
-def _statement(rows_of: str, shape: TableSchema, key: Sequence[str], after: Key, limit: int) -> str:
-    """Write the COPY of the rows behind a key, in its order."""
-    where = ""
-    if after:
-        where = f"WHERE ({names(key)}) > {_written(after, _literal_types(shape, key))} "
-    return (
-        f"COPY (SELECT {names(c.name for c in shape.columns)} FROM {rows_of}"  # noqa: S608
-        f" {where}ORDER BY {names(key)} LIMIT {limit}) TO STDOUT"
-    )

@@ -50,7 +50,7 @@ from producer.sources.postgres.captured import (
 )
 from producer.sources.postgres.connection import ReplicationConnection, reach
 from producer.sources.postgres.history import StandbyConnection
-from producer.sources.postgres.key_ranges import PostgresRanges, open_ranges
+from producer.sources.postgres.key_ranges import open_ranges
 from producer.sources.postgres.point import LONGEST, SHORTEST, PostgresPoint, make_point
 from producer.sources.postgres.primary import Primary
 from producer.sources.postgres.role import check_role
@@ -59,6 +59,7 @@ from producer.sources.postgres.standbys import FAILOVER
 from producer.sources.postgres.stream import PgoutputStream
 from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.postgres.triggers.records import Trust
+from producer.sources.ranges import RangesThread
 from producer.sources.session_settings import NO_LIMIT
 from producer.wire.replication import WalMessage
 from schemas.control import Identity, Looked
@@ -220,7 +221,7 @@ class PostgresSource(PlainSource):
         )
 
     def switch_point(self, timeline: int) -> Lsn | None:
-        """Return where the server's history left an older timeline."""
+        """Return where the server's history left an older timeline.  None: it was never on it."""
         return self._history.get(timeline)
 
     def try_lock(self) -> bool:
@@ -238,7 +239,10 @@ class PostgresSource(PlainSource):
         return session
 
     def slot(self) -> Slot | None:
-        """Read the slot's state."""
+        """Read the slot's state.
+
+        None: there is none.  Raises SlotMismatch at a standby that only has it synchronized.
+        """
         state = catalog.slot_state(self.connection, self._options.slot)
         if state is None:
             return None
@@ -281,7 +285,11 @@ class PostgresSource(PlainSource):
             self.wire.make_failover(self._options.slot)
 
     def make_slot(self) -> MadeSlot | None:
-        """Drop an old slot of ours, create a new one with its exported snapshot."""
+        """Drop an old slot of ours, create a new one with its exported snapshot.
+
+        None: the old one is in use, or the new one waits for open transactions.  Raises
+        SlotMismatch for a slot of another client, and what keeps the role from reading a table.
+        """
         options = self._options
         if self._making:
             return self._made()
@@ -348,7 +356,10 @@ class PostgresSource(PlainSource):
         return tuple(str(table) for table in self.tables)
 
     def looked(self, made: MadeSlot) -> Looked | None:
-        """Take the first look under the slot's snapshot: the stream is compared from there on."""
+        """Take the first look under the slot's snapshot: the stream is compared from there on.
+
+        None: the slot has no snapshot.
+        """
         if not made.snapshot:
             return None
         with snapshot.imported(self._options.source, made.snapshot) as connection:
@@ -482,7 +493,7 @@ class PostgresSource(PlainSource):
 
     def ranges(
         self, table: TableId, *, of_any_size: bool = False
-    ) -> tuple[TableSchema, PostgresRanges] | None:
+    ) -> tuple[TableSchema, RangesThread] | None:
         """Open what reads a table beside the stream; None: it is read at a point."""
         least = 0 if of_any_size else self._options.tuning.beside_bytes
         return open_ranges(self._options, self.connection, table, self._server, least)

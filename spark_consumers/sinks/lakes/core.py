@@ -12,7 +12,14 @@ written last, and only if it directly follows the one that the step was built on
 Whatever a version holds that no watermark names counts for nothing: an attempt that ended in the
 middle, or an applier that was overtaken and still writes.  So a table is never continued from its
 head but from the version that the watermark names, and a version is named only if it directly
-follows the one that it was built on.  Pure over `TableVersions` and `Marks`.
+follows the one that it was built on.  Who reads the versions that a watermark names sees whole
+commits over all tables.
+
+Each version says by its stamp of which step it is.  An attempt that is made again finds what the
+one before wrote, names it, and does not write it twice.  Who takes over writes a watermark with a
+greater fence first: the next one of an overtaken applier does not follow it, and is refused.
+
+Pure over `TableVersions` and `Marks`.
 """
 
 from __future__ import annotations
@@ -63,7 +70,11 @@ def stamp_text(stamp: Stamp, **more: object) -> str:
 
 
 def stamp_of(text: str | None) -> tuple[Stamp, Mapping[str, Any]]:
-    """Read what `stamp_text` wrote; anything else is no stamp."""
+    """Read what `stamp_text` wrote, and all that was said with it; anything else is no stamp.
+
+    >>> stamp_of(stamp_text(Stamp(at=(2, 90, 5001))))[0].at, stamp_of("another program's")
+    ((2, 90, 5001), (Stamp(at=None, base=None, same_as=None, note=''), {}))
+    """
     try:
         read = json.loads(text or "")["gauss_cdc"]
     except (ValueError, KeyError, TypeError):
@@ -191,7 +202,7 @@ class TableVersions(Protocol):
         """What told the table from others at a version; '' where that is not there."""
 
     def put_back(self, table: TableId, head: TableVersion, content: int) -> TableVersion:
-        """Make a version that repeats `content`; its stamp says so.
+        """Make a version behind `head` that repeats `content`; its stamp says so.
 
         Raise MissingTable where that is not there any more.
         """
@@ -201,8 +212,9 @@ class TableVersions(Protocol):
     ) -> TableVersion:
         """Make one version of what `head` holds and the work; `head` itself if it holds that.
 
-        Both may raise Superseded instead, and must say by `follows` whether the version stands
-        directly behind `head`.
+        `stamp`: what it says of itself.  `head` None: there is no table.  Like `put_back` it may
+        raise Superseded instead, and must say by `follows` whether the version stands directly
+        behind `head`.
         """
 
 
@@ -216,7 +228,7 @@ class Care(Protocol):
         """
 
     def expire(self, table: TableId, oldest: int, keep: float) -> None:
-        """Remove what only versions before `oldest` need."""
+        """Remove what only versions before `oldest` need.  `keep`: seconds, as of `compact`."""
 
 
 class Marks(Protocol):
@@ -268,7 +280,10 @@ class SegmentContent(Protocol):
     def between(
         self, table: TableId, after: Place, before: Place, shape: Joined | None = None
     ) -> Any | None:
-        """The table's rows between two places, in one shape; None: there are none."""
+        """The table's rows between two places, in one shape; None: there are none.
+
+        No row stands at either place.  `shape`: what they are to have; None: the one that all have.
+        """
 
 
 # ---------------------------------------------------------------- rules
@@ -316,7 +331,7 @@ class LakeTransaction:
         return self._staged.ddl
 
     def lock_ledger(self) -> Ledger | None:
-        """Nothing is locked: `move_ledger` compares."""
+        """Nothing is locked: `move_ledger` compares.  None: there is no watermark."""
         self._mark = self._marks.newest()
         if self._mark is None:
             return None
@@ -575,6 +590,10 @@ def oldest(marks: Iterable[Watermark]) -> dict[TableId, int]:
     """The oldest version in each place that these watermarks name; whatever is older may go.
 
     Whoever asks may be overtaken: newer watermarks name these versions, or newer ones.
+
+    >>> mark = Watermark(1, Ledger("bank"), {"shop.item": TableMark(4, (), TableId("shop", "i"))})
+    >>> list(oldest([mark, replace(mark, number=2, tables={})]).values())
+    [4]
     """
     out: dict[TableId, int] = {}
     for mark in sorted(marks, key=lambda mark: mark.number):

@@ -77,7 +77,10 @@ class DeltaTables:
         mode: str,
         keep: float = 7 * 86_400,
     ) -> None:  # fmt: skip
-        """`place` is how statements name a table: two parts, of a catalog or `delta` and a path."""
+        """`place` is how statements name a table: two parts, of a catalog or `delta` and a path.
+
+        `keep`: seconds for which versions are promised.
+        """
         self._spark, self._place, self._source, self._mode = spark, place, source, mode
         self.fitting = writing.Fitting(spark, _SMALL)
         # Delta shows no version that is older than this, though it may have been the newest one

@@ -72,6 +72,8 @@ def history(
     """Return the states that these changes end and begin; `target` is the table before them.
 
     `of`: what the changes are, where it is known.
+
+    Raises RowMissing where an exact table lacks the row of a change that did not send all.
     """
     of = of or changed.kinds(changes, key)
     changed.check(table, of)

@@ -78,7 +78,10 @@ class TableMarks:
 
     @property
     def known(self) -> Watermark | None:
-        """The newest one that was read or written here."""
+        """The newest one that was read or written here.
+
+        None: none yet, or it may be another by now.
+        """
         return self._seen[0]
 
     def newest(self) -> Watermark | None:
@@ -91,7 +94,7 @@ class TableMarks:
         return mark
 
     def fence(self) -> int | None:
-        """The fence of the newest one."""
+        """The fence of the newest one.  None: there is none."""
         mark = self.newest()
         return None if mark is None else mark.ledger.fence
 
@@ -154,7 +157,7 @@ def write_mark(mark: Watermark) -> str:
 
 
 def read_mark(text: str) -> Watermark | None:
-    """Read what `write_mark` wrote."""
+    """Read what `write_mark` wrote.  None for ""."""
     if not text:
         return None
     raw: Mapping[str, Any] = json.loads(text)

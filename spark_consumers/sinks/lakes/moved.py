@@ -79,6 +79,8 @@ def resolved(
 
     `events` are changes by `_key`, `said` the value of each column and whether a change says it.
     Rows have the table's columns, _exact and _gone.
+
+    Raises RowMissing where an exact table lacks the row of a change that did not send all.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415  only where Spark is
 

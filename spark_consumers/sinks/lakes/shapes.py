@@ -19,7 +19,10 @@ _ASIDE: Final = re.compile(r"__dropped\d*$", re.IGNORECASE)
 
 
 def columns(schema: TableSchema, mode: str) -> str:
-    """Return what stands in the brackets of CREATE TABLE."""
+    """Return what stands in the brackets of CREATE TABLE.
+
+    Raises NotExpressible for names that differ by case only, or that we have taken.
+    """
     _check_names(schema, mode)
     seen: dict[str, str] = {}
     for name in schema.names():
@@ -45,6 +48,8 @@ def altering(
     An earlier attempt may have altered it already: only what is missing is said.  `place` is the
     table's name as statements have it.  What only older rows know stays in a history; where
     another column takes its name, it is called `<name>__dropped`.
+
+    Raises NotExpressible where rows moved between tables, and for names as `columns` does.
     """
     before, after = change.before, change.after
     assert before is not None

@@ -177,7 +177,10 @@ Write: TypeAlias = Append | Overwrite | Merge
 
 
 def planned(work: Add | Apply, table: TableId, target: DataFrame, mode: str) -> Write:
-    """Return the one write that brings rows into a table."""
+    """Return the one write that brings rows into a table.
+
+    Raises MissingColumn, and TargetRefused for a table of another mode.
+    """
     rows: DataFrame = work.rows
     there = target.schema
     after = next(field for field in rows.schema.fields if field.name == "after")

@@ -155,7 +155,10 @@ class Catalog:
             self.shapes.keep(cursor, self.renewed, list(there.values()))
 
     def still(self, cursor: Any, tables: Iterable[TableId]) -> None:
-        """See that tables are as they were read; what was written into them locks them."""
+        """See that tables are as they were read; what was written into them locks them.
+
+        Raises TableLookedAtBefore if not.
+        """
         several = [f"EXECUTE {self.compared[table]}" for table in tables if table in self.compared]
         if not several:
             return
@@ -462,6 +465,8 @@ def refuse_cascade(cursor: Any, table: TargetTable, waiting: Collection[str]) ->
     """See that to empty a table empties or changes no other one: its foreign keys act here.
 
     `waiting` are tables that are to be loaded later: what they hold does not matter.
+
+    Raises NotExpressible if it would.
     """
     if not table.children - {table.oid} or not _has_rows(cursor, table.id):
         return

@@ -24,7 +24,10 @@ _EXACT_TEXT: Final = "SET LOCAL extra_float_digits TO 3"  # before PostgreSQL 12
 
 
 def exchange(cursor: Any, catalog: Catalog, shadows: Shadows, table: TableId) -> None:
-    """Let readers see the rows of a table's shadow, and drop it."""
+    """Let readers see the rows of a table's shadow, and drop it.
+
+    Raises MissingTable where the table itself is gone.
+    """
     shadow = catalog.tables[table]
     columns = tuple(shadow.columns)
     catalog.forget(cursor, table)

@@ -23,7 +23,10 @@ def copy_lines(cursor: Any, plan: Plan, statement: str, lines: Iterable[str]) ->
 
 
 def copy_packed(cursor: Any, plan: Plan, statement: str, lines: bytes) -> None:
-    """Send rows that are lines already; all of them are text."""
+    """Send rows that are lines already; all of them are text.
+
+    Raises TargetRefused for a zero byte.
+    """
     if b"\0" in lines:
         raise zero_byte(plan.table.id, plan.columns, lines.decode(errors="replace"))
     cursor.copy_expert(statement, io.BytesIO(lines))

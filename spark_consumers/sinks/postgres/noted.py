@@ -37,7 +37,7 @@ class Noted(Generic[Value]):
             )
 
     def leave(self, cursor: Any, table: TableId) -> Value | None:
-        """Forget what is noted of a table, and return it."""
+        """Forget what is noted of a table, and return it.  None: nothing is."""
         value = self._read(cursor).pop(table, None)
         if value is not None:
             cursor.execute(f"DELETE FROM {self._ours} WHERE {OF_TABLE}", (self._source, *table))

@@ -72,7 +72,10 @@ class Owned(Noted[bool]):
             )
 
     def by_another(self, cursor: Any, table: TableId) -> str | None:
-        """Name another source that writes a table here; none takes one until the step's end."""
+        """Name another source that writes a table here; none takes one until the step's end.
+
+        None: no other does.
+        """
         if self._of_others is None:
             cursor.execute("LOCK TABLE gauss_cdc.tables IN SHARE ROW EXCLUSIVE MODE")
             cursor.execute(

@@ -124,7 +124,10 @@ def ours(error: psycopg2.Error | Refused, **where: object) -> TargetError:
 
 @contextmanager
 def about(table: TableId, columns: Sequence[str]) -> Iterator[None]:
-    """Statements of one table: where the server does not say which it was, the error does."""
+    """Statements of one table: where the server does not say which it was, the error does.
+
+    Raises the ApplyError of what the driver raised.
+    """
     try:
         yield
     except DRIVER_ERRORS as error:

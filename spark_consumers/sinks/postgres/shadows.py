@@ -57,7 +57,7 @@ class Shadows(Noted[str]):
         self._read(cursor)[table.id] = shadow.name
 
     def leave(self, cursor: Any, table: TableId) -> str | None:
-        """Drop a table's shadow; return its name, if it had one."""
+        """Drop a table's shadow; return its name, if it had one.  Else None."""
         shadow = super().leave(cursor, table)
         if shadow is not None:
             cursor.execute(f"DROP TABLE {written(TableId(OWN_SCHEMA, shadow))}")

@@ -188,7 +188,10 @@ class OpenLoads:
         return None if row is None else int(row[0])
 
     def leave(self, cursor: Any, table: TableId) -> int | None:
-        """Forget the load, and what the rows before it met; the same as `_loaded`."""
+        """Forget the load, and what the rows before it met; the same as `_loaded`.
+
+        None: no load was open.
+        """
         self._counted.discard(table)
         cursor.execute(
             f"DELETE FROM gauss_cdc.conflicts WHERE {OF_TABLE};"
@@ -366,6 +369,8 @@ class Tables:
 
         It may have been made by an earlier load, before columns came and went.  Say whether a
         table of ours was there and has its rows; they go with its old shape, unless `keeps`.
+
+        Raises NotExpressible without a shape.
         """
         table = change.after
         if table is None:
@@ -585,7 +590,10 @@ class Tables:
 
     @staticmethod
     def check_shape(cursor: Any, catalog: Catalog, change: SchemaChange) -> None:
-        """A table that is there must be able to hold the source's."""
+        """A table that is there must be able to hold the source's.
+
+        Raises MissingColumn or NotExpressible if it cannot.
+        """
         for problem in shape_problems(cursor, catalog, change):
             raise problem
 

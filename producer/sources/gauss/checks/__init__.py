@@ -16,13 +16,15 @@ from producer.errors import OptionRefused
 from producer.options import Options
 from producer.sources import requests
 from producer.sources.gauss import catalog as gauss_catalog
-from producer.sources.gauss import marks
+from producer.sources.gauss import key_ranges, marks
 from producer.sources.gauss.checks import limits, server, slot, tables
 from producer.sources.gauss.checks.case import Case
 from producer.sources.gauss.options import effective
 from producer.sources.gauss.point import has_windows
 from producer.sources.gauss.readings import Readings, ReadingSession, read
 from producer.sources.gauss.resolver import MARKS
+from producer.sources.gauss.snapshot import without_virtual
+from producer.sources.ranges import waiting
 from producer.sources.rights import foreign_problems, problems_of_reading
 from schemas import ownership
 from schemas.findings import Finding, Level, refused
@@ -70,8 +72,21 @@ def check_gauss_source(
     for problem in problems_of_reading(rights, gauss_catalog.user(session)):
         yield refused("rights", problem, level)
     yield from _marks(options, session, fix=fix)
+    yield from _ways(options, session, readings)
     if options.role == "primary":
         yield from requests.check(session)
+
+
+def _ways(options: Options, session: ReadingSession, found: Readings) -> Iterator[Finding]:
+    """Which large tables hold all others when they are read again."""
+    with suppress(OptionRefused):  # said already
+        decided = effective(options.plugin_options, options.terms)
+        if not key_ranges.reads_ranges(decided, found.server, found.node):
+            return
+        for shape in (table.shape for table in found.tables if table.shape is not None):
+            least = options.tuning.beside_bytes
+            sent = without_virtual(shape)
+            yield from waiting(shape.id, key_ranges.why_not(session, sent, found.server, least))
 
 
 def _marks(options: Options, session: ReadingSession, *, fix: bool) -> Iterator[Finding]:

@@ -91,7 +91,10 @@ def type_text(value: Json) -> str:
 
 
 def member(of: Object, spellings: Iterable[str]) -> str | None:
-    """Return a string member under whichever spelling it has; None if it has none."""
+    """Return a string member under whichever spelling it has; None if it has none.
+
+    Raises DdlMalformed for several spellings, or for what is no string.
+    """
     found = [name for name in spellings if name in of]
     if len(found) > 1:
         raise DdlMalformed(f'element "{found[1]}" next to "{found[0]}" in JSON object')
@@ -99,7 +102,7 @@ def member(of: Object, spellings: Iterable[str]) -> str | None:
 
 
 def dotted(value: Object) -> tuple[str | None, str]:
-    """Return schema and name of an object that `D` takes."""
+    """Return schema and name of an object that `D` takes.  Raises DdlMalformed without a name."""
     name = member(value, _OBJECT)
     if name is None:
         raise _missing(_OBJECT[0])
@@ -107,7 +110,10 @@ def dotted(value: Object) -> tuple[str | None, str]:
 
 
 def type_parts(value: Object) -> tuple[str | None, str, str, bool]:
-    """Return schema, name, modifier and whether it is an array, of what `T` takes."""
+    """Return schema, name, modifier and whether it is an array, of what `T` takes.
+
+    Raises DdlMalformed without a name, or without a boolean `typarray`.
+    """
     name = member(value, _TYPE)
     if name is None:
         raise _missing(_TYPE[0])
@@ -120,7 +126,10 @@ def type_parts(value: Object) -> tuple[str | None, str, str, bool]:
 
 
 def is_present(value: Json) -> bool:
-    """Say whether an object is present: one with `present` false means nothing."""
+    """Say whether an object is present: one with `present` false means nothing.
+
+    Raises DdlMalformed where `present` is no boolean.
+    """
     if not isinstance(value, dict) or "present" not in value:
         return True
     if not isinstance(value["present"], bool):

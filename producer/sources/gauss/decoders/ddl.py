@@ -38,7 +38,10 @@ def is_gauss_ddl(record: bytes) -> bool:
 
 
 def gauss_ddl(record: bytes, encoding: str) -> Ddl:
-    """Decode GaussDB's DDL; a TDDL's content is the statement, a JDDL's its JSON."""
+    """Decode GaussDB's DDL; a TDDL's content is the statement, a JDDL's its JSON.
+
+    Raises DecodeError for any other object.
+    """
     document = _parsed(record)
     if isinstance(document, dict) and len(document) == 1:
         ((form, content),) = document.items()
@@ -55,7 +58,10 @@ def is_deparsed(record: bytes) -> bool:
 
 
 def deparsed(record: bytes, encoding: str) -> Ddl:
-    """Decode openGauss' DDL."""
+    """Decode openGauss' DDL.
+
+    `encoding`: of the database, by Python's name.  Raises DecodeError.
+    """
     match = _DEPARSED.fullmatch(record)
     if match is None:
         raise DecodeError("an undecodable DDL message", size=len(record))
@@ -80,7 +86,10 @@ def is_emitted(record: bytes) -> bool:
 
 
 def emitted(position: Lsn, record: bytes, encoding: str) -> Logical:
-    """Decode such a message.  Its prefix may contain anything, so each size is tried."""
+    """Decode such a message.  Its prefix may contain anything, so each size is tried.
+
+    Raises DecodeError if none fits.
+    """
     match = _EMITTED.match(record)
     if match is not None:
         for size in _SIZE.finditer(record, match.end()):

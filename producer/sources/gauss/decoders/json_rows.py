@@ -40,6 +40,7 @@ class JsonRows:
 
     @staticmethod
     def is_row(record: bytes) -> bool:
+        """Say by its beginning whether a record is a row; `decode` may still refuse it."""
         return record.startswith(_START)
 
     def decode(self, record: bytes) -> NamedChange:
@@ -109,7 +110,10 @@ def pieces(record: bytes) -> list[bytes]:
 
 
 def parse(record: bytes) -> Any:
-    """Parse JSON whose strings are bytes: characters up to U+00FF each stand for one."""
+    """Parse JSON whose strings are bytes: characters up to U+00FF each stand for one.
+
+    Raises DecodeError for what is no JSON, or too deep.
+    """
     try:
         return json.loads(record.decode("latin-1"))
     except (ValueError, RecursionError):
@@ -117,7 +121,10 @@ def parse(record: bytes) -> Any:
 
 
 def as_bytes(text: str) -> bytes:
-    """Give the bytes that a string of `parse` stands for."""
+    """Give the bytes that a string of `parse` stands for.
+
+    Raises DecodeError for other characters.
+    """
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError:

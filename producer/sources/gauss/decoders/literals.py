@@ -42,7 +42,7 @@ def cell(match: re.Match[bytes], quoted: int) -> Cell:
 
 
 def bare(word: bytes) -> Cell:
-    """Make the cell of text without quotes."""
+    """Make the cell of text without quotes.  Raises DecodeError for what no type prints so."""
     if NUMBER.fullmatch(word):
         return word
     try:
@@ -52,7 +52,7 @@ def bare(word: bytes) -> Cell:
 
 
 def literal(raw: bytes) -> Cell:
-    """Make the cell of one whole literal."""
+    """Make the cell of one whole literal.  Raises DecodeError for what is none."""
     if raw[:1] == b"'":  # most
         value = raw[1:-1]
         if b"'" not in value and raw[-1:] == b"'" and len(raw) > 1:

@@ -78,7 +78,10 @@ def reader(encoding: str) -> Callable[[bytes], str]:
 
 
 def unquote(raw: bytes) -> bytes:
-    """Undo quote_identifier: `"a""b"` is `a"b`; an unquoted name is returned as it is."""
+    """Undo quote_identifier: `"a""b"` is `a"b`; an unquoted name is returned as it is.
+
+    Raises DecodeError for unbalanced quotes.
+    """
     if raw[:1] != b'"':
         return raw
     inner = raw[1:-1]

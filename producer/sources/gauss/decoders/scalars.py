@@ -17,6 +17,8 @@ def heartbeat(raw: bytes) -> ServerHeartbeat:
     """Decode GaussDB's `h`: two positions and a time, big-endian.
 
     Manual, "Logical Decoding Options", enable-heartbeat.  It was not recorded.
+
+    Raises DecodeError for another size.
     """
     if len(raw) != _HEARTBEAT.size:
         raise DecodeError("heartbeat of a wrong size", size=len(raw))
@@ -25,7 +27,10 @@ def heartbeat(raw: bytes) -> ServerHeartbeat:
 
 
 def stamp(raw: bytes | None) -> str | None:
-    """Read a time as it was printed; None where there is none."""
+    """Read a time as it was printed; None where there is none.
+
+    Raises DecodeError for what cannot be printed.
+    """
     if raw is None:
         return None
     text = raw.decode("latin-1")

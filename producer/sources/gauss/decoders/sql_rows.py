@@ -45,6 +45,7 @@ class SqlRows:
 
     @staticmethod
     def is_row(record: bytes) -> bool:
+        """Say whether a statement of `split` is a row: INSERT or DELETE; UPDATE comes as both."""
         return record.startswith((b"insert into ", b"delete from "))
 
     @staticmethod

@@ -69,6 +69,7 @@ class DottedRows:
 
     @staticmethod
     def is_row(record: bytes) -> bool:
+        """Say whether a record is a row; TRUNCATE begins as one, and is none."""
         # A row ends with a literal, so these endings are TRUNCATE's alone.
         return record.startswith(b"table ") and not record.endswith(
             (b" TRUNCATE: (no-flags)", b" restart_seqs", b" cascade")
@@ -96,6 +97,7 @@ class SpacedRows:
 
     @staticmethod
     def is_row(record: bytes) -> bool:
+        """Say by its beginning whether a record is a row; `decode` may still refuse it."""
         return record.startswith(b"table ")
 
     def decode(self, record: bytes) -> NamedChange:

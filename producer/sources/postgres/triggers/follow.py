@@ -267,7 +267,7 @@ class Follower:
                     self._types[c.type_oid, c.type_mod] = (commit, c.user_type, c.type_name)
 
     def at(self, oid: int) -> TableSchema | None:
-        """The table with this oid, if it is captured and its oid is known."""
+        """The table with this oid, if it is captured and its oid is known.  Else None."""
         return next((t for t in self.known.values() if t.oid == oid), None) if oid else None
 
     # ------------------------------------------------------------ partitions

@@ -26,6 +26,8 @@ def moved_object(command: Command, sql: str | None) -> str | None:
     """Return the statement that gave an object other than a table its name or its schema.
 
     The definition has only the present name; the former one is in the client's text.
+
+    None: it gave none, or the text is not there.
     """
     verb = f"ALTER {command.kind.upper()}"
     # PostgreSQL takes ALTER TABLE for indexes, views and sequences, too.
