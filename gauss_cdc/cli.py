@@ -50,25 +50,25 @@ _COMMANDS: Final = {
     "zip": _Place(
         "apply",
         "make_zip",
-        "Write our code as a zip for `spark-submit --py-files`, with the program next to it.",
+        "Write our code as a zip for `spark-submit --py-files`, and a program beside it.",
     ),
     "check": _Place("check", "check", "Report problems before they stop a run."),
     "doctor": _Place(
         "doctor",
         "doctor",
-        "Say what is wrong or soon will be, the most urgent first, and what to do.",
+        "Say what is wrong or soon will be, and what to do, the most urgent first.",
     ),
     "dashboard": _Place(
         "dashboard",
         "dashboard",
-        "Write alert rules for Prometheus and a dashboard for Grafana, made from the metrics.",
+        "Write alert rules for Prometheus and a dashboard for Grafana.",
     ),
     "size": _Place(
         "size",
         "size",
-        "Say what the source needs: cores, memory, partitions, disk, time of the first load, lag.",
+        "Say what the source needs: cores, memory, partitions, disk, time of a load, lag.",
     ),
-    "ui": _Place("ui", "ui", "Serve a page that shows where everything stands, to a browser."),
+    "ui": _Place("ui", "ui", "Serve a page that shows where everything stands."),
     "status": _Place(
         "looking",
         "status",
@@ -82,19 +82,19 @@ _COMMANDS: Final = {
     "verify": _Place(
         "verify",
         "verify_tables",
-        "Compare source and target row by row at one commit, while both are live.",
+        "Compare source and target by row at one commit, while both are live.",
     ),
     "cuts": _Place(
         "looking",
         "cuts",
-        "Show the cuts: which commits are durable, and the offsets of their rows.",
+        "Show which commits are durable, and the offsets of their rows.",
     ),
     "tail": _Place("looking", "tail", "Show row changes in readable form; default: all tables."),
     "slot": _Place("slot", "slot_group", "The replication slot."),
     "snapshot": _Place(
         "snapshot",
         "snapshot",
-        "Read captured tables again, one after the other, while the stream goes on.",
+        "Read captured tables again, while the stream goes on.",
     ),
     "ddl": _Place(
         "ddl",
@@ -105,7 +105,7 @@ _COMMANDS: Final = {
 }
 # Of the laboratory, a distribution of its own: its entry points say where they are defined.
 _LABORATORY: Final = {
-    "decode": "Print a recording's transactions, one JSON object a line; needs no server.",
+    "decode": "Print a recording's transactions as JSON lines; needs no server.",
     "demo": "Run everything on this machine: load, kills, and a comparison of source and target.",
     "emulator": (
         "A server with GaussDB's protocol: it replays a recording, or presents a PostgreSQL."

@@ -82,87 +82,86 @@ class TypesSection(Section):
     """`hstore`: JSON text, or an Avro map."""
 
     unknown_types: Literal["text", "fail"] = "text"
-    """Types that are not in the table of types (composites, ranges of users, extensions): their
-    text, or an error that names the column."""
+    """Types that docs/reference/types.md does not name: their text, or an error that names the
+    column."""
 
 
 class DdlSection(Section):
     """[ddl]: schema changes."""
 
     apply: Literal["none", "tables", "all"] = "tables"
-    """`tables`: `apply` follows columns, types, keys, unique indexes, renames and drops. `all`:
-    also NOT NULL, defaults and other objects (indexes, views, functions, sequences, comments), at a
-    target of the source's family. What depends there on a table or column that the source drops
-    goes with it, your own views too. `none` leaves the target alone: you alter it. A type that does
-    not hold the source's stops `apply`. A change that moved or computed rows marks the table."""
+    """What `apply` follows. `tables`: columns, types, keys, unique indexes, renames and drops.
+    `all`: also NOT NULL, defaults, indexes, views, functions, sequences and comments, at a target
+    of the source's family; your own views on what the source drops go with it. `none`: nothing, you
+    alter the target. A type that does not hold the source's stops `apply`."""
 
     code: bool = False
-    """With `apply = "all"`: also run, with the target's rights, functions, procedures, triggers,
-    aggregates, and definitions that call anything but the server's own functions that compute.
-    Without it these are reported."""
+    """With `apply = "all"`: also functions, procedures, triggers, aggregates, and definitions that
+    call anything but the server's own functions that compute. They run with the target's rights.
+    Else they are reported."""
 
     text: bool = False
-    """Publish the text of statements, definitions and defaults in `<prefix>.ddl`, for ever: it may
-    contain passwords and rows of other tables. Implied by `apply = "all"`."""
+    """Keep the text of statements, definitions and defaults in `<prefix>.ddl` for ever, with
+    passwords and rows that it may contain. Implied by `apply = "all"`."""
 
     incompatible: Literal["stop", "new-version", "quarantine"] = "stop"
     """A new schema that the registry refuses: stop before its first row; register it all the same;
-    or leave the table out (inexact at the target)."""
+    or leave the table out, which is then not exact."""
 
 
 class KafkaSection(Section):
     """[kafka]: topics and delivery."""
 
     prefix: str
-    """Name of the source: all topics begin with it. One source, one prefix."""
+    """Name of the source, with which all topics begin; each source has its own."""
 
     exactly_once: bool = True
-    """Rows and cut in one Kafka transaction. `false`: plain readers may see rows twice after a
-    crash; readers of cuts never."""
+    """Rows and cut in one Kafka transaction. `false`: after a crash plain readers may see rows
+    twice; readers of cuts never."""
 
     messages: bool = False
-    """Logical messages of PostgreSQL 14 and newer (pg_logical_emit_message), as Debezium's `m`
-    records in `<prefix>.message`. No cut names them."""
+    """Logical messages of PostgreSQL 14 and newer, as Debezium's `m` records in `<prefix>.message`.
+    No cut names them."""
 
     transaction_metadata: bool = False
-    """Debezium's `provide.transaction.metadata`: BEGIN and END of each source transaction in
-    `<prefix>.transaction`, and each row's place in its transaction. No cut names them."""
+    """Debezium's `provide.transaction.metadata`: BEGIN and END in `<prefix>.transaction`, and each
+    row's place between them. No cut names them."""
 
     key: Literal["table", "primary-key"] = "table"
-    """Record key: `schema.table`, or the primary key as Avro for consumers that upsert by key."""
+    """Record key: `schema.table`, or the primary key as Avro, for consumers that upsert."""
 
     partition_by: Literal["table", "primary-key"] = "table"
-    """`table` keeps a table totally ordered; `primary-key` spreads it, in order per row."""
+    """`table`: a table is totally ordered. `primary-key`: it is spread, and each row is ordered."""
 
     partitions: int = Field(1, ge=1, le=1000)
-    """Partitions of a table's topic, when it is made. With partition-by = "table" one is used."""
+    """Partitions of a new topic of a table; with `partition-by = "table"` one is used."""
 
     replication: int = Field(-1, ge=-1)
-    """Replication factor of new topics; -1 = the broker's default."""
+    """Replication factor of new topics; -1: the broker's default."""
 
     retention: Duration = timedelta(days=7)
-    """How long data topics keep rows; cuts are kept for 30 days and never shorter than this."""
+    """How long data topics keep rows. Cuts are kept as long, and at least for 30 days."""
 
     transaction_timeout: Duration = timedelta(minutes=5)
     """Longest Kafka transaction; a longer source transaction is committed in parts."""
 
     max_row_bytes: int = Field(8 << 20, ge=1 << 10, le=1 << 30)
-    """A larger row stops `run`, or is put aside (tables.unfit-row). Topics are made to take this
-    and 1 MiB more."""
+    """A larger row stops `run`, or is put aside (tables.unfit-row). Topics are made to take 1 MiB
+    more."""
 
     group_rows: int = Field(20_000, ge=1)
     """A group of source transactions closes at this many rows."""
 
     group_time: Duration = timedelta(milliseconds=100)
-    """... or at this age. An idle source closes a group at once."""
+    """It closes at this age, too. An idle source closes it at once."""
 
     native: Literal["auto", "off"] = "auto"
-    """`auto`: native modules make and apply the rows where they are built (with a C compiler).
-    `off`: Python does the same, and takes several times as long."""
+    """`auto`: native modules, where a C compiler built them. `off`: Python, several times
+    slower."""
 
     client: Options = Field(default_factory=dict)
-    """librdkafka's own settings, for every client of ours; `bootstrap.servers` is required. A
-    secret is written as `{ env = "VARIABLE" }` or `{ file = "PATH" }`."""
+    """librdkafka's own settings, for every client; `bootstrap.servers` is required. A secret is `{
+    env = "VARIABLE" }` or `{ file = "PATH" }`."""
 
     password: SecretStr = SecretStr("")
     """`sasl.password`, read from GAUSS_CDC_KAFKA_PASSWORD; never printed."""
@@ -171,7 +170,7 @@ class KafkaSection(Section):
     """File that holds it; used where the variable is not set."""
 
     allow_plaintext_login: bool = False
-    """Log in by PLAIN or OAUTHBEARER without TLS to brokers that are not this machine."""
+    """Log in by PLAIN or OAUTHBEARER without TLS to brokers on other machines."""
 
     def client_settings(self) -> dict[str, str | int | float | bool]:
         """Librdkafka's settings, the secret among them."""
@@ -198,11 +197,10 @@ class RegistrySection(Section):
     """[registry]: any registry with Confluent's API."""
 
     url: Public
-    """Its base URL. Credentials: GAUSS_CDC_REGISTRY_CREDENTIALS as `user:password`."""
+    """Its base URL."""
 
     options: Options = Field(default_factory=dict)
-    """Further settings of Confluent's client, for instance `ssl.ca.location`. Secrets as in
-    `[kafka] client`."""
+    """Further settings of Confluent's client, as `ssl.ca.location`."""
 
     credentials: SecretStr = SecretStr("")
     """Read from GAUSS_CDC_REGISTRY_CREDENTIALS; never printed."""
@@ -211,7 +209,7 @@ class RegistrySection(Section):
     """File that holds `user:password`; used where the variable is not set."""
 
     allow_plaintext_login: bool = False
-    """Send credentials to an `http://` URL that is not of this machine."""
+    """Send credentials to an `http://` URL of another machine."""
 
     @field_validator("url")
     @classmethod
@@ -246,12 +244,12 @@ class TargetSection(Section):
     """[target]: the database that follows."""
 
     kind: Annotated[str, AfterValidator(_kind_of_sink)] = "postgres"
-    """Product: `postgres`; `opengauss` for openGauss and GaussDB (centralized), whose database must
-    not hold '' as NULL (compatibility PG or B); or a lake, `delta` or `iceberg`."""
+    """`postgres`; `opengauss` for openGauss and centralized GaussDB, in a database of compatibility
+    PG or B; or a lake, `delta` or `iceberg`."""
 
     dsn: Public
-    """Its connection string, without a password. Of a lake: the folder or URL of its tables, or the
-    name of a catalog that Spark's settings define."""
+    """Connection string without a password. Of a lake: the folder or URL of its tables, or a
+    catalog of Spark's settings."""
 
     mode: Literal["scd1", "scd2", "log"] = "scd1"
     """What a lake's tables hold: `scd1` the source's rows, `scd2` each state of a row with the
@@ -264,16 +262,16 @@ class TargetSection(Section):
     """How long `read_at` finds the commits of a lake."""
 
     strict: bool = False
-    """One source transaction = one target transaction. Default: grouped, always whole ones."""
+    """One source transaction = one target transaction. Else several whole ones share one."""
 
     name: Annotated[str, Field(pattern=r"^[\w.-]{0,63}$")] = ""
-    """Its name among the targets of the same topics: `gauss-cdc snapshot --for NAME` loads tables
-    for it alone. Empty: its kind. Targets of one name take each other's loads. Each of several
-    `[[target]]` has one, by which `--target` chooses it."""
+    """Tells targets of the same topics apart (`--target NAME`, `gauss-cdc snapshot --for NAME`);
+    else its kind. Each `[[target]]` of several needs one. Targets of one name take each other's
+    loads."""
 
     listen: Annotated[str, AfterValidator(listening)] = ""
     """`host:port` of its `apply`, in place of [serve] listen. The `apply` of a `[[target]]` answers
-    here only: [serve] listen is that of `run`."""
+    here only."""
 
     password: SecretStr = SecretStr("")
     """Read from GAUSS_CDC_TARGET_PASSWORD, of a `[[target]]` from GAUSS_CDC_TARGET_PASSWORD_NAME
@@ -297,21 +295,20 @@ class SparkSection(Section):
     """Spark master."""
 
     checkpoint: Public = "state"
-    """Checkpoint folder of the streaming query; of a `[[target]]`, the folder of its name therein.
-    The target's ledger decides, not the checkpoint."""
+    """Folder of the streaming query; each `[[target]]` has one of its name therein. The target's
+    ledger decides, not the checkpoint."""
 
     backlog: Literal["auto", "driver"] = "auto"
-    """Who reads what waits: `auto`, Spark's tasks once Spark has started; or the `driver`. All that
-    goes into a lake is the executors'."""
+    """Who reads what waits: `auto`, Spark's tasks once Spark has started; or the `driver`. For a
+    lake it is always executors."""
 
     executor_secrets: Literal["sent", "own"] = "sent"
-    """How executors of a cluster get the password of Kafka: `sent` by Spark, as a file; or their
-    `own`, in GAUSS_CDC_KAFKA_PASSWORD, which wins over a sent one."""
+    """How executors get the password of Kafka: `sent` by Spark, as a file; or their `own`, in
+    GAUSS_CDC_KAFKA_PASSWORD, which wins."""
 
     options: Options = Field(default_factory=dict)
-    """Further Spark settings; those of `spark-submit` win. A name that begins with `kafka.` is one
-    of Kafka's Java client, in place of what `[kafka.client]` is translated to. Secrets as in
-    `[kafka] client`."""
+    """Further Spark settings; those of `spark-submit` win. `kafka.…` is one of Kafka's Java client,
+    in place of what `[kafka.client]` is translated to."""
 
     @field_validator("master")
     @classmethod

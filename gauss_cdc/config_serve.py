@@ -46,8 +46,8 @@ class ServeSection(Section):
     """[serve]: probes and metrics of `run`, `apply` and `status --serve`."""
 
     listen: Annotated[str, AfterValidator(listening)] = ""
-    """`host:port` on which `run` and `apply` answer probes and metrics; left out: nowhere. On one
-    machine each needs a port of its own: `--listen` wins."""
+    """`host:port` on which `run` and `apply` answer probes and metrics; else nowhere. On one
+    machine each needs its own port: `--listen` wins."""
 
     token: SecretStr = SecretStr("")
     """Who sends it as `Authorization: Bearer` may read `/metrics`. Read from
@@ -57,25 +57,24 @@ class ServeSection(Section):
     """File that holds the token; used where the variable is not set."""
 
     certificate: Path | None = None
-    """The server's certificate with its chain, as PEM: with it, only TLS is answered. Required for
-    an address that is not loopback, and a token or `client-ca` with it."""
+    """The server's certificate with its chain, as PEM: then only TLS is answered. An address that
+    is not loopback requires it, and a token or `client-ca`."""
 
     key: Path | None = None
-    """Private key of the certificate, as PEM without a password, in a file that only its user
-    reads."""
+    """Its private key, as PEM without a password, in a file that only its user reads."""
 
     client_ca: Path | None = None
-    """Authorities of clients, as PEM: who has a certificate of theirs may read `/metrics`."""
+    """Authorities of clients, as PEM: whoever has a certificate of theirs may read `/metrics`."""
 
     ready_lag: Duration = timedelta(minutes=5)
-    """`/readyz` is 503 while `run` or `apply` is further behind than this."""
+    """`/readyz` is 503 while `run` or `apply` is further behind."""
 
     stuck_after: Duration = timedelta(hours=4)
-    """`/healthz` is 503 when the program's loop has not turned for so long: longer than the longest
-    single statement at source and target."""
+    """`/healthz` is 503 when the program's loop has not turned for so long. Keep it above the
+    longest statement at source and target."""
 
     tables: Annotated[int, Field(ge=0)] = 200
-    """Tables that have metrics of their own; the later ones are summed, as table `other`."""
+    """Tables that have metrics of their own; the others are summed as table `other`."""
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield what cannot be served so: the key, and why with the way out."""

@@ -38,13 +38,13 @@ class TablesSection(Section):
     """Tables to leave out of `include`."""
 
     without_identity: Literal["stop", "skip-and-record"] = "stop"
-    """openGauss, GaussDB: an UPDATE or DELETE that does not identify a row, or a row whose columns
-    are unknown. `skip-and-record` continues, and the table is marked as not exact."""
+    """openGauss, GaussDB: an UPDATE or DELETE that identifies no row, or a row of unknown columns.
+    `skip-and-record` continues, and marks the table as not exact."""
 
     unfit_row: Literal["stop", "quarantine"] = "stop"
     """A row larger than `kafka.max-row-bytes`, or with a value that cannot be written. `quarantine`
-    keeps what it can in `<prefix>.quarantine` and continues; the table is marked as not exact. With
-    `stop`, any role that may insert such a row stops everything."""
+    continues, keeps what it can in `<prefix>.quarantine`, and marks the table as not exact. With
+    `stop`, whoever may insert such a row can stop everything."""
 
     @field_validator("include", "exclude")
     @classmethod
@@ -56,15 +56,15 @@ class LoadSection(Section):
     """[load]: how tables are read, for the first time or again."""
 
     mode: Literal["snapshot", "chunks"] = "snapshot"
-    """How a first load reads. `snapshot`: every table as of one commit, the fastest. The source
-    keeps its log for so long, and an interrupted load begins its table again. `chunks`: the stream
-    begins at once. Each table is read beside it, and goes on where it was after a restart. Later
-    loads read so where they can."""
+    """How a first load reads. `snapshot`: all tables as of one commit. It is the fastest, but the
+    source keeps its log meanwhile, and an interrupted table begins again. `chunks`: each table
+    beside the stream, which begins at once; a restart goes on where it was. Later loads read so
+    where they can."""
 
     rate: Annotated[int, Field(ge=0)] = 50_000
-    """Rows a second of a load beside the stream, at most. A larger one delays what others commit,
-    at a target that is slower. `0` is no limit. Each range has 8,000 rows, or 8 MiB."""
+    """Rows a second of a load beside the stream, at most; `0`: no limit. Lower it where a load
+    delays commits at the target. A range has 8,000 rows, or 8 MiB."""
 
     chunk_rows: Annotated[int, Field(ge=1)] = 16_000
-    """Rows of a chunk: one Kafka transaction, and what `apply` can take at a time. 16 MiB close one
-    in any case."""
+    """Rows of a chunk: one Kafka transaction, and what `apply` can take at a time. 16 MiB close
+    one, too."""

@@ -14,17 +14,17 @@ class CdcError(Explained):
 
 
 class DecodeError(CdcError):
-    """An undecodable message of the source; the stream stops before it."""
+    """The source sent an undecodable message."""
 
     exit_code = 3
 
 
 class DdlMalformed(DecodeError):
-    """A deparsed DDL document that does not follow its format language (the server's 22023)."""
+    """A statement that the source sent as JSON is malformed."""
 
 
 class SourceError(CdcError):
-    """The source database refused, or is not as we need it."""
+    """The source refused, or is not as we need it."""
 
     exit_code = 10
 
@@ -36,13 +36,13 @@ class ConnectionLost(SourceError):
 
 
 class TableChanging(SourceError):
-    """DDL met the first load of its table: the load starts over."""
+    """DDL met the load of its table, which starts over."""
 
     verdict = Verdict.RETRY
 
 
 class SourceBusy(SourceError):
-    """Other sessions must end first; what needs that is tried again."""
+    """Other sessions must end first."""
 
     verdict = Verdict.RETRY
 
@@ -54,38 +54,38 @@ class LoginRefused(SourceError):
 
 
 class WrongPort(LoginRefused):
-    """The port serves ordinary sessions only; replication has a separate port."""
+    """The port is not the one for replication."""
 
 
 class RoleDiffers(ConnectionLost):
-    """The server is a standby where a primary is asked for, or the other way round."""
+    """The server is a standby where a primary is asked for, or the reverse."""
 
 
 class NotPermitted(SourceError):
-    """Logged in, but without a right we need (REPLICATION, ownership)."""
+    """The role lacks a right: REPLICATION, ownership."""
 
     exit_code = 12
 
 
 class NotOurs(NotPermitted):
-    """An object in our schema that somebody else made or put code into."""
+    """Somebody else made an object in our schema, or put code there."""
 
 
 class SlotMissing(SourceError):
-    """Cuts exist, but the replication slot does not."""
+    """The slot is gone, and there are cuts."""
 
     exit_code = 13
 
 
 class SlotTaken(SourceError):
-    """Another connection streams from the slot; this producer waits as its standby."""
+    """Another `run` streams from the slot; this one waits."""
 
     verdict = Verdict.RETRY
     exit_code = 14
 
 
 class SlotAhead(SourceError):
-    """The slot was confirmed beyond our last cut: rows are gone."""
+    """The slot was moved beyond our last cut: rows are gone."""
 
     exit_code = 15
 
@@ -103,13 +103,13 @@ class SlotMismatch(SourceError):
 
 
 class SourceSwitched(SourceError):
-    """Other system identifier or timeline than the last cut's."""
+    """Another server, or timeline, than that of the last cut."""
 
     exit_code = 18
 
 
 class HistoryDiffers(SourceError):
-    """What the source sends again is not what was delivered: it was restored, or replaced."""
+    """The source was restored or replaced: it sends another history."""
 
     exit_code = 19
 
@@ -133,19 +133,19 @@ class OptionRefused(SourceError):
 
 
 class SlotOrphaned(SourceError):
-    """The slot's database was dropped: the slot is unusable."""
+    """The slot's database was dropped."""
 
     exit_code = 23
 
 
 class CsnOrderBroken(SourceError):
-    """A slot in the order of CSNs sent a CSN that is not above the one before it."""
+    """CSNs of the slot do not rise."""
 
     exit_code = 25
 
 
 class DecodersBusy(SourceError):
-    """The server is at its limit of active decoders or of slots."""
+    """The server is at its limit of decoders or slots."""
 
     exit_code = 24
 
@@ -169,19 +169,19 @@ class Fenced(KafkaError):
 
 
 class KafkaNotPermitted(KafkaError):
-    """The principal lacks an ACL that we need."""
+    """The principal lacks an ACL."""
 
     exit_code = 36
 
 
 class TakenOver(KafkaError):
-    """Another producer's START counts for readers, and our later records do not: start again."""
+    """Another producer's START counts for readers: start again."""
 
     verdict = Verdict.RETRY
 
 
 class TopicUnfit(KafkaError):
-    """A topic exists without the settings we need, or Kafka takes its name for another one's."""
+    """A topic has other settings than we need, or a name that collides."""
 
     exit_code = 32
 
@@ -199,7 +199,7 @@ class TopicHeld(KafkaError):
 
 
 class GroupUnusable(KafkaError):
-    """An acknowledgement without an offset, or a failed send: start again from the last cut."""
+    """A send failed: start again from the last cut."""
 
     verdict = Verdict.RETRY
 
@@ -223,13 +223,13 @@ class RegistryDown(RegistryError):
 
 
 class SchemaRefused(RegistryError):
-    """The registry refuses the new schema as incompatible."""
+    """The registry refuses a new schema as incompatible."""
 
     exit_code = 41
 
 
 class ContentChanged(CdcError):
-    """What decides which rows exist differs from the last run (the fingerprint)."""
+    """A setting that decides which rows exist has changed."""
 
     exit_code = 50
 

@@ -16,61 +16,61 @@ class ApplyError(Explained):
 
 
 class TargetError(ApplyError):
-    """The target database refused, or is not as we need it."""
+    """The target refused, or is not as we need it."""
 
     exit_code = 60
 
 
 class TargetDown(TargetError):
-    """The target cannot be reached, or closed the connection; a commit's outcome may be unknown."""
+    """The target cannot be reached, or closed the connection."""
 
     verdict = Verdict.RETRY
 
 
 class TargetFailed(TargetDown):
-    """The target's engine failed; whether that passes, nobody knows."""
+    """The target's engine failed."""
 
     def __init__(self, what: str, **where: object) -> None:
         super().__init__(what, hint=f"if it stays: {LOAD_AGAIN}", **where)
 
 
 class LedgerUnseen(TargetError):
-    """Only Spark can read where the target stands: a lake in a catalog of Spark's settings."""
+    """Only Spark can read where this lake stands."""
 
 
 class TargetNotEmpty(TargetError):
-    """A table that is to be loaded first holds rows already."""
+    """A table that is to be loaded first has rows."""
 
     exit_code = 61
 
 
 class MissingTable(TargetError):
-    """The stream has rows of a table that the target does not have."""
+    """The target lacks a table of the stream."""
 
     exit_code = 62
 
 
 class MissingColumn(TargetError):
-    """The stream has values of a column that the target's table does not have."""
+    """The target lacks a column of the stream."""
 
     exit_code = 63
 
 
 class NotExpressible(TargetError):
-    """A schema change, or a change of rows under the target's own constraints, has no safe form."""
+    """No safe form: a schema change, or rows under the target's own constraints."""
 
     exit_code = 64
 
 
 class RowMissing(TargetError):
-    """A change needs a row that the target does not have: target and source differ."""
+    """The target lacks a row that changes: it differs from the source."""
 
     verdict = Verdict.RESYNC
     exit_code = 65
 
 
 class TableAltered(RowMissing):
-    """Someone altered the target's table so that it may not hold what the source has."""
+    """Somebody altered a table of the target, which may not hold its rows."""
 
 
 def altered_hint(table: TableId | str) -> str:
@@ -83,19 +83,19 @@ class ChangeLeftOut(RowMissing):
 
 
 class TableLookedAtBefore(TargetError):
-    """A table was altered between the look at it and a statement; another look decides."""
+    """A table was altered meanwhile; another look decides."""
 
     verdict = Verdict.RETRY
 
 
 class TargetRefused(TargetError):
-    """The target rejected a statement: a type, a constraint, a right."""
+    """The target refused a statement: a type, a constraint, a right."""
 
     exit_code = 66
 
 
 class TargetLogin(TargetRefused):
-    """The target refused the login: password, user, database, or the line of pg_hba.conf."""
+    """The target refused the login: password, user, database, or pg_hba.conf."""
 
     exit_code = 68
 
@@ -107,37 +107,37 @@ class TargetNotPermitted(TargetRefused):
 
 
 class NotText(TargetError):
-    """A value's bytes are not text, and the target's database accepts only text."""
+    """A value is not text, and the target accepts only text."""
 
     exit_code = 67
 
 
 class LedgerError(ApplyError):
-    """The ledger and the stream do not belong together."""
+    """Ledger and stream do not belong together."""
 
     exit_code = 70
 
 
 class LedgerForeign(LedgerError):
-    """The ledger was written from another cluster, other topics or another history."""
+    """The ledger is of another cluster, other topics or another history."""
 
     exit_code = 71
 
 
 class Superseded(LedgerError):
-    """The ledger is not where this attempt began: give it up and read the ledger again."""
+    """The ledger moved meanwhile; it is read again."""
 
     verdict = Verdict.RETRY
 
 
 class RowsUnfit(LedgerError):
-    """A task of Spark made last states for a table that is another one now: rows are read again."""
+    """A table changed while Spark read its rows; they are read again."""
 
     verdict = Verdict.RETRY
 
 
 class Fenced(LedgerError):
-    """Another applier of this source took over the target."""
+    """Another `apply` took over the target."""
 
     exit_code = 72
 
@@ -149,13 +149,13 @@ class StreamError(ApplyError):
 
 
 class NothingYet(StreamError):
-    """There are topics, and no commit: `run` has just made them, or they are another prefix's."""
+    """There are topics, and no commit yet; or they are another prefix's."""
 
     verdict = Verdict.RETRY
 
 
 class ShapeChanged(StreamError):
-    """A table's columns changed so that rows before and after do not fit into one frame."""
+    """A table's columns changed: its rows do not fit into one frame."""
 
     exit_code = 88
 
@@ -167,7 +167,7 @@ class SparkFailed(ApplyError):
 
 
 class QueryEnded(SparkFailed):
-    """Spark ended the query by itself: it begins again, and the ledger decides where."""
+    """Spark ended the query, which begins again."""
 
     verdict = Verdict.RETRY
 
@@ -189,25 +189,25 @@ class RegistryDown(StreamError):
 
 
 class RegistryRefused(StreamError):
-    """The schema registry refuses the request, or the server is not a registry."""
+    """The schema registry refused, or the server is none."""
 
     exit_code = 87
 
 
 class SchemaUnknown(StreamError):
-    """A record names a schema that the registry does not have."""
+    """The registry lacks a schema that a record names."""
 
     exit_code = 86
 
 
 class SubjectUnknown(StreamError):
-    """A table's topic has no schema in the registry: no source has written it."""
+    """The registry has no schema of a topic: no source wrote it."""
 
     exit_code = 89
 
 
 class CutsGap(StreamError):
-    """The cuts topic has a gap, a double, or begins too late for this target."""
+    """The cuts topic has a gap, a duplicate, or begins too late for this target."""
 
     exit_code = 81
 
@@ -219,7 +219,7 @@ class RangeExpired(StreamError):
 
 
 class Incomplete(StreamError):
-    """The ranges of a commit do not hold exactly its rows."""
+    """A commit's ranges do not hold exactly its rows."""
 
     verdict = Verdict.RETRY
     exit_code = 83
@@ -232,6 +232,6 @@ class TopicReplaced(StreamError):
 
 
 class SettingRefused(StreamError):
-    """A security setting of Kafka that Spark's client cannot honour, or a login in plain text."""
+    """Spark's client has no such security setting, or a login is in plain text."""
 
     exit_code = 85

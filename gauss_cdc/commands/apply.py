@@ -110,6 +110,6 @@ def apply(
 @click.command("zip", cls=ExampleCommand, example="gauss-cdc zip gauss-cdc.zip")
 @click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
 def make_zip(out: Path) -> None:
-    """Write our code as a zip for `spark-submit --py-files`, with the program next to it."""
+    """Write our code as a zip for `spark-submit --py-files`, and a program beside it."""
     program = pack(out)
     console.print(f"spark-submit --py-files {out} {program} apply --config gauss-cdc.toml")

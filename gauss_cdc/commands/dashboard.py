@@ -23,7 +23,7 @@ from gauss_cdc.serve.dashboard import rules
     help="Where you serve docs/operations.md; the link of each alert begins with it.",
 )
 def dashboard(folder: Path, *, runbook: str) -> None:
-    """Write alert rules for Prometheus and a dashboard for Grafana, made from the metrics."""
+    """Write alert rules for Prometheus and a dashboard for Grafana."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "gauss-cdc-rules.yml").write_text(rules(runbook), "utf-8")
     (folder / "gauss-cdc-dashboard.json").write_text(json.dumps(grafana(), indent=1), "utf-8")

@@ -44,7 +44,7 @@ _dsn = click.option(
 @configured
 @_dsn
 def ddl_install(config_path: Path, dsn: str | None) -> None:
-    """Create the event triggers at the source, in schema gauss_cdc; needs a superuser, once."""
+    """Create the event triggers at the source, once, as a superuser."""
     options = wiring.producer_options(load(config_path))
     with closing(_source(options, dsn)) as connection:
         made = ddl_triggers.install(
@@ -63,7 +63,7 @@ def ddl_install(config_path: Path, dsn: str | None) -> None:
 @configured
 @_dsn
 def ddl_uninstall(config_path: Path, dsn: str | None) -> None:
-    """Drop the event triggers and their objects; schema changes are inferred then."""
+    """Drop the event triggers; schema changes are inferred then."""
     with closing(_source(wiring.producer_options(load(config_path)), dsn)) as connection:
         was_there = ddl_triggers.uninstall(connection)
     console.print("event triggers dropped" if was_there else "there were none")

@@ -38,7 +38,7 @@ def doctor(
     listens: tuple[str, ...],
     bundle: Path | None,
 ) -> None:
-    """Say what is wrong or soon will be, the most urgent first, and what to do.
+    """Say what is wrong or soon will be, and what to do, the most urgent first.
 
     Asks source, Kafka, registry, target, and each program of [serve]. Exit code 1 if anything is
     an error or a warning; each name is one of docs/operations.md, and of the rules of `dashboard`.

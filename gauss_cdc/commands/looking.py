@@ -155,7 +155,7 @@ def wait(
 @click.option("--follow", "-f", is_flag=True, help="Continue with new ones as they come.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 def cuts(config_path: Path, *, last: int, follow: bool, as_json: bool) -> None:
-    """Show the cuts: which commits are durable, and the offsets of their rows."""
+    """Show which commits are durable, and the offsets of their rows."""
     stop = StopSignal()
     with Endpoints(load(config_path)) as places:
         start = places.first_cut()

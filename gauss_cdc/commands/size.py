@@ -32,7 +32,7 @@ from gauss_cdc.watch import StopSignal, console
 )
 @click.option("--json", "as_json", is_flag=True, help="Plain numbers on stdout.")
 def size(config_path: Path, *, over: timedelta, days: float, as_json: bool) -> None:
-    """Say what the source needs: cores, memory, partitions, disk, time of the first load, lag.
+    """Say what the source needs: cores, memory, partitions, disk, time of a load, lag.
 
     By the source's statistics and the figures of docs/performance.md, times two.
     """

@@ -49,7 +49,7 @@ def slot_show(config_path: Path) -> None:
 @slot_group.command("create", cls=ExampleCommand, example="gauss-cdc slot create")
 @configured
 def slot_create(config_path: Path) -> None:
-    """Create the slot and open the prefix without a first load: older rows are not copied."""
+    """Create the slot without a first load: older rows are not copied."""
     stop, step = StopSignal(limit=_LEAVE_SECONDS), StepName()
     options = wiring.producer_options(load(config_path), load=False)
     if not create_slot(options, RunObserver(step.set, lambda *_: None, say, stop.asked)):
@@ -60,7 +60,7 @@ def slot_create(config_path: Path) -> None:
 @slot_group.command("list", cls=ExampleCommand, example="gauss-cdc slot list")
 @configured
 def slot_list(config_path: Path) -> None:
-    """Print every slot of the source's server, one JSON object a line."""
+    """Print every slot of the source's server as JSON lines."""
     with Endpoints(load(config_path)) as places:
         for slot in gauss_slots.slots(places.source().session()):
             click.echo(json.dumps(slot_fields(slot)))
@@ -75,7 +75,7 @@ def slot_list(config_path: Path) -> None:
 )
 @click.option("--yes", is_flag=True, help="Yes, beyond the newest cut: changes will be lost to us.")
 def slot_advance(config_path: Path, *, lsn: Lsn | None, yes: bool) -> None:
-    """Let the server drop log that is in Kafka already, while `run` is stopped; repeatable."""
+    """Let the server drop log that is in Kafka, while `run` is stopped."""
     config = load(config_path)
     with Endpoints(config) as places:
         session = places.source().session()

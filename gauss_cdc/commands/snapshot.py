@@ -31,7 +31,7 @@ def snapshot(
     pause: bool,
     resume: bool,
 ) -> None:
-    """Read captured tables again, one after the other, while the stream goes on.
+    """Read captured tables again, while the stream goes on.
 
     A request is a row in the source, in a table of schema gauss_cdc: it waits for a `run`, and
     outlives its restarts. Without --table, prints the requests that are open, one JSON object a

@@ -55,7 +55,7 @@ def ui(
     every: timedelta,
     allow_actions: bool,
 ) -> None:
-    """Serve a page that shows where everything stands, to a browser.
+    """Serve a page that shows where everything stands.
 
     It shows what `status`, `doctor` and the programs' metrics tell, without values of cells and
     without statements, and needs no internet. Where [serve] has a token, a browser asks for it: it

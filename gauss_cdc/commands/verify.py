@@ -90,7 +90,7 @@ def verify_tables(
     timeout: timedelta | None,
     as_json: bool,
 ) -> None:
-    """Compare source and target row by row at one commit, while both are live.
+    """Compare source and target by row at one commit, while both are live.
 
     With --repair a `run` reads the rows that differ again while its stream goes on; or all rows of
     the table, as for `gauss-cdc snapshot`, where they are many or it cannot name them.

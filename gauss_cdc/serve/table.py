@@ -117,15 +117,13 @@ _ALL: Final = (
     Measured(
         "lag_csns",
         "gauge",
-        "CSNs that the source gave out and that are not in Kafka yet: in the order of CSNs, by a "
-        "coordinator's heartbeats (enable-heartbeat)",
+        "CSNs of the source that are not in Kafka yet, by a coordinator's enable-heartbeat",
         (STATUS, RUN),
     ),
     Measured(
         "lag_seconds",
         "gauge",
-        "Age of the newest applied commit (of the load where there is none); 0 where nothing is "
-        "behind",
+        "Age of the newest applied commit, or of the load; 0 where nothing is behind",
         (STATUS, APPLY),
         alarm="{} > 300",
         hold="5m",
@@ -143,15 +141,13 @@ _ALL: Final = (
     Measured(
         "commit_to_kafka_seconds",
         "histogram",
-        "From a commit, by the source's clock, until its cut is durable in Kafka, by this "
-        "machine's; of what was read together, the newest",
+        "From a commit until its cut is durable in Kafka; of what was read together, the newest",
         (RUN,),
     ),
     Measured(
         "commit_to_visible_seconds",
         "histogram",
-        "From a commit, by the source's clock, until the target holds it, by this machine's; of "
-        "what was applied together, the newest",
+        "From a commit until the target holds it; of what was applied together, the newest",
         (APPLY,),
     ),
     Measured(
@@ -163,8 +159,8 @@ _ALL: Final = (
     Measured(
         "safe_wal_bytes",
         "gauge",
-        "Bytes that may be written to the source's log until it gives our slot up "
-        "(max_slot_wal_keep_size); left out where nothing limits it",
+        "Bytes of log until the source gives our slot up (max_slot_wal_keep_size); left out where "
+        "nothing limits it",
         (STATUS, RUN),
     ),
     Measured(
@@ -178,7 +174,7 @@ _ALL: Final = (
     Measured(
         "wal_left_seconds",
         "gauge",
-        "Time until then at the present rate; left out while they do not become fewer",
+        "Time until the source gives our slot up, at this rate; left out while it is not nearer",
         (STATUS, RUN),
         alarm="{} < 14400",
         raises="CdcSlotEndsSoon",
@@ -204,7 +200,7 @@ _ALL: Final = (
     Measured(
         "clock_ahead_seconds",
         "gauge",
-        "How far what was written or committed last, by its clock, is in this machine's future",
+        "How far the clock of the newest record or commit is ahead of this machine's",
         (STATUS,),
         alarm="{} > 30",
         hold="5m",
@@ -225,10 +221,8 @@ _ALL: Final = (
         (STATUS, RUN, APPLY),
     ),
     Measured("kafka_seq", "gauge", "Newest source transaction in Kafka", (STATUS, RUN)),
-    Measured(
-        "read_rows_total", "counter", "Rows of commits that were read since the start", (RUN,)
-    ),
-    Measured("read_commits_total", "counter", "Commits that were read since the start", (RUN,)),
+    Measured("read_rows_total", "counter", "Rows of commits that were read", (RUN,)),
+    Measured("read_commits_total", "counter", "Commits that were read", (RUN,)),
     Measured(
         "retries_total",
         "counter",
@@ -237,9 +231,7 @@ _ALL: Final = (
         alarm="increase({}[15m]) > 0",
         raises="CdcRetrying",
     ),
-    Measured(
-        "takeovers_total", "counter", "How often the stream was taken over since the start", (RUN,)
-    ),
+    Measured("takeovers_total", "counter", "Takeovers of the stream", (RUN,)),
     Measured(
         "tables",
         "gauge",
@@ -267,7 +259,7 @@ _ALL: Final = (
     Measured(
         "table_bytes_total",
         "counter",
-        "Bytes of the values of these records, as they were read; what is sent again counts again",
+        "Bytes of the table's values, as they were read; what is sent again counts again",
         (RUN,),
         ("table",),
     ),
@@ -281,7 +273,7 @@ _ALL: Final = (
     Measured(
         "load_left_seconds",
         "gauge",
-        "Time until the end of that load, by the source's estimate",
+        "Time until a table's load ends, by the source's estimate",
         (STATUS, RUN),
         ("table",),
     ),
@@ -304,10 +296,8 @@ _ALL: Final = (
     Measured(
         "table_inexact", "gauge", "1: the table is not exact at the target", (APPLY,), ("table",)
     ),
-    Measured("applied_rows_total", "counter", "Rows that were applied since the start", (APPLY,)),
-    Measured(
-        "applied_commits_total", "counter", "Commits that were applied since the start", (APPLY,)
-    ),
+    Measured("applied_rows_total", "counter", "Rows that were applied", (APPLY,)),
+    Measured("applied_commits_total", "counter", "Commits that were applied", (APPLY,)),
     Measured(
         "table_applied_total",
         "counter",
@@ -333,19 +323,14 @@ _ALL: Final = (
     Measured(
         "retention_left_seconds",
         "gauge",
-        "Time until Kafka deletes what the target lacks, by [kafka] retention and `lag_seconds`; "
-        "left out where it lacks nothing",
+        "Time until Kafka deletes what the target lacks, by [kafka] retention, not the topics' "
+        "own; left out where it lacks nothing",
         (STATUS, APPLY),
         alarm="{} < 86400 and {} < gauss_cdc_lag_seconds",  # half of it is over
         hold="5m",
         raises="CdcRetentionNear",
     ),
-    Measured(
-        "other_tables",
-        "gauge",
-        "Tables that are summed as table `other` ([serve] tables)",
-        (RUN, APPLY),
-    ),
+    Measured("other_tables", "gauge", "Tables that are summed as table `other`", (RUN, APPLY)),
     Measured(
         "overwritten_rows",
         "gauge",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import json
 import re
 import sys
 import textwrap
@@ -20,14 +21,16 @@ import click
 from gauss_cdc import config
 from gauss_cdc.cli import cli
 from gauss_cdc.serve.alarms import ALARMS
-from gauss_cdc.serve.table import METRICS, PREFIX
+from gauss_cdc.serve.table import METRICS, PREFIX, Measured
 from producer import errors as producer_errors
 from producer.acls import acls
 from producer.sources.gauss.gaps import CASES, DecodingMode
 from producer.sources.gauss.options import OPTIONS, Decoding, Option, Treatment, Use, Vendor
+from producer.sources.gauss.options.table import OptionKind
 from producer.sources.gauss.recorded import evidence_rows
 from producer.sources.postgres import options as pgoutput_options
 from producer.sources.postgres.gaps import GAPS
+from producer.sources.postgres.options import PgoutputTreatment
 from schemas.errors import Verdict
 from schemas.tables import Column, UserType
 from schemas.types import BY_OID, AvroType, SqlType, TypeOptions, extensions, type_of
@@ -58,14 +61,14 @@ def _grouped(rows: Iterator[tuple[str, ...]], between: str = ", ") -> Iterator[t
 def commands() -> str:
     """Every command with the first sentence of its help."""
 
-    def walk(group: click.Group, path: str) -> Iterator[tuple[object, ...]]:
+    def walk(group: click.Group, path: str) -> Iterator[str]:
         for name, command in group.commands.items():
             if isinstance(command, click.Group):
                 yield from walk(command, f"{path}{name} ")
             else:
-                yield f"`{path}{name}`", command.get_short_help_str(limit=200)
+                yield f"- `{path}{name}`: {command.get_short_help_str(limit=200)}\n"
 
-    return _table(("command", "does"), walk(cli, ""))
+    return "".join(walk(cli, ""))
 
 
 _SECRETS: Final = {"password", "ssl-password", "credentials", "token"}
@@ -74,24 +77,25 @@ _SECRETS: Final = {"password", "ssl-password", "credentials", "token"}
 def settings() -> str:
     """Every key of the configuration file but those of secrets."""
 
-    def rows() -> Iterator[tuple[object, ...]]:
+    def lines() -> Iterator[str]:
         for section, field in config.Config.model_fields.items():
+            yield f"\n## [{section}]\n"
             models = config.sections_of(field.annotation)
             meanings = {k: v for model in models for k, v in _docstrings(model).items()}
             settings = {k: v for model in models[::-1] for k, v in model.model_fields.items()}
             for name in dict.fromkeys(name for model in models for name in model.model_fields):
                 setting = settings[name]
                 key = setting.alias or name
-                shown = f"`[{section}] {key}`"
                 if key.removesuffix("-file") in _SECRETS:
                     continue  # docs/security.md has them all
                 if setting.is_required():
-                    default = "required"
+                    default = " (required)"
                 else:
-                    default = f"`{_plain(setting.get_default(call_default_factory=True))}`"
-                yield shown, default, " ".join(meanings.get(name, "").split())
+                    value = setting.get_default(call_default_factory=True)
+                    default = f" (`{_plain(value)}`)" if value or value is False else ""
+                yield f"- **{key}**{default}: {' '.join(meanings.get(name, '').split())}"
 
-    return _table(("key", "default", "meaning"), rows())
+    return "\n".join([*lines(), "\n"])
 
 
 def _docstrings(model: type[config.Section]) -> dict[str, str]:
@@ -116,7 +120,7 @@ def _plain(value: object) -> str:
     """Default values as in the file."""
     seconds = getattr(value, "total_seconds", None)
     if seconds is None:
-        return str(list(value)) if isinstance(value, tuple) else str(value)
+        return value if isinstance(value, str) else json.dumps(value)
     total = seconds()
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
         if total >= size and total % size == 0:
@@ -125,94 +129,95 @@ def _plain(value: object) -> str:
 
 
 def options() -> str:
-    """Every decoding option of openGauss and GaussDB."""
-    head = ("option", "values", "default", "openGauss", "GaussDB", "who decides", "meaning")
+    """Every decoding option of openGauss and GaussDB, a table for both and one for GaussDB."""
+    both = [option for option in OPTIONS if _uses(option, Vendor.OPENGAUSS)]
+    only = [option for option in OPTIONS if option not in both]
+    return f"{_options(both)}\nOf GaussDB alone:\n\n{_options(only)}"
 
-    def rows() -> Iterator[tuple[object, ...]]:
-        for option in OPTIONS:
-            yield (
-                f"`{option.name}`",
-                option.range,
-                _defaults(option),
-                _where(option, Vendor.OPENGAUSS),
-                _where(option, Vendor.GAUSSDB),
-                _who(option),
-                f"{option.meaning} {_seen(option)}".strip(),
-            )
 
-    return _table(head, rows())
+def _options(found: list[Option]) -> str:
+    def lines() -> Iterator[str]:
+        for option in found:
+            values = "" if option.kind is OptionKind.BOOLEAN else f" {option.range}"
+            default = f" ({default})" if (default := _default(option)) else ""
+            said = [option.meaning, *(_sentence(each) for each in _remarks(option) if each)]
+            yield f"- **{option.name}**{values}{default}: {' '.join(said)}\n"
+
+    return "".join(lines())
 
 
 def pgoutput() -> str:
     """Every option of PostgreSQL's pgoutput."""
-    head = ("option", "server", "its values", "default", "who decides", "meaning")
 
-    def rows() -> Iterator[tuple[object, ...]]:
+    def lines() -> Iterator[str]:
         for option in pgoutput_options.OPTIONS:
-            why = f": {option.why}" if option.why else ""
-            yield (
-                f"`{option.name}`",
-                f"{option.since} and newer",
-                option.all_values,
-                option.default,
-                f"{option.treatment}{why}",
-                option.meaning,
-            )
+            since = f" from {option.since} on:" if option.since > 10 else ""
+            default = f" ({option.default})" if option.default else ""
+            said = [option.meaning]
+            if option.treatment is not PgoutputTreatment.YOURS:
+                said.append(_sentence(f"{option.treatment}: {option.why}"))
+            yield f"- **{option.name}**{since} {option.all_values}{default}: {' '.join(said)}\n"
 
-    return _table(head, rows())
+    return "".join(lines())
 
 
 def support() -> str:
-    """Which decoding modes were recorded on a real server, and what was not."""
-    found: dict[str, list[str]] = {}
+    """Which decoding modes were recorded on a real server, and what was not, by its evidence."""
+    proven, found = [], dict[str, list[str]]()
     for what, seen, by in evidence_rows():
-        found.setdefault(f"**proven**, {by}" if seen == "proven" else by, []).append(what)
-    return "".join(
-        f"- {by}:\n" + "".join(f"  - {what}\n" for what in whats) for by, whats in found.items()
-    )
+        if seen == "proven":
+            proven.append(f"- {what}\n")
+        else:  # `run` says the rest of a line
+            found.setdefault(by, []).append(what.partition(":")[0])
+    unproven = (f"- {by}: {'; '.join(whats)}.\n" for by, whats in found.items())
+    return "".join([*proven, "\nUnproven, and where it comes from:\n\n", *unproven])
 
 
-_MARKS: Final = {Use.TAKEN: "✓", Use.IDLE: "○", Use.REFUSED: "–"}
+def _uses(option: Option, product: Vendor) -> tuple[Use, ...]:
+    """Serial, parallel, SQL functions; nothing where the product does not have it."""
+    uses = tuple(option.use(product, mode) for mode in Decoding)
+    return () if set(uses) == {Use.REFUSED} else uses
 
 
-def _where(option: Option, product: Vendor) -> str:
-    """Three marks: serial, parallel, SQL functions."""
-    uses = [option.use(product, mode) for mode in Decoding]
-    if set(uses) == {Use.REFUSED}:
-        return "–"
-    marks = " ".join(_MARKS[use] for use in uses)
-    since = option.opengauss_since if product is Vendor.OPENGAUSS else ""
-    return f"{marks} (since {since})" if since else marks
-
-
-def _defaults(option: Option) -> str:
-    """One where all modes agree; else each with its mode."""
+def _default(option: Option) -> str:
+    """That of serial decoding, or of the first mode that has one; behind it those that differ."""
     found = {mode: option.server_default(mode) for mode in Decoding if option.server_default(mode)}
-    if len(set(found.values())) <= 1:
-        return next(iter(found.values()), "")
-    return ", ".join(f"{mode}: {text}" for mode, text in found.items())
+    first = next(iter(found.values()), "")
+    return "; ".join([first, *(f"{k}: {text}" for k, text in found.items() if text != first)])
 
 
-# What is not the user's; the page says that all else is.
+# Modes that take an option, where not all do; the page says what else is done with it.
+_MODES: Final[dict[tuple[Use, ...], str]] = {
+    (Use.TAKEN, Use.TAKEN, Use.IDLE): "no effect in SQL functions",
+    (Use.TAKEN, Use.TAKEN, Use.REFUSED): "streams only",
+    (Use.REFUSED, Use.TAKEN, Use.REFUSED): "parallel decoding only",
+    (Use.IDLE, Use.TAKEN, Use.IDLE): "effect in parallel decoding only",
+    (Use.IDLE, Use.REFUSED, Use.TAKEN): "",  # its meaning says so
+    (Use.TAKEN, Use.TAKEN, Use.TAKEN): "",
+}
 _DECIDES: Final = {
     Treatment.YOURS: "",
     Treatment.SENT: "always sent",
-    Treatment.REFUSED: "we refuse it",
+    Treatment.OURS: "set by us",
+    Treatment.INTERNAL: "internal",
+    Treatment.REFUSED: "refused",
 }
 
 
-def _who(option: Option) -> str:
-    said = [f"{_DECIDES.get(option.treatment, option.treatment)}: {option.why}".strip(": ")]
-    said += ["removes changes"] if option.removes else []
-    said += ["data nodes only"] if option.dn_only else []
-    said += ["no effect at a coordinator"] if option.dn_effect else []
-    return "; ".join(filter(None, said))
+def _remarks(option: Option) -> Iterator[str]:
+    """Where it is taken, and who decides about it."""
+    uses = _uses(option, Vendor.GAUSSDB)
+    if option.opengauss_since:
+        yield f"from openGauss {option.opengauss_since} on, not of GaussDB"
+    yield _MODES[uses or _uses(option, Vendor.OPENGAUSS)]
+    yield "data nodes only" if option.dn_only else ""
+    yield "no effect at a coordinator" if option.dn_effect else ""
+    yield ": ".join(filter(None, (_DECIDES[option.treatment], option.why)))
+    yield "removes changes" if option.removes else ""
 
 
-def _seen(option: Option) -> str:
-    """Mark what was not verified on a real server: GaussDB's own options are from its manual."""
-    known = any(option.use(Vendor.OPENGAUSS, mode) is not Use.REFUSED for mode in Decoding)
-    return "" if known else "†"
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def losses() -> str:
@@ -230,16 +235,19 @@ def losses() -> str:
             kinds = [case.kind(way) for way in ways.values()]
             if any(kinds):  # the others depend on options, and are listed there
                 evidence, _, remedy = case.by.partition("; ")
-                can = remedy if evidence == "none" else ""
-                yield case.what, *((kind or "") for kind in kinds), can
+                what = f"{case.what} ({remedy})" if evidence == "none" else case.what
+                yield what, *((kind or "") for kind in kinds)
 
-    return _table(("what", *ways, "what helps"), rows())
+    return _table(("what", *ways), rows())
 
 
 def postgres_gaps() -> str:
-    """What PostgreSQL does not send."""
-    rows = ((gap.case, gap.with_triggers or "exact", gap.inferred or "exact") for gap in GAPS)
-    return _table(("what", "with event triggers", "without"), rows)
+    """What PostgreSQL does not send, by what becomes of it."""
+    found: dict[str, list[str]] = {}
+    for gap in GAPS:
+        how = f"{gap.with_triggers or 'exact'}* with event triggers, *{gap.inferred or 'exact'}"
+        found.setdefault(f"\n*{how}* without:\n", []).append(f"- {gap.case}")
+    return "".join("\n".join([how, *cases, ""]) for how, cases in found.items())
 
 
 def types() -> str:
@@ -252,19 +260,17 @@ def types() -> str:
                 continue
             seen.add(entry.name)
             column = Column("c", oid)
-            yield f"`{entry.name}`", f"`{_avro(entry.avro(column))}`", _choices(entry, column)
+            yield f"`{entry.name}`", f"`{_avro(entry.avro(column))}`{_choices(entry, column)}"
         for name, entry in extensions.BY_NAME.items():
             column = Column("c", 0, user_type=UserType("b", name))
-            yield f"`{name}`", f"`{_avro(entry.avro(column))}`", _choices(entry, column)
-        enum = _avro(type_of(_MOOD).avro(_MOOD))
-        yield "enums", f"`{enum}`, labels in `allowed`", ""
-        yield "domains", "as what they are made of", ""
-        yield "arrays of all these", "`array`, elements may be NULL", "as their elements"
+            yield f"`{name}`", f"`{_avro(entry.avro(column))}`{_choices(entry, column)}"
+        yield "enums", f"`{_avro(type_of(_MOOD).avro(_MOOD))}`, labels in `allowed`"
+        yield "domains", "as what they are made of"
+        yield "arrays of all these", "`array`, elements may be NULL"
         unknown = _avro(type_of(Column("c", 0)).avro(Column("c", 0)))
-        yield "composites, ranges of users, any other", f"`{unknown}`", "`unknown-types = fail`"
+        yield "any other (composites, ranges of users)", f"`{unknown}`, or an error"
 
-    head = ("types", "Avro, for a column without modifier", "with [types]")
-    return _table(head, _grouped(rows()))
+    return "".join(f"- {': '.join(row)}\n" for row in _grouped(rows()))
 
 
 _MOOD: Final = Column("c", 0, user_type=UserType("e", "mood", labels=("sad", "ok")))
@@ -273,8 +279,8 @@ _MOOD: Final = Column("c", 0, user_type=UserType("e", "mood", labels=("sad", "ok
 def _choices(entry: SqlType, column: Column) -> str:
     """What the options of [types] make of a type."""
     keys = {name.partition("-")[0]: name for name in map(_hyphened, TypeOptions.__slots__)}
-    return ", ".join(
-        f"`{keys[option]} = {value}`: `{_avro(variant.avro(column))}`"
+    return "".join(
+        f"; `{keys[option]} = {value}`: `{_avro(variant.avro(column))}`"
         for choice, variant in entry.variants.items()
         for option, _, value in [choice.partition("=")]
     )
@@ -294,14 +300,14 @@ def _avro(avro: AvroType) -> str:
 
 _OTHERS: Final = {
     0: "done",
-    1: "`check` found an error, `demo` a difference; or a fault of ours",
+    1: "`check` found an error, `demo` a difference; or our fault",
     2: "`ConfigError`: bad usage or configuration",
     4: "`wait` timed out",
     5: "a file or an output cannot be read or written, or a port is in use",
-    6: "`wait`: the position is held, and some table of `[tables]` is not exact",
+    6: "`wait`: the position is held, but a table is not exact",
     7: "`verify`: rows of source and target differ",
-    8: "`verify`: no row is known to differ; a table could not be compared, or the target was late",
-    130: "interrupted by Ctrl-C before it was done (143: by SIGTERM)",
+    8: "`verify`: no row is known to differ, but a table was not compared, or the target late",
+    130: "interrupted by Ctrl-C (143: by SIGTERM)",
 }
 
 
@@ -319,24 +325,31 @@ def exits() -> str:
                 )
                 doc = (value.__doc__ or "").strip().splitlines()[0]
                 said.setdefault(value.exit_code, []).append(f"`{name}`{verdict}: {doc}")
-    return _table(("code", "meaning"), ((code, " ".join(said[code])) for code in sorted(said)))
+    lines = []
+    for code, meanings in sorted(said.items()):
+        between = "\n  - " if len(meanings) > 1 else " "
+        lines.append(between.join([f"- **{code}**", *meanings]) + "\n")
+    return "".join(["\n", *lines])
 
 
 def metrics() -> str:
-    """Every metric, and who serves it."""
+    """Every metric, by who serves it; with a link to what its alarm means."""
 
-    def rows() -> Iterator[tuple[object, ...]]:
-        for one in METRICS.values():
-            labels = f"{{{','.join(one.labels)}}}" if one.labels else ""
-            by = ", ".join(f"`{program}`" for program in one.by)
-            alarm = (
-                f"[`{one.raises}`](../{ALARMS[one.raises].paragraph.removeprefix('docs/')})"
-                if one.raises
-                else ""
-            )
-            yield f"`{PREFIX}{one.name}{labels}`", by, one.meaning, alarm
+    def line(one: Measured) -> str:
+        labels = f"{{{','.join(one.labels)}}}" if one.labels else ""
+        said = f"- `{PREFIX}{one.name}{labels}`: {one.meaning}"
+        if not one.raises:
+            return said
+        paragraph = ALARMS[one.raises].paragraph.removeprefix("docs/")
+        return f"{said}. [`{one.raises}`](../{paragraph})"
 
-    return _table(("metric", "of", "meaning", "alarm"), rows())
+    found: dict[tuple[str, ...], list[str]] = {}
+    for one in METRICS.values():
+        found.setdefault(one.by, []).append(line(one))
+    return "".join(
+        "\n".join([f"\n## {', '.join(f'`{name}`' for name in by)}\n", *lines, ""])
+        for by, lines in sorted(found.items())
+    )
 
 
 def kafka_acls() -> str:
@@ -352,8 +365,7 @@ def kafka_security() -> str:
             same = "the same" if row.registry == f"`{row.librdkafka}`" else row.registry
             yield f"`{row.librdkafka}`", same
 
-    found = (row for row in _grouped(rows()) if row[1])
-    return _table(("`[kafka.client]`", "`[registry.options]`"), found)
+    return "".join(f"- {': '.join(row)}\n" for row in _grouped(rows()) if row[1])
 
 
 TABLES: Final[dict[str, Callable[[], str]]] = {

@@ -35,39 +35,37 @@ class SourceSection(Section):
     """[source]: the database whose changes are captured."""
 
     kind: str
-    """Product."""
+    """`postgres`, `opengauss` or `gaussdb`."""
 
     dsn: Public
-    """Without a password: `postgresql://user@host:port/database?sslrootcert=FILE`. Off this machine
-    TLS is verified unless it says otherwise, see docs/security.md."""
+    """Connection string without a password: `postgresql://user@host:port/database`."""
 
     hosts: tuple[str, ...] = ()
-    """All servers of the cluster, as `["db1:5432", "db2:5432"]`; unset = the dsn's. After a
+    """All servers of the cluster, as `["db1:5432", "db2:5432"]`; else the dsn's. After a
     switch-over `run` continues at the one with the right role."""
 
     role: Literal["primary", "standby", "any"] = "primary"
-    """Which server of `hosts` is read. PostgreSQL 16 and later: with `standby` the slot is made
-    there, and stays; `any` = where the slot is, on the first start a standby. openGauss, GaussDB:
-    slots are made on the primary."""
+    """Which server of `hosts` is read. PostgreSQL 16 and later: `standby` makes the slot there,
+    where it stays; `any` takes the server that has the slot, at first a standby. openGauss and
+    GaussDB make slots on the primary."""
 
     slot: str = "gauss_cdc"
-    """Replication slot. The first `run` of a prefix creates it, with the first load."""
+    """Replication slot, which the first `run` of a prefix creates."""
 
     plugin: str | None = None
-    """Output plugin; unset = `pgoutput` of PostgreSQL, else `mppdb_decoding`."""
+    """Output plugin; else `pgoutput` of PostgreSQL, `mppdb_decoding` of the others."""
 
     options: Annotated[dict[str, str], BeforeValidator(_as_text)] = Field(default_factory=dict)
-    """The plugin's own, see the tables of options: those that we set, or that would change the
-    target's content, are refused."""
+    """Options of the plugin. Those that we set are refused."""
 
     status_interval: Duration = timedelta(seconds=2)
-    """Longest time between two status messages. PostgreSQL gives a `run` up that was silent for
-    three of them."""
+    """Longest time between two status messages. PostgreSQL drops a `run` that was silent for three
+    of them."""
 
     repair: Literal["auto", "ask", "off"] = "auto"
-    """Tables with rows or values that the source did not send: `auto` reads them again, less often
-    where gaps come again and again; `ask` waits for `gauss-cdc snapshot --table T`; `off` marks
-    them only. Where a table cannot be read again by itself, `auto` is `ask`."""
+    """Tables with rows or values that the source did not send. `auto` reads them again, less often
+    where gaps recur, or asks where it cannot; `ask` waits for `gauss-cdc snapshot --table T`; `off`
+    only marks them."""
 
     password: SecretStr = SecretStr("")
     """Read from GAUSS_CDC_SOURCE_PASSWORD; never printed."""
@@ -76,8 +74,8 @@ class SourceSection(Section):
     """File that holds the password; used where the variable is not set."""
 
     password_command: tuple[str, ...] = ()
-    """A command that prints the password, as a list of words, without a shell; run at logins, for
-    tokens that are good for minutes. Instead of a password."""
+    """Prints the password, in place of another one: words of a command, run without a shell at each
+    login, for short-lived tokens."""
 
     ssl_password: SecretStr = SecretStr("")
     """Of `sslkey`; read from GAUSS_CDC_SOURCE_SSL_PASSWORD; never printed."""

@@ -15,8 +15,8 @@ def test_the_documents_tables_are_what_the_code_says() -> None:
 
 
 def test_a_stale_table_would_be_noticed() -> None:
-    (text,) = (t for p in reference.documents() if "| `status` |" in (t := p.read_text("utf-8")))
-    stale = text.replace("| `status` |", "| `statos` |")
+    (text,) = (t for p in reference.documents() if "- `status`: " in (t := p.read_text("utf-8")))
+    stale = text.replace("- `status`: ", "- `statos`: ")
 
     assert reference.filled(stale) != stale
 

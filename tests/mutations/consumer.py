@@ -789,8 +789,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "settled-rows-stop",
         "3.6: rows that were settled by another key are read again",
         "spark_consumers/errors.py",
-        'is another one now: rows are read again."""\n\n    verdict = Verdict.RETRY\n',
-        'is another one now: rows are read again."""\n',
+        'Spark read its rows; they are read again."""\n\n    verdict = Verdict.RETRY\n',
+        'Spark read its rows; they are read again."""\n',
         _pg("test_rows_that_were_settled_by_a_key_that_is_gone_are_read_again", "states"),
     ),
     Mutation(
@@ -1033,8 +1033,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "superseded-stops",
         "3.5: an attempt that came too late is given up and made again",
         "spark_consumers/errors.py",
-        'read the ledger again."""\n\n    verdict = Verdict.RETRY\n',
-        'read the ledger again."""\n',
+        'The ledger moved meanwhile; it is read again."""\n\n    verdict = Verdict.RETRY\n',
+        'The ledger moved meanwhile; it is read again."""\n',
         _JOB,
     ),
     Mutation(

@@ -24,7 +24,7 @@ from schemas.positions import Lsn
 @click.option("--sql", is_flag=True, help="Statements for PostgreSQL instead of JSON.")
 @click.option("--all", "everything", is_flag=True, help="Transactions without row changes, too.")
 def decode_file(file: Path, *, tables_path: Path | None, sql: bool, everything: bool) -> None:
-    """Print a recording's transactions, one JSON object a line; needs no server.
+    """Print a recording's transactions as JSON lines; needs no server.
 
     Exit code 3 where the file is damaged; what came before is printed.
     """

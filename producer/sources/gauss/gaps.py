@@ -142,7 +142,7 @@ def _cuts_at_zero(mode: DecodingMode) -> Detectability | None:
 CASES: Final = (
     StreamGap(
         "mixed",
-        "rows after a DDL statement, in a transaction that has other rows or statements",
+        "rows after a DDL statement, in a transaction with other rows or statements",
         _behind(SUSPECTED, SUSPECTED),
         "the statement beside other changes; its tables. Where statements are not sent: the"
         " catalog, as below",
@@ -150,26 +150,25 @@ CASES: Final = (
     ),
     StreamGap(
         "behind-untold",
-        "rows after DCL (GRANT) or DDL that is not deparsed (CREATE TYPE), in a transaction"
-        " that sent rows before",
+        "rows after DCL, or DDL that is not deparsed (CREATE TYPE), in a transaction that sent rows"
+        " before",
         _behind(SUSPECTED, SUSPECTED),
         "the catalog: ids of transactions; their tables",
         f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",
     ),
     StreamGap(
         "behind-one",
-        "rows after a DDL or DCL statement, in a transaction that sent no row of their table",
+        "rows after a DDL or DCL statement, in a transaction without earlier ones of their table",
         _behind(SUSPECTED, SUSPECTED),
         "the catalog, and such rows at the beginning or end of their table",
         f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",
     ),
     StreamGap(
         "behind-hidden",
-        "rows after a DDL or DCL statement that the catalog does not show: a DROP (also ON"
-        " COMMIT DROP), one that changes nothing (OWNER TO its owner), one whose object another"
-        " statement changed before the look, one about a role if `run` may not read pg_authid, one"
-        " in a subtransaction; and rows in partitions, amid a table that sent none before, deleted"
-        " ones, and all where a standby or a coordinator is read",
+        "rows after a DDL or DCL statement that the catalog does not show: DROP, ON COMMIT DROP,"
+        " OWNER TO its owner, statements in subtransactions, about roles if `run` may not read"
+        " pg_authid, or whose object changed again before a look; also rows in partitions, deleted"
+        " ones, those amid a table, and all of a standby or a coordinator",
         _behind(INVISIBLE, INVISIBLE),
         "none; commit before writing rows",
         f"{_MIXED}; {_OVERVIEW} (DDL and DCL in transactions)",
@@ -183,16 +182,14 @@ CASES: Final = (
     ),
     StreamGap(
         "ctas-late",
-        "the same, where the table was written to, altered, dropped or locked before the source"
-        " was asked, or is partitioned",
+        "the same, if the table is partitioned, or was changed or locked before a look",
         _behind(SUSPECTED, INVISIBLE),
         "a CREATE TABLE, which looks the same without AS",
         f"{_DDL} (CREATE TABLE AS)",
     ),
     StreamGap(
         "ctas-gone",
-        "the same, where all rows were deleted and vacuumed away before (those deletes make the"
-        " copy equal)",
+        "the same, if all rows were deleted and vacuumed before: copies are equal then",
         _behind(INVISIBLE, INVISIBLE),
         "none; do not let the slot fall behind",
         f"{_DDL} (CREATE TABLE AS)",
@@ -206,22 +203,21 @@ CASES: Final = (
     ),
     StreamGap(
         "truncate-away",
-        "TRUNCATE within seconds of an ALTER TABLE of the same table that is sent, or where a"
-        " standby is read",
+        "TRUNCATE within seconds of an ALTER TABLE that is sent, or where a standby is read",
         lambda mode: None if sends_truncate(mode) else INVISIBLE,
         "none; DELETE is decoded",
         f"{_OVERVIEW} (truncate, exchange)",
     ),
     StreamGap(
         "partition",
-        "rows of partitions that are dropped, truncated or exchanged",
+        "rows of partitions dropped, truncated or exchanged",
         _by_statement(SEEN, SUSPECTED),
         "the statement; its table, and the one exchanged with. Without it the catalog",
         f"{_OVERVIEW} (truncate, exchange); {_OPENGAUSS}",
     ),
     StreamGap(
         "computed",
-        "values that an ALTER TABLE computed: default by expression, USING, AUTO_INCREMENT",
+        "values that ALTER TABLE computed: default, USING, AUTO_INCREMENT",
         _by_statement(SEEN, SUSPECTED),
         "the statement; or the first row of the new shape and the catalog's default, or another"
         " storage file",
@@ -229,15 +225,15 @@ CASES: Final = (
     ),
     StreamGap(
         "made-again",
-        "rows of a table, or values of a column, that was dropped and made again; rows under"
-        " another name of their table; rows that were equal in a key that went",
+        "rows of a table, or values of a column, made again; rows under another name of their"
+        " table; rows that were equal in a dropped key",
         _without_ddl_suspected,
         "the catalog",
         f"{_OPTIONS}, enable-ddl-decoding; {_OPENGAUSS}",
     ),
     StreamGap(
         "types",
-        "values of an enum or a composite type whose labels or attributes were altered",
+        "values whose enum labels or composite attributes were altered",
         _always(SUSPECTED),
         "the catalog",
         f"{_DDL} (CREATE TYPE); {_OPENGAUSS}",
@@ -251,49 +247,49 @@ CASES: Final = (
     ),
     StreamGap(
         "ustore",
-        "values of columns added to ustore tables, whose DDL openGauss does not send",
+        "values of columns added to ustore tables",
         lambda mode: SUSPECTED if not mode.is_gaussdb else None,
         "the first row of the new shape",
         _OPENGAUSS,
     ),
     StreamGap(
         "untold",
-        "that a table was made by LIKE or with IDENTITY, until its first row",
+        "a table made by LIKE or with IDENTITY",
         _undecoded_ddl,
-        "none; the first row makes it known",
+        "none; its first row makes it known",
         f"{_DDL} (LIKE, IDENTITY)",
     ),
     StreamGap(
         "ddl",
-        "DDL that shows in no row: CREATE of a table that stays empty, other objects",
+        "DDL that shows in no row: tables that stay empty, other objects",
         _without_ddl,
-        "none; have DDL decoded (enable-ddl-decoding; a publication with ddl)",
+        "none; have DDL decoded",
         f"{_OPTIONS}, enable-ddl-decoding; {_OPENGAUSS}",
     ),
     StreamGap(
         "compile",
-        "ALTER PACKAGE … COMPILE itself; what it executes is decoded",
+        "ALTER PACKAGE … COMPILE; what it executes is decoded",
         lambda mode: INVISIBLE if mode.is_gaussdb and mode.decodes_ddl else None,
         "none; a copy has no packages to compile",
         f"{_DDL} (COMPILE)",
     ),
     StreamGap(
         "undecoded",
-        "rows that were logged before an ALTER TABLE and not yet decoded then",
+        "rows logged before an ALTER TABLE, and not yet decoded then",
         lambda mode: INVISIBLE if mode.is_gaussdb else None,
         "none; let the slot catch up before altering",
         f"{_OVERVIEW} (alter table)",
     ),
     StreamGap(
         "old-row",
-        "which row an UPDATE or DELETE changed, on a table without replica identity",
+        "which row an UPDATE or DELETE changed, without replica identity",
         _always(SEEN),
         "a change without old values (a stop, unless without-identity says otherwise)",
         f"{_OVERVIEW} (REPLICA IDENTITY); {_OPENGAUSS}",
     ),
     StreamGap(
         "old-key",
-        "the old key of an UPDATE, on a table with a key that is not its replica identity",
+        "the old key of an UPDATE, if the key is not the replica identity",
         _always(SUSPECTED),
         "an UPDATE without old values of a table with a key",
         f"{_OVERVIEW} (REPLICA IDENTITY); {_OPENGAUSS}",
@@ -309,12 +305,12 @@ CASES: Final = (
         "tables",
         "rows of temporary, unlogged, column-store and interval-partitioned tables",
         _always(INVISIBLE),
-        "none; they are not in the log as rows",
+        "none; the log has none",
         f"{_OVERVIEW} (interval partition, temporary tables); {_DDL} (temporary objects)",
     ),
     StreamGap(
         "ledger",
-        "that the hash column of a ledger table, printed with its CREATE TABLE, is not a column",
+        "that the hash column of a ledger table, in its CREATE TABLE, is not a column",
         lambda mode: INVISIBLE if mode.is_gaussdb and mode.decodes_ddl else None,
         "none; leave ledger tables out",
         f"{_DDL} (ledger database)",

@@ -108,7 +108,7 @@ UNPROVEN: Final = (
     ),
     Unrecorded(
         "PostgreSQL's test_decoding: compared with a running server, not with a recording",
-        "PostgreSQL's manual, appendix test_decoding",
+        "PostgreSQL's manual",
         lambda product, _: product == Product.POSTGRES,
     ),
     # ---- options of GaussDB
@@ -129,8 +129,8 @@ UNPROVEN: Final = (
         lambda _, form: form.ddl and not form.is_parallel,
     ),
     Unrecorded(
-        "DDL in parallel decoding: framed like a row; style b has a letter of our own (L)",
-        f"{_MANUAL} and DDL; the letter is not documented",
+        "DDL in parallel decoding: framed like a row; style b has L, not documented",
+        f"{_MANUAL} and DDL",
         lambda _, form: form.ddl and form.is_parallel,
     ),
     Unrecorded(
@@ -164,7 +164,7 @@ UNPROVEN: Final = (
         lambda _, form: form.skip_empty and form.is_parallel,
     ),
     Unrecorded(
-        "a slot of another plugin in parallel decoding, which makes no difference",
+        "a slot of another plugin in parallel decoding: no difference",
         _SOURCES,
         lambda _, form: form.is_parallel and form.plugin != "mppdb_decoding",
     ),
@@ -173,12 +173,12 @@ UNPROVEN: Final = (
     Unrecorded("TRUNCATE with CASCADE or RESTART IDENTITY", _SOURCES, _never),
     Unrecorded("sql_decoding's comma for a dropped last column", _SOURCES, _never),
     Unrecorded(
-        "quotes around keywords other than select, from, where, group, order, user, table",
-        "keyword table of openGauss' sources",
+        "quotes around keywords: others than select, from, where, group, order, user, table",
+        _SOURCES,
         _never,
     ),
     Unrecorded(
-        "the exact byte at which a batch is full (1048576, header included): recordings leave"
+        "the exact byte at which a batch is full: 1048576, header included; recordings leave"
         " room of less than a record",
         f"{_MANUAL}; {_SOURCES}",
         _never,

@@ -17,15 +17,15 @@ class GaussSection(SourceSection):
     kind: Literal["opengauss", "gaussdb"]
 
     ha_port: int | None = Field(None, ge=1, le=65535)
-    """openGauss, GaussDB: port for replication, mostly the main port + 1; unset = the dsn's port.
-    Needed where `enable_thread_pool = on`."""
+    """openGauss, GaussDB: port for replication, mostly the main port + 1; else the dsn's. Needed
+    with `enable_thread_pool = on`."""
 
     interface: Literal["stream", "sql"] = "stream"
     """openGauss, GaussDB: `sql` reads by SQL functions, where streaming is not permitted."""
 
     unknown_message: Literal["stop", "quarantine"] = "stop"
-    """openGauss, GaussDB: an undecodable message is kept with its position either way;
-    `quarantine` continues after it, and its changes are missing at the target."""
+    """openGauss, GaussDB: an undecodable message, which is kept with its position. `quarantine`
+    continues after it; its changes are missing at the target."""
 
     @property
     def output_plugin(self) -> str:

@@ -56,8 +56,7 @@ OPTIONS: Final = (
         default="",
         treatment=PgoutputTreatment.OURS,
         meaning="Version of the protocol.",
-        why="1 sends whole transactions in the order of their commits; later versions add only "
-        "what we refuse below",
+        why="1 sends whole transactions in commit order; the others add what we refuse",
         instead="leave it out",
     ),
     PgoutputOption(
@@ -68,8 +67,7 @@ OPTIONS: Final = (
         default="",
         treatment=PgoutputTreatment.OURS,
         meaning="Publications whose tables are sent.",
-        why="the first load and the list of captured tables come from `[source] publication`: "
-        "another name here would silently lose its tables",
+        why="another name than `[source] publication` would silently lose its tables",
         instead='write `publication = "…"` in [source]',
     ),
     PgoutputOption(
@@ -80,8 +78,7 @@ OPTIONS: Final = (
         default="false",
         treatment=PgoutputTreatment.OURS,
         meaning="Logical messages (`pg_logical_emit_message`).",
-        why="always true where the server has it; `[kafka] messages` says whether those of "
-        "applications are recorded",
+        why="always true; `[kafka] messages` says whether those of applications are recorded",
         instead="leave it out, or set `[kafka] messages`",
     ),
     PgoutputOption(
@@ -91,10 +88,9 @@ OPTIONS: Final = (
         all_values="any or none",
         default="any",
         treatment=PgoutputTreatment.YOURS,
-        meaning="`none` leaves out changes that came to the source by replication from elsewhere, "
-        "TRUNCATE and logical messages included; the first load still copies rows that came so. "
-        "The target is then not a full copy: `status`, `check` and `run` say so. A change of it "
-        "needs a new epoch (`run --accept-gap`).",
+        meaning="`none` leaves out changes that came by replication from elsewhere, TRUNCATE and "
+        "logical messages, too. First loads still copy such rows. The target is then not a full "
+        "copy, as `status` says. To change it needs a new epoch (`run --accept-gap`).",
     ),
     PgoutputOption(
         name="binary",
@@ -104,7 +100,7 @@ OPTIONS: Final = (
         default="false",
         treatment=PgoutputTreatment.REFUSED,
         meaning="Values in the binary form of their types.",
-        why="values are read as text, the only form that is the same in every version",
+        why="values are read as text, which is the same in every version",
         instead="leave it out",
     ),
     PgoutputOption(
@@ -115,8 +111,7 @@ OPTIONS: Final = (
         default="false",
         treatment=PgoutputTreatment.REFUSED,
         meaning="Sends large transactions before they end.",
-        why="transactions are then interleaved, and some are rolled back after they were sent; we "
-        "read whole transactions in commit order",
+        why="transactions are interleaved then; we read whole ones in commit order",
         instead="leave it out; at the source `logical_decoding_work_mem` bounds the memory",
     ),
     PgoutputOption(
@@ -127,7 +122,7 @@ OPTIONS: Final = (
         default="false",
         treatment=PgoutputTreatment.REFUSED,
         meaning="Sends prepared transactions at PREPARE TRANSACTION.",
-        why="it may still be rolled back; we read it at COMMIT PREPARED, like every commit",
+        why="it may still be rolled back; we read it at COMMIT PREPARED",
         instead="leave it out",
     ),
 )

@@ -20,10 +20,10 @@ class PostgresSection(SourceSection):
 
     failover_slot: Literal["auto", "on", "off"] = "auto"
     """PostgreSQL 17 and later: standbys with `sync_replication_slots` have the slot, too, so that
-    `run` continues after a promotion; `auto` = where several servers are named."""
+    `run` continues after a promotion. `auto`: where several servers are named."""
 
     publication: str = Field(default="gauss_cdc", min_length=1, max_length=63)
-    """PostgreSQL: publication. Created by the first `run` or `check --fix`, from [tables]."""
+    """PostgreSQL: publication, which the first `run` or `check --fix` creates from [tables]."""
 
     @property
     def output_plugin(self) -> str:

@@ -123,7 +123,7 @@ class Option:
                 return self.kind.value
 
 
-_HOLDS_KEYS: Final = "our records name transaction, time and position: they must be in the stream"
+_HOLDS_KEYS: Final = "our records need it"
 
 OPTIONS: Final = (
     # -------------------------------------------------------- how it is decoded
@@ -136,15 +136,15 @@ OPTIONS: Final = (
         gaussdb=(T, T, I),
         opengauss=(T, T, I),
         treatment=Treatment.SENT,
-        meaning="Decoder threads; 1 is serial decoding.",
-        why="the server's logical_decode_options_default could make a stream parallel",
+        meaning="Decoder threads; 1: serial decoding.",
+        why="the server's logical_decode_options_default may say otherwise",
     ),
     Option(
         name="decode-style",
         kind=OptionKind.STYLE,
         default={
             Decoding.SERIAL: "",
-            Decoding.PARALLEL: "b; as the parallel_*_decoding plugin says",
+            Decoding.PARALLEL: "b, or that of the plugin",
         }
         | {Decoding.SQL: ""},
         gaussdb=(R, T, R),
@@ -152,7 +152,7 @@ OPTIONS: Final = (
         group=OptionGroup.PARALLEL,
         treatment=Treatment.SENT,
         meaning="Format of parallel decoding: JSON, text or binary.",
-        why="b by default: j truncates a value at a zero byte",
+        why="b by default, as j ends a value at a zero byte",
     ),
     Option(
         name="sending-batch",
@@ -176,7 +176,7 @@ OPTIONS: Final = (
         opengauss=(R, T, R),
         group=OptionGroup.PARALLEL,
         also=", a power of two",
-        meaning="Length of the queue between decoder threads; costs memory.",
+        meaning="Length of the queue between decoder threads.",
     ),
     Option(
         name="output-order",
@@ -186,7 +186,7 @@ OPTIONS: Final = (
         default="0",
         gaussdb=(T, T, I),
         opengauss=_NOWHERE,
-        meaning="0: in the order of commit LSNs. 1: in the order of CSNs, with a slot made for it.",
+        meaning="0: by commit LSN; 1: by CSN, with a slot made for that.",
     ),
     # -------------------------------------------------------- what our records need
     Option(
@@ -221,8 +221,7 @@ OPTIONS: Final = (
         opengauss=_ALL,
         treatment=Treatment.OURS,
         meaning="Leave out transactions without changes.",
-        why="true in serial decoding of a stream, whose keepalives have the position of an idle "
-        "source; else false, where only the end of an empty transaction has it",
+        why="true only in serial decoding of a stream: keepalives tell an idle source's place",
     ),
     Option(
         name="standby-connection",
@@ -233,7 +232,7 @@ OPTIONS: Final = (
         dn_only=True,
         treatment=Treatment.OURS,
         meaning="Refuse to decode on a primary.",
-        why='`[source] role` decides: true for "standby"',
+        why='true where `[source] role` is "standby"',
     ),
     # -------------------------------------------------------- which changes
     Option(
@@ -244,8 +243,8 @@ OPTIONS: Final = (
         opengauss=_ALL,
         treatment=Treatment.SENT,
         removes="changes that reached the source by replication from elsewhere",
-        meaning="Leave out changes that came by replication from elsewhere.",
-        why="false by default: a copy has them, too",
+        meaning="Leave out changes that came by replication.",
+        why="false by default",
     ),
     Option(
         name="white-table-list",
@@ -303,7 +302,7 @@ OPTIONS: Final = (
         default="false",
         gaussdb=_ALL,
         opengauss=_NOWHERE,
-        meaning="Leave stored generated columns out of new rows; old rows keep them.",
+        meaning="Leave stored generated columns out of new rows.",
     ),
     Option(
         name="enable-ddl-decoding",
@@ -357,7 +356,7 @@ OPTIONS: Final = (
         default="logical_sender_timeout",
         gaussdb=_STREAM,
         opengauss=_STREAM,
-        meaning="The server disconnects a client that is silent for so long; 0: never.",
+        meaning="The server disconnects a client that is silent for longer; 0: never.",
     ),
     Option(
         name="enable-heartbeat",
@@ -375,7 +374,7 @@ OPTIONS: Final = (
         opengauss=_NOWHERE,
         treatment=Treatment.REFUSED,
         meaning="The server moves the slot by itself.",
-        why="it would move the slot past our last durable cut; only false is accepted",
+        why="it would move the slot past our last durable cut",
     ),
     # -------------------------------------------------------- memory
     Option(
@@ -392,7 +391,7 @@ OPTIONS: Final = (
         gaussdb=_ALL,
         opengauss=_ALL,
         share=25,
-        meaning="A larger transaction is spilled to disk; 0: no such limit. "
+        meaning="A larger transaction is spilled to disk; 0: no limit. "
         "GaussDB, parallel: up to 25 % of max_process_memory.",
     ),
     Option(
@@ -409,7 +408,7 @@ OPTIONS: Final = (
         gaussdb=_ALL,
         opengauss=_ALL,
         share=50,
-        meaning="Transactions are spilled when all of them take more; 0: no such limit. "
+        meaning="The same of all transactions together. "
         "GaussDB, parallel: up to 50 % of max_process_memory.",
     ),
     Option(
@@ -421,7 +420,7 @@ OPTIONS: Final = (
         default="100",
         gaussdb=_ALL,
         opengauss=_NOWHERE,
-        meaning="Memory for descriptions of tables, beyond which some are dropped.",
+        meaning="Memory for descriptions of tables.",
     ),
     Option(
         name="change-log-max-len",
@@ -444,7 +443,7 @@ OPTIONS: Final = (
         gaussdb=(I, T, I),
         opengauss=_NOWHERE,
         dn_effect=True,
-        meaning="Number of decoded changes whose memory is reused.",
+        meaning="Decoded changes whose memory is reused.",
     ),
     # -------------------------------------------------------- distributed decoding
     Option(
@@ -469,8 +468,8 @@ OPTIONS: Final = (
         group=OptionGroup.DISTRIBUTED,
         dn_only=True,
         treatment=Treatment.INTERNAL,
-        meaning="Number of the shard, for replicated tables.",
-        why="sent by a coordinator to its data nodes; the manual advises against setting it",
+        meaning="Shard, for replicated tables.",
+        why="a coordinator sends it",
     ),
     Option(
         name="start-position",
@@ -482,7 +481,7 @@ OPTIONS: Final = (
         treatment=Treatment.INTERNAL,
         meaning="Omit what precedes this CSN and LSN.",
         removes="changes before that position",
-        why="sent by a coordinator to its data nodes; the manual advises against setting it",
+        why="a coordinator sends it",
     ),
 )
 
