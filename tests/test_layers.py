@@ -29,7 +29,7 @@ LAYERS = {
         (
             *("producer.sources.gauss.source", "producer.sources.postgres.source"),
             *("producer.sources.gauss.point", "producer.sources.postgres.point"),
-            "producer.sources.postgres.key_ranges",
+            *("producer.sources.gauss.key_ranges", "producer.sources.postgres.key_ranges"),
             *("producer.sources.gauss.new_slot", "producer.sources.gauss.stream_reader"),
             "producer.sources.lock",
         ),

@@ -104,6 +104,7 @@ TESTED_BY = {
     "producer.sources.postgres.rehearsal": "integration/test_ddl_plan.py",
     "producer.sources.postgres.snapshot": "integration/test_postgres_snapshot.py",
     "producer.sources.postgres.triggers": "integration/test_ddl_triggers.py",
+    "producer.sources.ranges": "integration/test_key_ranges.py",
     "spark_consumers.api": "integration/test_api.py",
     "spark_consumers.dialects.spark_types": "integration/test_typed_changes.py",
     "spark_consumers.spark.shapes": "integration/test_typed_changes.py",

@@ -75,6 +75,9 @@ def test_what_is_asked_for_one_of_several_targets_is_asked_for_it_alone(
         def asked(self) -> list[object]:
             return []
 
+        def check_names(self, tables: list[TableId]) -> None:
+            assert [*map(str, tables)] == ["public.a"]
+
     @contextmanager
     def session(_: Config) -> Iterator[Source]:
         yield Source()

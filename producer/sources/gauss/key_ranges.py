@@ -146,7 +146,7 @@ def open_ranges(
     size, rows, _ = row
     since = point.started(asking)
     each = size // rows if rows else 0  # bytes; until a range was read, where nobody counted
-    sessions = _Sessions(
+    sessions = _GaussSessions(
         options,
         lambda: point.of_server(since, open_session()),
         shape,
@@ -157,7 +157,7 @@ def open_ranges(
     return shape, RangesThread(sessions, rows=rows)
 
 
-class _Sessions:
+class _GaussSessions:
     """`RangeSessions`."""
 
     def __init__(
