@@ -370,6 +370,7 @@ def played(scene: Scene, seed: int, count: int) -> str:
             f"\n{done}\n{error!r} {error}\n{scene.tail(1500)}"
         )
     finally:
+        scene.play.release()  # a slot waits for whoever is open in any database
         scene.close()
     return ""
 
