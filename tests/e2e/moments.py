@@ -72,6 +72,9 @@ KINDS = os.environ.get(
 HELD = float(os.environ.get("GAUSS_CDC_MOMENTS_HELD", "0.2"))
 
 
+_AS_IT_WAS = ("--clean", "--if-exists", "--no-publications", "--lock-wait-timeout=2s")  # pg_dump
+
+
 class Moments(Play):
     """A play whose statements are undone again; `publication` is altered, too."""
 
@@ -652,8 +655,7 @@ class Moments(Play):
         program = shutil.which("pg_dump")
         assert program is not None
         dump = subprocess.run(
-            [program, "-t", table, "--clean", "--if-exists", "--no-publications", self.url]
-            + ["--lock-wait-timeout=2s"],
+            [program, "-t", table, *_AS_IT_WAS, self.url],
             capture_output=True, text=True, check=False, env={**os.environ, "PGOPTIONS": ""},
         )  # fmt: skip
         if dump.returncode:
