@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Final, Protocol
 
-from producer.core.key_ranges import Key, NamedKeys, RangeRead
+from producer.core.key_ranges import Key, NamedKeys, RangeRead, key_of, key_places
 from producer.errors import CdcError, SourceError
 from producer.sources.session import Asks
 from schemas.encodings import WITHOUT
@@ -108,6 +109,26 @@ class RangesThread:
         self._sessions.close()
         os.close(self._wakes)
         os.close(self._woken)
+
+
+def bounded(
+    read: RangeRead, after: Key | NamedKeys, *, keys: Sequence[Key], limit: int, is_whole: bool
+) -> RangeRead:
+    """Say where a range ends, or which named keys have no row.
+
+    `keys`: of these, those that were looked for, as the server prints them.  `limit`: rows that
+    were asked for.  `is_whole`: all of them came; else it was ended when it was large.
+    """
+    assert read.shape is not None
+    places, rows = key_places(read.shape), read.rows
+    if not isinstance(after, NamedKeys):
+        is_last = is_whole and len(rows) < limit
+        return replace(read, last=None if is_last else key_of(rows[-1], places))
+    there = {key_of(row, places) for row in rows}
+    gone, left = tuple(key for key in keys if key not in there), after.keys[limit:]
+    if not is_whole:  # what has no row may not have been read
+        gone, left = (), (*gone, *left)
+    return replace(read, gone=gone, left=left)
 
 
 # ---------------------------------------------------------------- which tables

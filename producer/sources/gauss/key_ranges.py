@@ -30,8 +30,6 @@ from producer.core.key_ranges import (
     RangeRead,
     Visible,
     key_columns,
-    key_of,
-    key_places,
 )
 from producer.errors import SourceError, TableChanging
 from producer.options import Options
@@ -50,6 +48,7 @@ from producer.sources.ranges import (
     SMALL,
     RangesThread,
     as_printed,
+    bounded,
     select_behind,
     select_named,
     why_no_key,
@@ -174,7 +173,6 @@ class _GaussSessions:
         self._row_bytes, self._encoding = row_bytes, encoding
         self._session: GaussConnection | None = None
         self._asks: GaussConnection | None = None
-        self._quiet: dict[str, str] = {}  # settings of the server that a range is read with
         self._since: Before | None = None  # the catalog when the shape was read first
 
     def interrupt(self) -> None:
@@ -260,17 +258,8 @@ class _GaussSessions:
             self._session = None
         if rows:
             self._row_bytes = max(1, size // len(rows))
-        places = key_places(shape)
-        if isinstance(after, NamedKeys):
-            there = {key_of(row, places) for row in rows}
-            gone, left = tuple(key for key in keys if key not in there), after.keys[limit:]
-            if not is_whole:  # what has no row may not have been read
-                gone, left = (), (*gone, *left)
-            return replace(at, rows=rows, order=order, gone=gone, left=left)
-        is_last = is_whole and len(rows) < limit
-        return replace(
-            at, rows=rows, order=order, last=None if is_last else key_of(rows[-1], places)
-        )
+        read = replace(at, rows=rows, order=order)
+        return bounded(read, after, keys=keys, limit=limit, is_whole=is_whole)
 
     @staticmethod
     def _key(asks: Asks, shape: TableSchema) -> tuple[list[str], str]:

@@ -21,8 +21,6 @@ from producer.core.key_ranges import (
     RangeRead,
     Visible,
     key_columns,
-    key_of,
-    key_places,
 )
 from producer.core.loads.copy_lines import CopyLines
 from producer.errors import ConnectionLost, TableChanging
@@ -38,6 +36,7 @@ from producer.sources.ranges import (
     SMALL,
     RangesThread,
     as_printed,
+    bounded,
     select_behind,
     select_named,
     why_no_key,
@@ -271,17 +270,8 @@ class _Sessions:
             self._row_bytes = max(1, size // len(lines))
         self._see_to_flush(asks, place.high)
         rows = CopyLines(lines, len(shape.columns), table)
-        if isinstance(after, NamedKeys):
-            there = {key_of(row, key_places(shape)) for row in rows}
-            gone, left = tuple(key for key in keys if key not in there), after.keys[limit:]
-            if not is_whole:  # what has no row may not have been read
-                gone, left = (), (*gone, *left)
-            return RangeRead(
-                shape, place.shown, place.high, rows=rows, order=order, gone=gone, left=left
-            )
-        is_last = is_whole and len(lines) < limit
-        last = None if is_last else key_of(rows[-1], key_places(shape))
-        return RangeRead(shape, place.shown, place.high, rows=rows, last=last, order=order)
+        read = RangeRead(shape, place.shown, place.high, rows=rows, order=order)
+        return bounded(read, after, keys=keys, limit=limit, is_whole=is_whole)
 
     @staticmethod
     def _key_types(asks: Connection, shape: TableSchema) -> list[str]:
