@@ -197,7 +197,7 @@ class RegistrySection(Section):
     """[registry]: any registry with Confluent's API."""
 
     url: Public
-    """Its base URL."""
+    """Its base URL. Credentials: GAUSS_CDC_REGISTRY_CREDENTIALS, `user:password`."""
 
     options: Options = Field(default_factory=dict)
     """Further settings of Confluent's client, as `ssl.ca.location`."""

@@ -123,7 +123,7 @@ class Option:
                 return self.kind.value
 
 
-_HOLDS_KEYS: Final = "our records need it"
+_HOLDS_KEYS: Final = "our records name transaction, time and position"
 
 OPTIONS: Final = (
     # -------------------------------------------------------- how it is decoded
@@ -176,7 +176,7 @@ OPTIONS: Final = (
         opengauss=(R, T, R),
         group=OptionGroup.PARALLEL,
         also=", a power of two",
-        meaning="Length of the queue between decoder threads.",
+        meaning="Length of the queue between decoder threads; costs memory.",
     ),
     Option(
         name="output-order",
@@ -302,7 +302,7 @@ OPTIONS: Final = (
         default="false",
         gaussdb=_ALL,
         opengauss=_NOWHERE,
-        meaning="Leave stored generated columns out of new rows.",
+        meaning="Leave stored generated columns out of new rows; old rows keep them.",
     ),
     Option(
         name="enable-ddl-decoding",
@@ -408,7 +408,7 @@ OPTIONS: Final = (
         gaussdb=_ALL,
         opengauss=_ALL,
         share=50,
-        meaning="The same of all transactions together. "
+        meaning="Transactions are spilled when all of them take more; 0: no limit. "
         "GaussDB, parallel: up to 50 % of max_process_memory.",
     ),
     Option(
@@ -420,7 +420,7 @@ OPTIONS: Final = (
         default="100",
         gaussdb=_ALL,
         opengauss=_NOWHERE,
-        meaning="Memory for descriptions of tables.",
+        meaning="Memory for descriptions of tables, beyond which some are dropped.",
     ),
     Option(
         name="change-log-max-len",
