@@ -85,6 +85,7 @@ SCENES: Final = (
     "tests/e2e/test_gauss_demo.py",
     "tests/e2e/test_frozen.py",
     "tests/e2e/test_gauss_rereads.py",
+    "tests/e2e/test_gauss_beside.py",
     "tests/e2e/test_gauss_looks.py",
     "tests/e2e/test_gauss_moments.py",
     "tests/e2e/test_beside.py",

@@ -101,7 +101,7 @@ def test_it_goes_on_behind_the_last_range_that_is_written(gauss, mode, play) -> 
     assert len(ranges.written) < 1.5 * ROWS / 100
 
 
-@in_modes("og parallel", "gaussdb", "gaussdb ddl")
+@in_modes("og parallel", "gaussdb ddl")
 @pytest.mark.parametrize(
     "statement",
     [
