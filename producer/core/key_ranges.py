@@ -90,13 +90,17 @@ class Visible:
         """What a snapshot shows that was taken behind the answers to two questions, in this order.
 
         `running`: transactions that had an id and were not visible yet; of ids that begin again
-        after 32 bits.  `next_xid`: a whole id that was not given out.
+        after 32 bits.  `next_xid`: a whole id behind all that have ended; those that run may have
+        greater ones, and keep their ids whatever ends between two snapshots.
 
         >>> Visible.but([7], (1 << 32) + 9).has(7), Visible.but([7], (1 << 32) + 9).has(8)
         (False, True)
+        >>> Visible.but([9], 9).running == Visible.but([9], 11).running
+        True
         """
         whole = 1 << _XID_BITS
-        return cls(next_xid, frozenset(next_xid - 1 - (next_xid - 1 - x) % whole for x in running))
+        first = next_xid - whole // 2
+        return cls(next_xid, frozenset(first + (x - first) % whole for x in running))
 
     def has(self, xid: int) -> bool:
         """Say whether it shows a transaction of which the stream gave 32 bits of its id.

@@ -160,3 +160,25 @@ def test_rows_of_some_keys_are_read_alone(gauss, mode, play) -> None:
         assert_equal(p)
 
     assert max(rows for rows, _ in ranges.written) == 100, "a load, which counts its rows"
+
+
+@in_modes("gaussdb")
+def test_no_other_table_waits_for_who_has_its_lock(gauss, mode, play) -> None:
+    """The server waited for the lock to tell the table's size, and the stream with it."""
+    with loaded(play, mode) as (p, _):
+        ask(p.source, "CREATE TABLE other (id int PRIMARY KEY)")
+        ask(p.source, "INSERT INTO other VALUES (0)")
+        assert p.wait() == set()
+        with closing(psycopg2.connect(p.source)) as owner, owner.cursor() as cursor:
+            cursor.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+            request(p)
+            pause(3)
+            ask(p.source, "INSERT INTO other VALUES (1)")
+
+            def has_come() -> bool:
+                p.path.applier.drain()
+                return content(p.target, "other") == ["(0)", "(1)"]
+
+            until(has_come, "the other table's row", pause, 60)
+        await_answer(p)
+        assert_equal(p)

@@ -130,10 +130,12 @@ def test_who_has_an_id_is_not_shown(url, options) -> None:
         other.query("INSERT INTO public.t VALUES (2)")
         open_one = int(other.query("SELECT txid_current()::text")[0][0] or 0)
         before = read(ranges, ())
+        again = read(ranges, ())
         other.query("COMMIT")
         behind = read(ranges, ())
 
     assert list(before.rows) == [[b"1"]]
+    assert open_one in before.shown.running & again.shown.running, "by one number"
     assert not before.shown.has(open_one)
     assert list(behind.rows) == [[b"1"], [b"2"]]
     assert behind.shown.has(open_one)

@@ -159,3 +159,17 @@ def test_an_address_that_leads_to_another_server_by_now_is_tried_again(options: 
         assert gauss_point.of_one_server(asking, open_session(options)).query("SELECT 1") == [["1"]]
         with pytest.raises(ConnectionLost, match="another server has this address"):
             gauss_point.of_one_server(Elsewhere(), open_session(options))
+
+
+def test_a_commit_that_is_delivered_and_not_visible_is_not_lacking(options: Options) -> None:
+    """It waits for a standby, and no newer one has ended: the server says its id as the next."""
+    source = GaussSource.open(options, lambda _: None)
+    try:
+        with open_session(options) as other:
+            other.query("BEGIN")
+            newest = int(other.query("SELECT txid_current()::text")[0][0] or 0)
+            end = gauss_readings.wal_end(source.asking)
+
+            assert source.lacks(end, newest) == ""
+    finally:
+        source.close()

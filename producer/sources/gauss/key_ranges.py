@@ -37,6 +37,7 @@ from producer.sources.gauss import catalog as gauss_catalog
 from producer.sources.gauss import point, readings
 from producer.sources.gauss import snapshot as gauss_snapshot
 from producer.sources.gauss.connection import GaussConnection
+from producer.sources.gauss.evidence import limited
 from producer.sources.gauss.options import Effective
 from producer.sources.gauss.server import Server
 from producer.sources.gauss.snapshot import GaussReading
@@ -87,16 +88,29 @@ def reads_ranges(decided: Effective, server: Server, node: str) -> bool:
 
 
 def why_not(session: Asks, table: TableSchema, server: Server, least_bytes: int) -> str:
-    """Say why a table is not read in ranges of its key; "": it is."""
-    return _why_not(_row_of(session, table.id), table, server, least_bytes)
+    """Say why a table is not read in ranges of its key; "": it is, or it is being altered."""
+    try:
+        return _why_not(_row_of(session, table.id), table, server, least_bytes)
+    except TableChanging:
+        return ""
 
 
 def _row_of(session: Asks, table: TableId) -> tuple[int, int, bool] | None:
-    """Return size in bytes, estimated rows, and whether it is a table without relatives."""
+    """Return size in bytes, estimated rows, and whether it is a table without relatives.
+
+    The server takes the table's lock to tell its size, and the stream waits meanwhile: raises
+    TableChanging where another has that.
+    """
     plain = "true"
     if "parttype" in gauss_catalog.catalog_columns(session, "pg_class"):
         plain = "c.parttype = 'n'"
-    rows = session.query(_TABLE.format(plain=plain, **_quoted(table)))
+    try:
+        with limited(session):
+            rows = session.query(_TABLE.format(plain=plain, **_quoted(table)))
+    except SourceError as error:
+        if error.where.get("sqlstate") not in gauss_snapshot.LOCKED:
+            raise
+        raise TableChanging("a table is being altered, or emptied", table=table) from error
     if not rows or rows[0][0] is None:
         return None
     size, count, is_plain = rows[0]

@@ -199,7 +199,10 @@ def wal_end(session: Asks) -> Lsn:
 
 
 def next_xid(session: Asks) -> int | None:
-    """The id that the next transaction gets, at least; None where the server does not say it."""
+    """An id behind all that have ended; None where the server does not say it.
+
+    Transactions that run may have it, or greater ones.
+    """
     try:
         rows = session.query("SELECT txid_snapshot_xmax(txid_current_snapshot())::text")
     except ConnectionLost:
