@@ -1,9 +1,11 @@
 """Reads a table of openGauss or GaussDB in ranges of its key, beside the stream: `RangeSessions`.
 
 Each range is read in a transaction of its own: lock, snapshot, the place where the log ends, rows.
-The lock comes first: a snapshot does not protect from DDL, and LOCK takes none.  Two sessions: one
-has the lock and the snapshot, and copies; the other asks the catalog, of which the lock holds the
-table's part still.
+The lock comes first: a snapshot does not protect from DDL.  The manual does not say that LOCK takes
+none: so the table's file is compared, as the snapshot and as the catalog of now has it.
+
+Two sessions: one has the lock and the snapshot, and copies; the other asks the catalog, of which
+the lock holds the table's part still.
 
 No snapshot of these servers says which transactions it shows.  One that has an id holds its lock
 until it is visible.  So those that hold one are listed first, and the snapshot is taken behind
@@ -68,6 +70,7 @@ _TABLE: Final = (
     " c.relkind = 'r' AND {plain} AND NOT EXISTS"
     " (SELECT 1 FROM pg_catalog.pg_inherits i WHERE c.oid IN (i.inhparent, i.inhrelid))" + _OF_TABLE
 )
+_FILE: Final = "SELECT c.relfilenode::text, c.xmin::text" + _OF_TABLE
 # Of the key's columns: their types, and collations, which no shape says.
 _KEY: Final = (
     "SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attcollation::text"
@@ -210,13 +213,16 @@ class _GaussSessions:
             for name in gauss_catalog.settings(self._session, settings):
                 self._session.query(f"SET {name} = {settings[name]}")
         session, asks, table = self._session, self._asks, self._shape.id
+        running = point.running(asks)  # before any statement that may take the snapshot
         session.query(f"SET statement_timeout = {gauss_snapshot.LOCK_SECONDS * 1000}")
         session.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         gauss_snapshot.lock(session, [table])
         if meaning(asks, table) != self._meant:  # the lock may be another table's
             raise renamed(table)
-        running = point.running(asks)
-        session.query("SET statement_timeout = 0; SELECT 1 FROM pg_catalog.pg_class LIMIT 1")
+        file = _FILE.format(**_quoted(table))
+        if session.query(file) != asks.query(file):  # the snapshot may be older than the lock
+            raise TableChanging("it was altered or emptied while it was locked", table=table)
+        session.query("SET statement_timeout = 0")
         if (next_xid := readings.next_xid(asks)) is None:
             raise SourceError("the server does not say which transactions there are", table=table)
         shown, high = Visible.but(running, next_xid), point.log_end(asks)
