@@ -225,7 +225,7 @@ def test_postgresql_is_read_by_pgoutput(file: Path) -> None:
     ("option", "said"),
     [
         ('publication_names = "second"', "would silently lose its tables (value second"),
-        ("streaming = true", "transactions are then interleaved"),
+        ("streaming = true", "transactions are interleaved then"),
         ("binary = true", "values are read as text"),
         ("proto_version = 2", "set by us: 1 sends whole transactions"),
         ("two_phase = true", "it may still be rolled back"),
