@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import Final, Protocol
@@ -174,7 +174,26 @@ def _literal_type(column: Column) -> str | None:
 
 
 # ---------------------------------------------------------------- statements
-def select_behind(rows_of: str, shape: TableSchema, after: Key, limit: int) -> str:
+def selected(
+    session: Asks,
+    rows_of: str,
+    shape: TableSchema,
+    after: Key | NamedKeys,
+    *,
+    limit: int,
+    types: Callable[[], Sequence[str]],
+) -> tuple[str, tuple[Key, ...]]:
+    """Write the query of a range; with named keys, return those looked for, as they are printed.
+
+    `rows_of`: the table, as SQL.  `types`: of the key's columns, asked where keys are named.
+    """
+    if not isinstance(after, NamedKeys):
+        return _select_behind(rows_of, shape, after, limit), ()
+    keys = _as_printed(session, shape, after.keys[:limit], types())
+    return _select_named(rows_of, shape, keys), keys
+
+
+def _select_behind(rows_of: str, shape: TableSchema, after: Key, limit: int) -> str:
     """Write the query of the rows behind a key, () for the first ones, in its order."""
     key = names(shape.key)
     where = f"WHERE ({key}) > {_written(after, _literal_types(shape))} " if after else ""
@@ -184,7 +203,7 @@ def select_behind(rows_of: str, shape: TableSchema, after: Key, limit: int) -> s
     )
 
 
-def select_named(rows_of: str, shape: TableSchema, keys: Sequence[Key]) -> str:
+def _select_named(rows_of: str, shape: TableSchema, keys: Sequence[Key]) -> str:
     """Write the query of the rows of some keys: each is looked up in the key's index."""
     types = _literal_types(shape)
     same = " AND ".join(f"t.{names([name])} = v.{names([name])}" for name in shape.key)
@@ -195,7 +214,7 @@ def select_named(rows_of: str, shape: TableSchema, keys: Sequence[Key]) -> str:
     )
 
 
-def as_printed(
+def _as_printed(
     session: Asks, shape: TableSchema, keys: Sequence[Key], types: Sequence[str]
 ) -> tuple[Key, ...]:
     """Have the server print keys as it prints those of rows, each once.

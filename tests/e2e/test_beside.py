@@ -1,7 +1,6 @@
 """Tables that are read in ranges of their key while the stream goes on: no table waits."""
 
 import random
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
@@ -96,20 +95,20 @@ class Ranges:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.written: list[tuple[int, int]] = []
-        self.on_range = lambda _: None
 
     def __call__(self, _table: TableId, done: int, _expected: int) -> None:
         self.written.append((done, self._path.progress.seq))
-        self.on_range(len(self.written))
+
+    def reach(self, count: int) -> None:
+        """Wait until so many are written."""
+        until(lambda: len(self.written) >= count, f"{count} ranges", pause)
 
 
 def begin_load(path: Path, count: int) -> Ranges:
     """Start `run` with its first load; return when so many ranges of it are written."""
-    enough, ranges = threading.Event(), Ranges(path)
-    ranges.on_range = lambda written: enough.set() if written == count else None
-    path.on_load = ranges
+    path.on_load = ranges = Ranges(path)
     path.start()
-    until(enough.is_set, "some ranges", pause)
+    ranges.reach(count)
     return ranges
 
 
@@ -156,11 +155,10 @@ def test_rows_that_move_without_all_of_their_values_begin_it_again(path) -> None
 
 
 def test_it_goes_on_behind_the_last_range_that_is_written(path) -> None:
-    ranges, enough = path.ranges, threading.Event()
-    ranges.on_range = lambda count: enough.set() if count == 10 else None
+    ranges = path.ranges
     with Owner(path.source, 5):
         request(path)
-        until(enough.is_set, "ten ranges", pause)
+        ranges.reach(10)
         path.stop()
         path.start()
         until(lambda: is_answered(path), "the table is read", pause)
@@ -182,11 +180,9 @@ def test_it_goes_on_behind_the_last_range_that_is_written(path) -> None:
     ],
 )
 def test_a_statement_in_its_midst(path, statement) -> None:
-    ranges, enough = path.ranges, threading.Event()
-    ranges.on_range = lambda count: enough.set() if count == 7 else None
     with Owner(path.source, 6):
         request(path)
-        until(enough.is_set, "some ranges", pause)
+        path.ranges.reach(7)
         with closing(psycopg2.connect(path.source)) as connection, connection.cursor() as cursor:
             connection.autocommit = True
             for one in statement.split(";"):

@@ -1,6 +1,5 @@
 """Tables of openGauss and GaussDB that are read in ranges of their key: no table waits."""
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -87,11 +86,9 @@ def test_a_table_is_read_while_it_changes(gauss, mode, play) -> None:
 @in_modes("og parallel", "gaussdb")
 def test_it_goes_on_behind_the_last_range_that_is_written(gauss, mode, play) -> None:
     with loaded(play, mode) as (p, ranges):
-        enough = threading.Event()
-        ranges.on_range = lambda count: enough.set() if count == 10 else None
         with Owner(p.source, 5):
             request(p)
-            until(enough.is_set, "ten ranges", pause)
+            ranges.reach(10)
             p.path.stop()
             p.start()
             await_answer(p)
@@ -117,11 +114,9 @@ def test_it_goes_on_behind_the_last_range_that_is_written(gauss, mode, play) -> 
 )
 def test_a_statement_in_its_midst(gauss, mode, statement, play) -> None:
     with loaded(play, mode) as (p, ranges):
-        enough = threading.Event()
-        ranges.on_range = lambda count: enough.set() if count == 7 else None
         with Owner(p.source, 6):
             request(p)
-            until(enough.is_set, "some ranges", pause)
+            ranges.reach(7)
             with closing(psycopg2.connect(p.source)) as connection, connection.cursor() as cursor:
                 for one in statement.split("; "):
                     cursor.execute(one)
@@ -135,12 +130,10 @@ def test_a_statement_in_its_midst(gauss, mode, statement, play) -> None:
 def test_a_first_load_in_chunks_holds_nobody_and_goes_on_after_a_restart(gauss, mode, play) -> None:
     with play(mode, "SELECT", **HOW, loads_beside=True) as p:
         make(p.source)
-        enough = threading.Event()
         p.path.on_load = ranges = Ranges(p.path)
-        ranges.on_range = lambda count: enough.set() if count == 12 else None
         with Owner(p.source, 7):
             p.start()
-            until(enough.is_set, "some ranges", pause)
+            ranges.reach(12)
             p.path.stop()
             p.start()
             assert p.wait(2 * PATIENCE) == set()

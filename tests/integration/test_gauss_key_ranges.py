@@ -19,7 +19,7 @@ from producer.sources.gauss.server import Product, Server
 from producer.sources.gauss.source import open_session
 from producer.sources.ranges import SMALL, RangesThread
 from tests.e2e.test_gauss_modes import gauss, source_of
-from tests.integration.test_key_ranges import KEYS, TABLE, every, keyed, make, read
+from tests.integration.test_key_ranges import KEYS, SEVERAL, TABLE, every, keyed, make, read
 from tests.services_fixtures import execute
 
 __all__ = ["gauss"]
@@ -94,11 +94,7 @@ def test_named_keys_are_found_and_those_without_a_row_are_told(url, options, key
 
 
 def test_a_key_of_several_columns_in_another_order(url, options) -> None:
-    make(
-        url,
-        'CREATE TABLE t (b text, "A" int, v int, PRIMARY KEY ("A", b))',
-        "INSERT INTO t SELECT m, n, n * m FROM generate_series(1, 9) n, generate_series(1, 9) m",
-    )
+    make(url, *SEVERAL)
     with closing(opened(options)) as ranges:
         found = list(every(ranges))
 

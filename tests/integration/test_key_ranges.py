@@ -44,6 +44,12 @@ KEYS = {
 }
 
 
+SEVERAL = (  # columns of a key, in another order than the table's
+    'CREATE TABLE t (b text, "A" int, v int, PRIMARY KEY ("A", b))',
+    "INSERT INTO t SELECT m, n, n * m FROM generate_series(1, 9) n, generate_series(1, 9) m",
+)
+
+
 @pytest.fixture
 def url(new_database) -> str:
     url = new_database()
@@ -239,11 +245,7 @@ def test_a_backslash_means_itself_whatever_the_database_prefers(url, options, wa
 
 
 def test_a_key_of_several_columns(url, options) -> None:
-    make(
-        url,
-        'CREATE TABLE t (b text, "A" int, v int, PRIMARY KEY ("A", b))',
-        "INSERT INTO t SELECT m, n, n * m FROM generate_series(1, 9) n, generate_series(1, 9) m",
-    )
+    make(url, *SEVERAL)
     with closing(opened(options)) as ranges:
         found = list(every(ranges))
 

@@ -16,8 +16,6 @@ What the stream does not show of a table, a look at the catalog does (`storage`)
 and the load begins again.
 """
 
-# ruff: noqa: S608  every value in a statement is quoted
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -50,33 +48,30 @@ from producer.sources.ranges import (
     MOST,
     SMALL,
     RangesThread,
-    as_printed,
     bounded,
-    select_behind,
-    select_named,
+    selected,
     why_no_key,
 )
 from producer.sources.session import Asks
-from schemas.quoting import constant, one_of, qualified
+from schemas.quoting import one_of, qualified
 from schemas.tables import TableId, TableSchema
 
 _OF_SESSIONS: Final = ("UTF8", "UNICODE")  # encodings; constants of statements are in them
 _FOLDING: Final = frozenset({"B", "M"})  # compatibilities whose collations may take A for a
-_OF_TABLE: Final = """
-    FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = {schema} AND c.relname = {name}"""
 _TABLE: Final = (
     "SELECT pg_catalog.pg_table_size(c.oid)::text, greatest(c.reltuples, 0)::bigint::text,"
     " c.relkind = 'r' AND {plain} AND NOT EXISTS"
-    " (SELECT 1 FROM pg_catalog.pg_inherits i WHERE c.oid IN (i.inhparent, i.inhrelid))" + _OF_TABLE
+    " (SELECT 1 FROM pg_catalog.pg_inherits i WHERE c.oid IN (i.inhparent, i.inhrelid))"
+    " FROM pg_catalog.pg_class c WHERE c.oid = {oid}"
 )
-_FILE: Final = "SELECT c.relfilenode::text, c.xmin::text" + _OF_TABLE
+_FILE: Final = (
+    "SELECT c.relfilenode::text, c.xmin::text FROM pg_catalog.pg_class c WHERE c.oid = {oid}"
+)
 # Of the key's columns: their types, and collations, which no shape says.
 _KEY: Final = (
     "SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attcollation::text"
-    " FROM pg_catalog.pg_attribute a WHERE a.attname IN {columns} AND a.attrelid = (SELECT c.oid"
-    + _OF_TABLE
-    + ") ORDER BY a.attnum"
+    " FROM pg_catalog.pg_attribute a WHERE a.attname IN {columns} AND a.attrelid = {oid}"
+    " ORDER BY a.attnum"
 )
 
 
@@ -109,7 +104,7 @@ def _row_of(session: Asks, table: TableId) -> tuple[int, int, bool] | None:
         plain = "c.parttype = 'n'"
     try:
         with limited(session):
-            rows = session.query(_TABLE.format(plain=plain, **_quoted(table)))
+            rows = session.query(_TABLE.format(plain=plain, oid=gauss_snapshot.oid_of(table)))
     except SourceError as error:
         if error.where.get("sqlstate") not in gauss_snapshot.LOCKED:
             raise
@@ -118,10 +113,6 @@ def _row_of(session: Asks, table: TableId) -> tuple[int, int, bool] | None:
         return None
     size, count, is_plain = rows[0]
     return int(size or 0), int(count or 0), is_plain == "t"
-
-
-def _quoted(table: TableId) -> dict[str, str]:
-    return {"schema": constant(table.schema), "name": constant(table.name)}
 
 
 def _why_not(
@@ -219,7 +210,7 @@ class _GaussSessions:
         gauss_snapshot.lock(session, [table])
         if meaning(asks, table) != self._meant:  # the lock may be another table's
             raise renamed(table)
-        file = _FILE.format(**_quoted(table))
+        file = _FILE.format(oid=gauss_snapshot.oid_of(table))
         if session.query(file) != asks.query(file):  # the snapshot may be older than the lock
             raise TableChanging("it was altered or emptied while it was locked", table=table)
         session.query("SET statement_timeout = 0")
@@ -259,12 +250,9 @@ class _GaussSessions:
         types, order = self._key(reading.now, shape)
         limit = max(1, min(tuning.range_rows, tuning.range_bytes // self._row_bytes))
         rows_of = f"ONLY {qualified(shape.id)}"
-        keys: tuple[Key, ...] = ()
-        if isinstance(after, NamedKeys):
-            keys = as_printed(reading.session, shape, after.keys[:limit], types)
-            select = select_named(rows_of, shape, keys)
-        else:
-            select = select_behind(rows_of, shape, after, limit)
+        select, keys = selected(
+            reading.session, rows_of, shape, after, limit=limit, types=lambda: types
+        )
         rows: list[Cells] = []
         size, is_whole = 0, True
         for some in reading.copied(shape.id, select, len(shape.columns)):
@@ -284,7 +272,8 @@ class _GaussSessions:
     @staticmethod
     def _key(asks: Asks, shape: TableSchema) -> tuple[list[str], str]:
         """Return the types of the key's columns, and in which order they are."""
-        rows = asks.query(_KEY.format(columns=one_of(shape.key), **_quoted(shape.id)))
+        oid = gauss_snapshot.oid_of(shape.id)
+        rows = asks.query(_KEY.format(columns=one_of(shape.key), oid=oid))
         if len(rows) != len(shape.key):
             raise SourceError("the key's columns are not there", table=shape.id)
         types = {name: text or "" for name, text, _ in rows}

@@ -186,7 +186,7 @@ class GaussReading:
         """
         rows = self.session.query(
             "SELECT 1 FROM pg_catalog.pg_class c WHERE c.relkind = 'r'"  # noqa: S608  quoted
-            f" AND c.oid = {_oid(table)}"
+            f" AND c.oid = {oid_of(table)}"
             " AND EXISTS (SELECT 1 FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid)"
         )
         return "ONLY " if rows else ""
@@ -205,7 +205,8 @@ class GaussReading:
             return
         if self.session.query(
             "SELECT 1 FROM pg_catalog.pg_rlspolicy p"  # noqa: S608  quoted
-            f" WHERE p.polrelid = {_oid(table)} AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_roles r"
+            f" WHERE p.polrelid = {oid_of(table)} AND NOT EXISTS"
+            " (SELECT 1 FROM pg_catalog.pg_roles r"
             " WHERE r.rolname = current_user AND r.rolsystemadmin)"
         ):
             raise Unsupported(
@@ -220,8 +221,8 @@ def estimated_rows(session: Asks, table: TableId) -> int:
     ((rows,),) = session.query(
         f"""
         SELECT greatest(coalesce(sum(c.reltuples), 0), 0)::bigint FROM (
-            SELECT {_oid(table)} UNION ALL
-            SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = {_oid(table)}
+            SELECT {oid_of(table)} UNION ALL
+            SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = {oid_of(table)}
         ) t (id) JOIN pg_catalog.pg_class c ON c.oid = t.id
         """  # noqa: S608  quoted
     )
@@ -234,8 +235,8 @@ def without_virtual(table: TableSchema) -> TableSchema:
     return table if len(columns) == len(table.columns) else replace(table, columns=columns)
 
 
-def _oid(table: TableId) -> str:
-    """SQL of a table's oid; a cast to regclass would fold names and may fail."""
+def oid_of(table: TableId) -> str:
+    """Write SQL of a table's oid; a cast to regclass would fold names and may fail."""
     return (
         "(SELECT x.oid FROM pg_catalog.pg_class x JOIN pg_catalog.pg_namespace y"  # noqa: S608  quoted
         f" ON y.oid = x.relnamespace WHERE y.nspname = {constant(table.schema)}"

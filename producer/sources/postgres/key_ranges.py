@@ -9,6 +9,7 @@ lock holds the table's part still.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
@@ -35,10 +36,8 @@ from producer.sources.ranges import (
     MOST,
     SMALL,
     RangesThread,
-    as_printed,
     bounded,
-    select_behind,
-    select_named,
+    selected,
     why_no_key,
 )
 from schemas.positions import Lsn, lsn_text, parse_lsn
@@ -241,14 +240,9 @@ class _Sessions:
         limit = max(1, min(tuning.range_rows, tuning.range_bytes // self._row_bytes))
         lines, size = list[bytes](), 0
         is_whole = True
-        keys: tuple[Key, ...] = ()
-        if isinstance(after, NamedKeys):
-            types = self._key_types(asks, shape)
-            keys = as_printed(session, shape, after.keys[:limit], types)
-            statement = select_named(self._rows_of, shape, keys)
-        else:
-            statement = select_behind(self._rows_of, shape, after, limit)
-        for some in session.copy_lines(f"COPY ({statement}) TO STDOUT"):
+        types = partial(self._key_types, asks, shape)
+        select, keys = selected(session, self._rows_of, shape, after, limit=limit, types=types)
+        for some in session.copy_lines(f"COPY ({select}) TO STDOUT"):
             lines += some
             size += sum(map(len, some))
             if size > MOST * tuning.range_bytes:
