@@ -1,6 +1,5 @@
 """A table that is loaded for a second target, while the first one stays exact."""
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 
@@ -88,11 +87,9 @@ def test_the_first_is_exact_all_the_time_and_a_restart_goes_on(
     ranges = path.on_load
     assert isinstance(ranges, Ranges)
     ranges.written.clear()
-    enough = threading.Event()
-    ranges.on_range = lambda count: enough.set() if count == 10 else None
     with Owner(path.source, 7):
         request(path)
-        until(enough.is_set, "ten ranges", pause)
+        ranges.reach(10)
         path.stop()
         path.start()
         marks = load_for_second(path, late)
@@ -122,11 +119,9 @@ def test_a_table_that_is_altered_in_its_midst(path: Path, late: Late, plain: Pla
     ranges = path.on_load
     assert isinstance(ranges, Ranges)
     ranges.written.clear()
-    enough = threading.Event()
-    ranges.on_range = lambda count: enough.set() if count == 7 else None
     with Owner(path.source, 6):
         request(path)
-        until(enough.is_set, "some ranges", pause)
+        ranges.reach(7)
         ask(path.source, "ALTER TABLE t ALTER COLUMN v SET NOT NULL")
         ask(path.source, "TRUNCATE t")
         load_for_second(path, late)
