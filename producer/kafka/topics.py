@@ -35,6 +35,7 @@ _LEADERLESS: Final = {
 }
 _TRIES, _PAUSE = 150, 0.1
 _AT_ONCE: Final = 500  # topics whose settings are asked for; each has some kilobytes of them
+_RECORDS: Final = 5_000  # that a request may cost the controller, which takes no more than 10,000
 DAY_MS: Final = 86_400_000
 # Retention goes by a record's time.  By our clock, days behind, records would go before anybody
 # read them; and a broker refuses those of one that is an hour ahead.
@@ -266,12 +267,23 @@ class TopicAdmin:
         self, missing: Mapping[str, tuple[int, dict[str, str]]], *, validate_only: bool = False
     ) -> dict[str, str]:
         """Return those whose names Kafka takes for others': all of ours are valid in themselves."""
-        refused: dict[str, str] = {}
-        settings = self._settings
-        new = []
+        replication = self._settings.replication
+        requests: list[list[NewTopic]] = []
+        records = _RECORDS
         for name, (partitions, asked) in missing.items():
             config = {"cleanup.policy": "delete", **_BY_BROKER, **asked}
-            new.append(NewTopic(name, partitions, settings.replication, config=config))
+            records += 1 + partitions + len(config)
+            if records > _RECORDS:
+                requests.append([])
+                records = 1 + partitions + len(config)
+            requests[-1].append(NewTopic(name, partitions, replication, config=config))
+        refused: dict[str, str] = {}
+        for new in requests:
+            refused |= self._make_some(new, validate_only=validate_only)
+        return refused
+
+    def _make_some(self, new: list[NewTopic], *, validate_only: bool) -> dict[str, str]:
+        refused: dict[str, str] = {}
         try:
             futures = self._admin.create_topics(
                 new,
