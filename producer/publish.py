@@ -96,10 +96,11 @@ class Publisher:
         self.look()
 
     def prepare_tables(self, tables: list[TableId]) -> None:
-        """Make the data topics of a first load in one go."""
-        if tables:
+        """Make or check the data topics of many tables in one go; once in a turn."""
+        of = self._options.topics.of
+        if tables := [table for table in tables if not self.is_ours(of(table, self._topics))]:
             there = self.look() if self._make_topics(tables) else self._topics
-            self._named |= {self._options.topics.of(table, there) for table in tables}
+            self._named |= {of(table, there) for table in tables}
 
     def is_ours(self, topic: str) -> bool:
         """Say whether cuts of this run may name a topic: others below the prefix are readers'."""

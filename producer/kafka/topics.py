@@ -7,7 +7,7 @@ corrects it; no topic of a user is changed silently.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -173,13 +173,21 @@ class TopicAdmin:
             if (other := first.setdefault(unified(name), name)) != name
         }
         refused |= self._make({name: wanted[name] for name in first.values()})
-        made = missing - refused.keys()
-        # The controller creates the topic; brokers report it a little later.
+        self._await([name for name in first.values() if name not in refused])
+        return refused
+
+    def _await(self, made: Sequence[str]) -> None:
+        """The controller creates topics, in their order; brokers show them a little later."""
+        hidden = set(made)
         for _ in range(_TRIES):
-            if made <= self.existing(made).keys():
-                return refused
+            if hidden and self.existing(made[-1:]):
+                hidden -= self.existing(hidden).keys()
+            if not hidden:
+                return
             time.sleep(_PAUSE)
-        raise BrokerDown("topics were created, but the broker does not show them", topics=len(made))
+        raise BrokerDown(
+            "topics were created, but the broker does not show them", topics=len(hidden)
+        )
 
     def check(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> None:
         """Check the existing topics; create none."""
