@@ -79,6 +79,7 @@ class Publisher:
         self._on_topics, self._note = on_topics, note
         self._topics: dict[str, Topic] = {}
         self._ahead: dict[TableId, Future[None]] = {}  # being registered
+        self._check: Future[object] | None = None  # of topics that were there
         self._named: set[str] = set()  # those that cuts may name
         self.encoding = (
             "utf-8"  # of cells; a source with another encoding sets it before the first row
@@ -95,22 +96,48 @@ class Publisher:
         self._named |= {topics.cuts, topics.ddl}
         self.look()
 
-    def prepare_tables(self, tables: list[TableId]) -> None:
-        """Make or check the data topics of many tables in one go; once in a turn."""
-        of = self._options.topics.of
-        if tables := [table for table in tables if not self.is_ours(of(table, self._topics))]:
-            there = self.look() if self._make_topics(tables) else self._topics
-            self._named |= {of(table, there) for table in tables}
+    def prepare_tables(self, tables: Sequence[TableId]) -> None:
+        """Make or check the data topics of many tables in one go; once in a turn.
+
+        Raises TopicUnfit, also for topics of which it was not known yet (`check_beside`).
+        """
+        self.checked()
+        if new := self._unnamed(tables):
+            self._make_topics([*new.values()])
+            there = self._topics if new.keys() <= self._topics.keys() else self.look()
+            self._named |= {self._options.topics.of(table, there) for table in new.values()}
+
+    def check_beside(self, tables: Sequence[TableId]) -> None:
+        """Do the same; where all topics are there, ask for their settings beside what comes next.
+
+        `prepare_tables`, `publish` and `checked` wait for the answer, and raise it.
+        """
+        new = self._unnamed(tables)
+        if not new.keys() <= self._topics.keys():
+            self.prepare_tables(tables)
+        elif new:
+            pool = ThreadPoolExecutor(1, "settings")
+            self._check = pool.submit(self._admin.ensure_apart, new, there=self._topics)
+            pool.shutdown(wait=False)
+            self._named |= new.keys()
+
+    def _unnamed(self, tables: Sequence[TableId]) -> dict[str, TableId]:
+        """Topic -> table, of those whose topics no cut may name yet."""
+        named = ((self._options.topics.of(table, self._topics), table) for table in tables)
+        return {name: table for name, table in named if not self.is_ours(name)}
+
+    def checked(self) -> None:
+        """Wait until the topics that were there are checked; raise TopicUnfit."""
+        check, self._check = self._check, None
+        if check is not None:
+            check.result()
 
     def is_ours(self, topic: str) -> bool:
         """Say whether cuts of this run may name a topic: others below the prefix are readers'."""
         return topic in self._named
 
-    def _make_topics(self, tables: list[TableId]) -> bool:
-        """Make each table's topic; one whose name Kafka takes for another's is set apart.
-
-        Say whether there was not each of them when they were read last.
-        """
+    def _make_topics(self, tables: list[TableId]) -> None:
+        """Make each table's topic; one whose name Kafka takes for another's is set apart."""
         topics = self._options.topics
         wanted = {topics.of(table, self._topics): table for table in tables}
         refused = self._admin.ensure_apart(wanted, there=self._topics)
@@ -120,7 +147,6 @@ class Publisher:
             self._note(
                 f"{table} has the topic {topics.apart(table)}, as Kafka refuses {name}: {why}"
             )
-        return not wanted.keys() <= self._topics.keys()
 
     def look(self) -> dict[str, Topic]:
         """Read the topics of the prefix as they are."""
@@ -154,6 +180,7 @@ class Publisher:
         A table without a primary key has null keys under `key = "primary-key"`, as Debezium's,
         and stays in one partition.
         """
+        self.checked()
         options, topic = self._options, self.topic(table.id)
         if (asked := self._ahead.pop(table.id, None)) is not None:
             asked.result()
@@ -226,7 +253,7 @@ class Publisher:
         pool.shutdown(wait=False)  # behind the last one
 
     def close(self) -> None:
-        """Register nothing ahead any more."""
+        """Register nothing ahead any more; what brokers still say of settings is not heard."""
         for asked in self._ahead.values():
             asked.cancel()
         self._ahead = {}

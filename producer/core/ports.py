@@ -489,6 +489,9 @@ class Publisher(Protocol):
     def register_ahead(self, tables: Sequence[TableSchema]) -> None:
         """Begin to register the schemas of many tables, which are published sooner or later."""
 
+    def checked(self) -> None:
+        """Wait until the topics that were there are known to keep all of our records."""
+
     def encode_change(self, change: SchemaChange) -> bytes:
         """Write a record of ddl."""
 

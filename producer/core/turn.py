@@ -333,6 +333,7 @@ class Turn:
     ) -> Loop:
         options, source, publisher = self.options, self.source, self.publisher
         topics, head = options.topics, writer_state.head
+        self.blocking(publisher.checked)
         found = Due([], [], {})
         # Not before the slot is ours: while this start waited, the run that had it may have taken
         # in a table whose load is noted, and not done [H41].

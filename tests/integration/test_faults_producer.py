@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import psycopg2
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message, Producer, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from gauss_cdc_lab.services import Addresses
 from producer.core.events import Limits
@@ -335,6 +336,23 @@ def test_a_data_topic_that_would_lose_rows(place: Place, config: dict[str, str],
     reported = stops(place.run(), TopicUnfit, 32)
     assert said in reported
     assert "kafka-configs.sh" in reported
+
+
+def test_a_topic_that_was_altered_before_a_restart_is_refused_before_any_row(place: Place) -> None:
+    """Its settings are asked for beside the takeover."""
+    place.deliver_once()
+    topic = f"{place.options.prefix}.public.account"
+    compacted = ConfigEntry(
+        "cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET
+    )
+    altered = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[compacted])
+    for future in place.admin.incremental_alter_configs([altered]).values():
+        future.result(timeout=PATIENCE)
+
+    with place.run() as running:
+        said = running.fails()
+    assert isinstance(said, TopicUnfit)
+    assert "compacted" in said.what
 
 
 def test_a_cuts_topic_that_forgets_early(place: Place) -> None:

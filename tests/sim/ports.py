@@ -888,6 +888,9 @@ class SimPublisher:
     def register_ahead(self, tables: Sequence[TableSchema]) -> None:
         """Each one is registered when it is published."""
 
+    def checked(self) -> None:
+        """Nobody changes their settings."""
+
     def topic(self, table: TableId) -> str:
         topic = TOPICS.table(table)
         if topic not in self._known:

@@ -415,6 +415,9 @@ class Kafka:
     def register_ahead(self, _tables: Sequence[TableSchema]) -> None:
         """Each is registered when it is published."""
 
+    def checked(self) -> None:
+        """Nobody changes a topic's settings."""
+
     def messages(self) -> None:
         """Nobody asked for logical messages."""
 
