@@ -102,6 +102,26 @@ class Visible:
         first = next_xid - whole // 2
         return cls(next_xid, frozenset(first + (x - first) % whole for x in running))
 
+    def lacks(self, running: Iterable[int]) -> frozenset[int]:
+        """Return which of these transactions, of whole ids, it does not show.
+
+        >>> sorted(Visible(12, frozenset([10])).lacks([9, 10, 12]))
+        [10, 12]
+        """
+        return frozenset(xid for xid in running if xid >= self.end or xid in self.running)
+
+    def beside(self, running: Iterable[int]) -> Visible:
+        """Add those that had an id before it was taken, and that it does not show.
+
+        A snapshot lists none from `end` on: it begins behind the newest that has ended, and
+        transactions with greater ids may be in the log already, and delivered.
+
+        >>> sorted(Visible(12, frozenset([10])).beside([9, 10, 12]).running)
+        [10, 12]
+        """
+        listed = Visible.but(running, self.end).running
+        return Visible(self.end, self.running | self.lacks(listed))
+
     def has(self, xid: int) -> bool:
         """Say whether it shows a transaction of which the stream gave 32 bits of its id.
 

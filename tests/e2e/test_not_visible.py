@@ -2,14 +2,17 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path as File
 
 import psycopg2
 import pytest
 
 from gauss_cdc_lab.services import Addresses
+from schemas.positions import parse_lsn
 from tests.e2e.commands import command, configured
 from tests.e2e.path import Path, ask, content, pause, until
+from tests.e2e.test_beside import RANGES
 from tests.e2e.test_ddl import install
 from tests.integration.private_postgres import PrivateServer, private_server
 
@@ -107,6 +110,46 @@ def test_run_publishes_loads_and_answers_while_no_standby_does(
 
         for table in ("t", "n"):
             assert content(target, table) == content(source, table)
+
+
+def test_a_load_in_ranges_waits_for_the_newest_transaction_too(
+    addresses: Addresses,
+    topic_prefix: str,
+    new_database: Callable[[], str],
+    server: PrivateServer,
+    source: str,
+) -> None:
+    """No snapshot lists it as one that runs: snapshots end below the newest id.
+
+    The load read the table without the change, which had been sent before, and called it exact.
+    """
+    target = new_database()
+    ask(source, "CREATE TABLE u (id int PRIMARY KEY, v text)")
+    ask(source, "INSERT INTO u SELECT n, 'v' || n FROM generate_series(1, 20) n")
+    with Path(
+        addresses, topic_prefix, source, target, include=("public.t",), tuning=RANGES
+    ) as path:
+        ask(source, f"CREATE PUBLICATION {path.options.publication} FOR TABLE t, u")
+        path.start()
+        path.waited()
+        wait_for(server, "nobody")
+        change = "UPDATE u SET v = 'changed' WHERE id < 9"
+        commit = threading.Thread(target=psql, args=(source, change), daemon=True)
+        commit.start()
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        until(lambda: server.execute(waits) == [(1,)], "the wait", pause)
+        ((end,),) = ask(source, "SELECT pg_current_wal_lsn()::text")
+        until(lambda: path.progress.resume >= parse_lsn(end), "its delivery", pause)
+        path.stop()
+        path.options = replace(path.options, include=("public.t", "public.u"))
+        path.start()
+        pause(3)  # for the load to read what it should not
+        path.applier.drain()
+        wait_for(server, "")
+        commit.join(60)
+
+        assert path.waited() == {}
+        assert content(target, "u") == content(source, "u")
 
 
 def psql(url: str, statements: str) -> None:

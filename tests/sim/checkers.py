@@ -78,6 +78,7 @@ class Epoch:
     loading: set[str] = field(default_factory=set)  # their load began and did not end
     holes: set[str] = field(default_factory=set)
     done: list[SourceTransaction] = field(default_factory=list)  # the k-th has seq k + 1
+    last_from: int = 0  # those from here on became durable at once
     told: list[dict[str, tuple[str, ...]]] = field(default_factory=list)  # shapes as of each seq
     # (n, table, point, columns): it was read again, and shows all commits before the point
     again: list[tuple[int, str, int, tuple[str, ...]]] = field(default_factory=list)
@@ -429,6 +430,7 @@ class Oracle:
     def _commits(self, offset: int, cut: Commits) -> None:
         epoch = self.epochs[self.epoch]
         cursor = [r.start for r in cut.ranges]
+        epoch.last_from = len(epoch.done)
         for entry in cut.commits:
             self.looks["ranges"] += 1
             if entry.seq != self.seq + 1:
@@ -807,9 +809,9 @@ class Oracle:
             return False
         if self._next(epoch) is not None or slot is None or not self.is_compared():
             return False
-        # WAL is let go in the end; in the order of CSNs, where nothing follows, but for one commit.
+        # WAL is let go in the end; in the order of CSNs, where nothing follows, up to the last cut.
         by_csn = self._source.decoding is not None and self._source.decoding.by_csn
-        kept = epoch.done[-1:] if not by_csn else epoch.done[-2:-1]
+        kept = (epoch.done[: epoch.last_from] if by_csn else epoch.done)[-1:]
         if kept and slot["confirmed"] < kept[0].end_lsn:
             return False
         if not all(self.looks[name] for name in ("ranges", "confirm", "belief")):

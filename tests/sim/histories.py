@@ -149,4 +149,8 @@ HISTORIES: Final = {
         "Rows that differ at a target are read by their keys. A snapshot has no row of one; its "
         "INSERT is delivered before the record, which deletes the row."
     ),
+    54: (
+        "The transaction with the newest id is delivered, and not visible yet. No snapshot lists "
+        "it as running: a load reads the table without it, and ends as exact."
+    ),
 }

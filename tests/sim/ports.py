@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from producer.core.catalog.catalog_facts import Facts, Leaf
 from producer.core.catalog.look import Before, Cause, Look, Seen, Unchanged
-from producer.core.changes import Delete, Insert, Message, Update
+from producer.core.changes import Message
 from producer.core.events import TopicsChanged
 from producer.core.key_ranges import Key, NamedKeys, RangeRead, Visible
 from producer.core.loads.copy_lines import CopyLines
@@ -465,7 +465,7 @@ class SimRanges:
         self._timeline, self._made = connection.source.timeline, connection.source.removed[name]
         self._asked: tuple[Key | NamedKeys | None] | None = None
         self._found: RangeRead | CdcError | None = None  # it is on its way
-        self._is_there = False
+        self._is_there = self._has_listed = False
 
     def ask(self, after: Key | NamedKeys | None) -> None:
         source = self._connection.source
@@ -499,16 +499,21 @@ class SimRanges:
             return ConnectionLost("the reader's session broke")
         if table is None or source.removed[name] != self._made:
             return TableChanging("the table is gone, or another one")
-        first = self._shown(table)
-        hidden = frozenset(t.xid for t in source.wal[first:])
-        end = max((t.xid for t in source.wal), default=0) + 1
-        shown, shape = Visible(end, hidden - {0}), table.schema(name)
+        hidden = source.unshown(name)
+        first = min(hidden, default=len(source.wal))
+        ended = (t.xid for t in source.wal if t.index not in hidden)
+        end = max(ended, default=0) + 1
+        running = frozenset(source.wal[at].xid for at in hidden)
+        shown = Visible(end, frozenset(xid for xid in running if xid < end))
+        if not self._has_listed:
+            shown, self._has_listed = shown.beside(running), True
+        shape = table.schema(name)
         if after is None:
             is_whole = name in source.published - source.hushed
             looked = self._opened.looked_at([name], first)
             source.held.add(name)  # here nothing tells a table from one that is made again
             return RangeRead(shape if is_whole else None, shown, source.wal_end, looked)
-        rows = sorted(source.states[first][name].rows, key=lambda row: row["id"])
+        rows = source.rows_under(name, hidden)
         count = 50 if source.world.calm else source.world.rng.randint(1, 5)
         if isinstance(after, NamedKeys):
             keys, left = after.keys[:count], after.keys[count:]
@@ -526,23 +531,6 @@ class SimRanges:
         some = [line.encode() for line in lines]
         return CopyLines(some, len(table.columns), table_id(self.name))
 
-    def _shown(self, table: Table) -> int:
-        """How many commits a snapshot shows: behind the lock no table changes unseen."""
-        source, name = self._connection.source, self.name
-        first = len(source.wal)
-        for _ in range(source.world.rng.randrange(8)):
-            if not first or not source.wal[first - 1].changes:
-                break
-            changes = [change for change, _ in source.wal[first - 1].changes]
-            there = source.states[first - 1].get(name)
-            if there is None or there.columns != table.columns:
-                break
-            if not all(isinstance(change, Insert | Update | Delete) for change in changes):
-                break
-            first -= 1
-        source.shown = max(first, source.shown)  # what is visible stays so
-        return source.shown
-
     def close(self) -> None:
         source = self._connection.source
         source.held.discard(self.name)
@@ -557,9 +545,9 @@ class SimGaussRanges(SimRanges):
 
     def go_on(self) -> None:
         source = self._connection.source
-        table = source.tables.get(self.name)
-        if self._found is None and self._running is None and table is not None:
-            self._running = frozenset(t.xid for t in source.wal[self._shown(table) :])
+        if self._found is None and self._running is None and self.name in source.tables:
+            hidden = source.unshown(self.name)
+            self._running = frozenset(source.wal[at].xid for at in hidden)
             return
         super().go_on()
 
@@ -568,7 +556,9 @@ class SimGaussRanges(SimRanges):
         self._running = None
         if isinstance(found, CdcError) or running is None:
             return found
-        self._connection.source.commit_nothing()
+        source = self._connection.source
+        source.void.add(len(source.wal))
+        source.commit_nothing()
         return replace(found, shown=Visible.but(running, found.shown.end), looked=None)
 
 

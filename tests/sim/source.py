@@ -118,6 +118,18 @@ class Transaction:
         self.record_end = self.record_end or self.end_lsn
         self.csn = self.csn or self.commit_start
 
+    def rows(self) -> set[tuple[object, ...]]:
+        """What it changed: rows by their keys; of tables without one, the table."""
+        found = set[tuple[object, ...]]()
+        for change, shapes in self.changes:
+            if isinstance(change, Insert | Update | Delete):
+                shape = shapes[change.relation]
+                for cells in (getattr(change, "old", None), getattr(change, "new", None)):
+                    if cells:
+                        keys = (cells[shape.names().index(name)] for name in shape.key)
+                        found.add((shape.id.name, *keys))
+        return found
+
     def put_aside(self, hidden: Container[str]) -> list[int]:
         """Positions of the messages that nobody can decode, and of rows that are too large."""
         inside = [
@@ -190,7 +202,9 @@ class Source:
         self.reads_ranges = False  # tables are read beside the stream
         self.readers: list[Reader] = []  # of ranges that were asked for and have not come
         self.reader_drops = 2  # sessions of theirs that may still break
-        self.shown = 0  # of the commits in the log, to snapshots of ranges
+        self.looked_upto = 0  # commits in the log when a snapshot of a range was taken last
+        self.unseen: frozenset[int] = frozenset()  # those of them that it did not show
+        self.void: set[int] = set()  # commits that say that the log has come so far
         self.talks = False  # logical messages are written
         self.decoding: Decoding | None = None  # of GaussDB; None: pgoutput
         self.lossy = lossy  # ADD COLUMN may be NOT NULL with an unknown default
@@ -442,6 +456,72 @@ class Source:
             self.visible = len(self.wal)
         return made.xid
 
+    # ------------------------------------------------------------ snapshots of ranges
+    def unshown(self, name: str) -> frozenset[int]:
+        """Choose which commits in the log a new snapshot does not show, behind a table's lock.
+
+        The log's order is not that in which transactions become visible.  What was visible stays
+        so, no table changes unseen behind its lock, and who waited for a row saw who had it.
+        """
+        count = first = len(self.wal)
+        for _ in range(self.world.rng.randrange(8)):
+            if not first or not (first - 1 in self.void or self._may_be_unseen(first - 1, name)):
+                break
+            first -= 1
+        hidden: set[int] = set()
+        is_newest = self.world.chance(0.5)
+        for index in range(first, count):
+            if index in self.void:
+                continue
+            if index < self.looked_upto and index not in self.unseen:
+                waited = [one for one in hidden if self.wal[one].rows() & self.wal[index].rows()]
+                hidden -= self._before(hidden, waited)
+            elif (
+                is_newest
+                or self.world.chance(0.5)
+                or any(self.wal[one].rows() & self.wal[index].rows() for one in hidden)
+            ):
+                hidden.add(index)
+        self.looked_upto, self.unseen = count, frozenset(hidden)
+        return self.unseen
+
+    def _before(self, hidden: set[int], waited: list[int]) -> set[int]:
+        """Those, and whom they waited for themselves."""
+        shown = set(waited)
+        while more := {
+            one
+            for one in hidden - shown
+            for other in shown
+            if one < other and self.wal[one].rows() & self.wal[other].rows()
+        }:
+            shown |= more
+        return shown
+
+    def _may_be_unseen(self, index: int, name: str) -> bool:
+        changes, there = self.wal[index].changes, self.states[index].get(name)
+        return (
+            bool(changes)
+            and all(isinstance(change, Insert | Update | Delete) for change, _ in changes)
+            and there is not None
+            and there.columns == self.tables[name].columns
+        )
+
+    def rows_under(self, name: str, hidden: frozenset[int]) -> list[Row]:
+        """Rows of a table with a key, as a snapshot shows them."""
+        first = min(hidden, default=len(self.wal))
+        rows = {row["id"]: row for row in self.states[first][name].rows}
+        for index in range(first, len(self.wal)):
+            if index not in hidden:
+                was, is_ = (
+                    {row["id"]: row for row in state[name].rows}
+                    for state in self.states[index : index + 2]
+                )
+                for key in was.keys() | is_.keys():
+                    if was.get(key) != is_.get(key):
+                        rows.pop(key, None)
+                        rows |= {key: is_[key]} if key in is_ else {}
+        return [rows[key] for key in sorted(rows)]
+
     # ------------------------------------------------------------ promotion
     def may_lose(self) -> int:
         """How many of the newest transactions may be lost: no table is, with its name."""
@@ -476,12 +556,17 @@ class Source:
         self.owner = self.lock = None
         self.asked = {n: (t, min(end, self.wal_end), w) for n, (t, end, w) in self.asked.items()}
         self.visible = min(self.visible, count) if self.lags else count
-        self.shown = min(self.shown, count)
+        self._forget(count)
         if self.slot is None or not keeps_slot or self.slot["made"] > self.end:
             self.slot = None
             return
         known = [t.commit_start for t in self.wal[-1 - lag :]]
         self._set_slot_back(min(self.end, *known))
+
+    def _forget(self, count: int) -> None:
+        self.looked_upto = min(self.looked_upto, count)
+        self.unseen = frozenset(index for index in self.unseen if index < count)
+        self.void = {index for index in self.void if index < count}
 
     def come_back(self, lag: int, *, lost: int | None = None, since: int = 0) -> None:
         """Crash, and start with the slot as it was written `lag` transactions ago.
@@ -500,7 +585,7 @@ class Source:
             self.wal_end = max(since, self.wal[-1].record_end if self.wal else 0)
             self.tables = copy.deepcopy(self.states[-1])
             self.visible = min(self.visible, len(self.wal))
-            self.shown = min(self.shown, count)
+            self._forget(count)
         if self.slot is not None:
             by_csn = self.decoding is not None and self.decoding.by_csn
             ends = [t.csn if by_csn else t.record_end for t in self.wal[: len(self.wal) - lag]]

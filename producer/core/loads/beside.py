@@ -274,7 +274,7 @@ class Beside:
     def _counts(self, shown: Visible, delivered: frozenset[int]) -> bool:
         """Say whether a snapshot shows all that was delivered before it was asked for."""
         was = self._running
-        self._running = shown.running if was is None else was & shown.running
+        self._running = shown.running if was is None else shown.lacks(was)
         seen = {xid for xid in delivered if shown.has(xid)}
         self._unseen -= seen
         return not self._running and seen == delivered

@@ -13,10 +13,12 @@ from psycopg2.extensions import connection as Connection  # noqa: N812  it is a 
 from producer.core.catalog.catalog_facts import is_older
 from producer.core.catalog.catalog_rows import as_sent
 from producer.core.catalog.look import Before, Cause, Look, Seen, Unchanged
+from producer.core.key_ranges import Visible
 from producer.errors import CdcError, SourceError, TableChanging
 from producer.options import Options
 from producer.sources import patterns
 from producer.sources.postgres import catalog, catalog_versions, publications
+from producer.sources.postgres.running import with_ids
 from schemas.errors import Verdict
 from schemas.quoting import identifier, qualified
 from schemas.system_schemas import SYSTEM
@@ -233,6 +235,7 @@ def _look(
                 before=before,
             )
         unseen = catalog_versions.first_unseen(connection)
+        given = Visible(unseen).beside(with_ids(connection) if via_root else []).running
         end = catalog.log_end(connection)
     if before is not None and files:
         found = list(catalog_versions.cleared(connection, found, files, before, unseen))
@@ -245,7 +248,7 @@ def _look(
         publication is not None and publication.all_tables,
         publication is not None and publication.is_ours,
         horizon=horizon,
-        first_unseen=unseen,
+        first_unseen=max([unseen, *(xid + 1 for xid in given)]),
         below=_below(tables, parents) if via_root else {},
         publication="" if publication is None else publication.version,
         triggers=triggers,

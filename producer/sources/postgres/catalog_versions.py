@@ -143,7 +143,7 @@ def horizon(connection: Connection) -> int:
 
 
 def first_unseen(connection: Connection) -> int:
-    """Return the lowest id that no transaction had when the snapshot was taken."""
+    """Return the id from which on the snapshot shows none; those that run may have greater ones."""
     (found,) = _rows(connection, "SELECT txid_snapshot_xmax(txid_current_snapshot())", {})[0]
     return int(found)
 

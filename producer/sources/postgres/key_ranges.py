@@ -8,7 +8,7 @@ lock holds the table's part still.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from producer.sources.meaning import meaning, renamed
 from producer.sources.postgres import catalog, catalog_look
 from producer.sources.postgres.captured import captured
 from producer.sources.postgres.connection import ReplicationConnection
+from producer.sources.postgres.running import with_ids
 from producer.sources.ranges import (
     IN_ORDER,
     MOST,
@@ -154,6 +155,7 @@ class _Sessions:
         self._session: ReplicationConnection | None = None
         self._catalog: Connection | None = None
         self._since: Before | None = None  # the catalog when the shape was read first
+        self._has_listed = False
 
     def interrupt(self) -> None:
         if (session := self._session) is not None:
@@ -171,7 +173,12 @@ class _Sessions:
         if self._catalog is None:
             self._catalog = catalog.connect(self._options.source)
             self._check_server(self._catalog)
-        return self._look(self._catalog) if after is None else self._read(after, self._catalog)
+        asks = self._catalog
+        # Before the first snapshot: what it does not show may have been delivered long ago.
+        listed = [] if self._has_listed else with_ids(asks)
+        found = self._look(asks) if after is None else self._read(after, asks)
+        self._has_listed = True
+        return replace(found, shown=found.shown.beside(listed))
 
     def _check_server(self, asks: Connection) -> None:
         """An address may lead to another server by now, which was promoted or restored [H40]."""

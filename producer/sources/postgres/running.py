@@ -23,6 +23,11 @@ def still_running(connection: Connection, xids: Sequence[int]) -> list[int]:
     return _ids(connection, "l.transactionid::text::bigint = ANY (%s)", [list(xids)])
 
 
+def with_ids(connection: Connection) -> list[int]:
+    """Return all that have an id, and are not visible to other sessions yet."""
+    return _ids(connection, "true", [])
+
+
 def awaiting_standbys(connection: Connection) -> list[int]:
     """Return transactions whose commits may be in the log, and wait for a synchronous standby.
 
