@@ -97,7 +97,7 @@ def test_rows_that_differ_are_read_and_no_others(place: tuple[Path, File]) -> No
     assert (found.exit_code, again.exit_code) == (7, 0), again.output
     assert "public.t (differing rows: 6)" in found.stderr
     assert (paused.exit_code, listed.stdout.count('"only": "rows that differ"')) == (0, 5)
-    assert command(file, "cuts").stdout.count("mode=MEND") == 5
+    assert command(file, "cuts", "--last", "500").stdout.count("mode=MEND") == 5
     read = loads(path)
     rows = {name: sum(n for t, m, n in read if (t, m) == (name, MEND)) for name, *_ in read}
     assert rows == {"t": 6, "texts": 6, "others": 6, "padded": 3, "parts": 1}
