@@ -53,6 +53,7 @@ class Identity:
     slot: str
     plugin: str
     domain: str = "LSN"
+    database_oid: int = 0  # a copy may take its name, and its slot; 0: not told
 
 
 @dataclass(frozen=True, slots=True)

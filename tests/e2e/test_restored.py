@@ -5,7 +5,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path as File
 
@@ -14,7 +14,7 @@ import pytest
 
 from gauss_cdc_lab.services import Addresses
 from producer.core.ports import Tuning
-from producer.errors import HistoryDiffers, SourceSwitched
+from producer.errors import HistoryDiffers, SlotMismatch, SourceSwitched
 from tests.e2e.commands import command, configured
 from tests.e2e.ddl_play import Play
 from tests.e2e.path import Path, ask, content, until
@@ -290,6 +290,36 @@ def test_a_row_of_a_table_that_only_one_history_renames_stops(
         junk_past(source, path.progress.resume)
 
         stops(path, HistoryDiffers, r"was not delivered, .*table=public\.other")
+
+
+def test_a_copy_of_the_database_that_took_its_name_and_its_slot_stops(
+    addresses: Addresses, topic_prefix: str, new_database: Callable[[], str], source: Source
+) -> None:
+    """All of it has the same oids; it lacks what came since, and sends all that comes now."""
+    ask(source.url, "CREATE TABLE account (id int PRIMARY KEY, v text)")
+    server, admin = source.server, "postgres"
+    with Path(addresses, topic_prefix, source.url, new_database()) as path:
+        path.start()
+        path.catch_up()
+        path.stop()
+        run_at(server, admin, f"CREATE DATABASE copy TEMPLATE {DATABASE}")
+        path.start()
+        ask(source.url, "INSERT INTO account VALUES (1, 'not in the copy')")
+        path.catch_up()
+        path.stop()
+        slot = path.options.slot
+        run_at(server, admin, f"ALTER DATABASE {DATABASE} RENAME TO former")
+        run_at(server, admin, f"ALTER DATABASE copy RENAME TO {DATABASE}")
+        for was, now in ((slot, f"{slot}_2"), (f"{slot}_2", slot)):
+            run_at(server, DATABASE, f"SELECT pg_copy_logical_replication_slot('{was}', '{now}')")
+            run_at(server, admin, f"SELECT pg_drop_replication_slot('{was}')")
+
+        stops(path, SlotMismatch, r"another database.*was=bank \(\d+\)/.*--accept-gap")
+
+
+def run_at(server: PrivateServer, dbname: str, statement: str) -> None:
+    with closing(server.admin(dbname)) as connection, connection.cursor() as cursor:
+        cursor.execute(statement)
 
 
 def stops(path: Path, error: type[Exception], says: str) -> None:

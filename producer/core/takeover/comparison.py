@@ -231,11 +231,13 @@ def other_source(
         problem = _forced_switch(source, replay, request)
     if problem is not None:
         return problem
-    if replace(was.identity, timeline=now.timeline) != now:
+    # Records of older releases do not tell the oid.
+    oid = was.identity.database_oid or now.database_oid
+    if replace(was.identity, timeline=now.timeline, database_oid=oid) != now:
         return SlotMismatch(
             "the prefix belongs to another database, slot or plugin",
-            was=f"{was.identity.database}/{was.identity.slot}/{was.identity.plugin}",
-            now=f"{now.database}/{now.slot}/{now.plugin}",
+            was=_place_said(was.identity),
+            now=_place_said(now),
             hint="put source.dsn, source.slot and source.plugin back; or one source, one prefix: "
             f"choose another kafka.prefix; if the prefix goes on with this one, {LOAD_AGAIN}",
         )
@@ -270,6 +272,11 @@ def _forced_switch(source: Looking, replay: CutReplay, request: TakeoverRequest)
         what = "the source lacks what was delivered: it was restored, or a switch-over was forced"
         return SourceSwitched(what, hint=hint, shown_by=how, slot=now.slot)
     return None
+
+
+def _place_said(at: Identity) -> str:
+    oid = f" ({at.database_oid})" if at.database_oid else ""
+    return f"{at.database}{oid}/{at.slot}/{at.plugin}"
 
 
 def _named(was: Identity, now: Identity) -> dict[str, object]:

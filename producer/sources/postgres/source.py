@@ -216,8 +216,17 @@ class PostgresSource(PlainSource):
         self._history = {
             switch.timeline: switch.at for switch in self.wire.timeline_history(said.timeline)
         }
+        # A copy of the database may have its name by now, all its oids but this, and its slot.
+        ((oid,),) = self.wire.query(
+            "SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()"
+        )
         return Identity(
-            said.system_id, said.timeline, said.dbname or "", options.slot, options.plugin
+            said.system_id,
+            said.timeline,
+            said.dbname or "",
+            options.slot,
+            options.plugin,
+            database_oid=int(oid or 0),
         )
 
     def switch_point(self, timeline: int) -> Lsn | None:

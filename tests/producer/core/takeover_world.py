@@ -32,7 +32,7 @@ from schemas.topics import Topics
 
 ACCOUNT, CUTS, DDL = "bank.public.account", "bank.cuts", "bank.ddl"
 TOPICS = {name: Topic(f"id of {name}", 1) for name in (ACCOUNT, CUTS, DDL)}
-IDENTITY = Identity("7000", 1, "bank", "gauss_cdc", "pgoutput")
+IDENTITY = Identity("7000", 1, "bank", "gauss_cdc", "pgoutput", database_oid=16384)
 WANTED = TakeoverRequest(IDENTITY, "content", "cluster", "me", DDL, is_ours=TOPICS.__contains__)
 SLOT = Slot("pgoutput", "bank", 500)
 

@@ -86,6 +86,8 @@ def test_rows_that_move_to_another_table_take_along_what_is_not_known_of_them() 
     assert followed({"public.t": "why"}, deleted) == {"public.t": "why"}
     gone = replace(moved, before=U, after=None)
     assert followed({"public.t": "why"}, gone) == {"public.t": "why"}
+    late = {"public.t": "why", "public.u": NOT_LOADED}
+    assert followed(late, moved) == late, "changes of a table that is not here are left out"
 
 
 def test_values_that_are_not_known_are_those_of_the_table_by_its_new_name() -> None:

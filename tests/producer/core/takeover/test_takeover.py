@@ -192,6 +192,11 @@ def the_slot_has_another_name(world: World) -> TakeoverRequest:
     return other_identity(slot="other")
 
 
+@difference(SlotMismatch)
+def a_copy_of_the_database_has_its_name_and_its_slot(world: World) -> TakeoverRequest:
+    return other_identity(database_oid=IDENTITY.database_oid + 1)
+
+
 @difference(TopicReplaced)
 def the_cluster_is_another_one(world: World) -> TakeoverRequest:
     return replace(WANTED, cluster_id="other")
@@ -323,6 +328,16 @@ def test_a_slot_that_is_given_up_while_it_is_waited_for_is_not_taken() -> None:
             take_over(world, world, WANTED),
             lambda _: setattr(world, "the_slot", replace(SLOT, invalid="wal_removed")),
         )
+
+
+def test_records_of_an_older_release_do_not_tell_the_oid_of_the_database() -> None:
+    world = running()
+    older = replace(start(1), identity=replace(IDENTITY, database_oid=0))
+    world.records[0] = (0, older)
+
+    go(world)
+
+    assert world.started[0].identity == IDENTITY
 
 
 def test_accept_switch_keeps_a_slot_that_has_what_comes_next() -> None:
