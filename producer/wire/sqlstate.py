@@ -26,6 +26,7 @@ from producer.errors import (
 )
 from producer.wire.protocol import ServerError
 from schemas.errors import LOAD_AGAIN, with_objects
+from schemas.quoting import identifier
 
 
 class Asked(Enum):
@@ -52,6 +53,7 @@ _NO_HBA: Final = (
     "address, such as `hostssl DATABASE USER ADDRESS scram-sha-256` (a logical stream matches the "
     "database's own line, not `replication`)"
 )
+_MAY_CONNECT: Final = "GRANT CONNECT ON DATABASE {dbname} TO {user}"  # names that `where` has
 _NO_RIGHT: Final = (
     "ALTER ROLE the user WITH REPLICATION; at Amazon RDS and Aurora GRANT rds_replication TO it"
 )
@@ -82,7 +84,10 @@ _MEANINGS: Final[Mapping[tuple[Asked, str], Meaning]] = {
     (Asked.LOGIN, "55000"): Meaning(
         ConnectionLost, "the database takes no connections: ALTER DATABASE, ALLOW_CONNECTIONS true"
     ),
-    (Asked.LOGIN, "42501"): Meaning(NotPermitted, "ALTER ROLE the user WITH LOGIN REPLICATION"),
+    (Asked.LOGIN, "42501"): Meaning(NotPermitted, _MAY_CONNECT),
+    (Asked.REPLICATION_LOGIN, "42501"): Meaning(
+        NotPermitted, f"ALTER ROLE {{user}} WITH REPLICATION; {_MAY_CONNECT}"
+    ),
     (Asked.QUERY, "42501"): Meaning(NotPermitted, _NO_READING),
     (Asked.CREATE_SLOT, "42710"): Meaning(SourceError, "a slot of this name exists already"),
     (Asked.CREATE_SLOT, "53400"): Meaning(
@@ -169,10 +174,10 @@ def refusal(error: ServerError, asked: Asked, **where: object) -> SourceError:
 def meaning_of(error: ServerError, asked: Asked) -> Meaning:
     """What a refusal of PostgreSQL means."""
     state = error.sqlstate
-    if asked is Asked.REPLICATION_LOGIN:
-        asked = Asked.LOGIN
+    general = Asked.LOGIN if asked is Asked.REPLICATION_LOGIN else asked
     return (
         _MEANINGS.get((asked, state))
+        or _MEANINGS.get((general, state))
         or _ANYWHERE.get(state)
         or _CLASSES.get(state[:2])
         or Meaning(SourceError, error.hint or _UNSENT.get(asked, ""))
@@ -188,4 +193,7 @@ def error_of(error: ServerError, asked: Asked, meaning: Meaning, **where: object
     is_of_names = error.sqlstate[:2] not in _QUOTING or error.sqlstate in _OF_SETTINGS
     said = error.message if is_of_names else _IN_ITS_LOG
     what = f"{asked.value}: {with_objects(said, error.detail, error.sqlstate)}"
-    return meaning.error(what, hint=meaning.hint, sqlstate=error.sqlstate, **where)
+    hint = meaning.hint
+    for name in ("user", "dbname"):
+        hint = hint.replace(f"{{{name}}}", identifier(str(where.get(name) or "…")))
+    return meaning.error(what, hint=hint, sqlstate=error.sqlstate, **where)

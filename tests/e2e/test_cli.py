@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path as File
+from urllib.parse import quote
 
 import click
 import psycopg2
@@ -25,6 +26,7 @@ from producer.kafka.registry import Registry
 from producer.kafka.topics import TopicAdmin
 from producer.sources.dial import parse_dsn
 from schemas.load import CUT, canonical
+from schemas.quoting import identifier
 from spark_consumers.errors import ApplyError, NotExpressible, RegistryDown
 from spark_consumers.kafka.read import CutReader, registry_at
 from spark_consumers.loop.job import Applier
@@ -256,6 +258,45 @@ def test_check_fixes_what_may_be_fixed_and_then_finds_nothing_wrong(place) -> No
     assert ("fixed", "publication") in {(f["level"], f["subject"]) for f in fixed}
     assert ("ok", "publication") in {(f["level"], f["subject"]) for f in again}
     assert not [f for f in again if f["level"] == "error"]
+
+
+def test_who_types_what_check_prints_comes_to_its_end(place) -> None:
+    """Roles without any right, one of them with an odd name; a superuser types, word by word."""
+    path, file = place
+    roles = {path.source: f'Cdc "S" {path.prefix}', path.target: f"t-{path.prefix}"}
+    for url, role in roles.items():
+        typed(url, f"CREATE ROLE {identifier(role)} LOGIN")
+        typed(url, "REVOKE ALL ON SCHEMA public FROM PUBLIC")
+        typed(url, f"REVOKE ALL ON DATABASE {url.rsplit('/', 1)[1].split('?')[0]} FROM PUBLIC")
+        at = re.sub("//([^@/]*@)?", f"//{quote(role)}@", url, count=1)
+        file.write_text(file.read_text().replace(f'"{url}"', f'"{at}"'))
+    typed(path.source, 'CREATE TABLE "T a""b" (id int PRIMARY KEY, v text)')
+    typed(path.source, "CREATE TABLE keyless (v text)")
+    told = set[str]()
+
+    for _ in range(9):
+        found = json.loads(command(file, "check", "--json").stdout)
+        bad = [f for f in found if f["level"] in {"error", "warning"} and f["hint"]]
+        for statement in re.findall(_STATEMENT, "\n".join(f["hint"] for f in bad), re.MULTILINE):
+            told.add(statement)
+            is_target = roles[path.target] in statement
+            typed(path.target if is_target else path.source, statement)
+        if not [f for f in bad if re.search(_STATEMENT, f["hint"], re.MULTILINE)]:
+            break
+
+    assert [f for f in found if f["level"] == "error"] == [], told
+    assert not [one for one in told if "REPLICATION" in one and roles[path.target] in one]
+    for url, role in roles.items():
+        typed(url, f"DROP OWNED BY {identifier(role)} CASCADE")
+
+
+_STATEMENT = "(?:GRANT|ALTER|CREATE) [^;\n]*"
+
+
+def typed(url: str, statement: str) -> None:
+    with closing(psycopg2.connect(url)) as session, session.cursor() as cursor:
+        session.autocommit = True
+        cursor.execute(statement)
 
 
 def test_check_publishes_again_a_table_that_was_made_again(place) -> None:

@@ -70,6 +70,11 @@ SEEN = {
         "ALTER TABLE r ATTACH PARTITION hidden.x FOR VALUES FROM (20) TO (30)",
     ),
 }
+INVISIBLE = {
+    "rows that pg_surgery kills, or that damage takes": (
+        "CREATE EXTENSION pg_surgery; SELECT heap_force_kill('t', ARRAY['(0,1)']::tid[])"
+    ),
+}
 EXACT = {
     "ADD COLUMN with a constant or stable default": (
         "ALTER TABLE t ADD COLUMN a int DEFAULT 5, ADD COLUMN b timestamptz DEFAULT now()"
@@ -143,6 +148,16 @@ def path(addresses, topic_prefix, new_database):
 
 def reported(case: str) -> str:
     return next(row.with_triggers for row in GAPS if row.case == case)
+
+
+@pytest.mark.parametrize("case", INVISIBLE)
+def test_what_only_a_comparison_shows_is_called_so(path, case) -> None:
+    assert reported(case) == "invisible"
+
+    ask(path.source, INVISIBLE[case])
+
+    assert path.catch_up().inexact == {}
+    assert differences(path.source, path.target, set()) != []
 
 
 @pytest.mark.parametrize("case", SEEN)

@@ -31,6 +31,7 @@ from producer.sources.postgres.triggers import install as ddl_triggers
 from producer.sources.ranges import waiting
 from schemas.errors import shortened
 from schemas.findings import Finding, Level, refused
+from schemas.quoting import qualified
 from schemas.tables import ReplicaIdentity, TableId, TableSchema
 from schemas.types import TypeOptions, UnknownType, type_of, unseen_renames
 
@@ -322,7 +323,7 @@ def check_table(
             subject,
             f"generated columns ({', '.join(made)}) identify its rows, which the source does "
             "not send: UPDATE and DELETE cannot be applied",
-            "ALTER TABLE … REPLICA IDENTITY FULL",
+            f"ALTER TABLE {qualified(table.id)} REPLICA IDENTITY FULL",
         )
     if what := not_sent(table):
         yield Finding(Level.NOTE, subject, what, _NOT_SENT)
@@ -339,7 +340,7 @@ def check_table(
             Level.WARNING,
             subject,
             "has no replica identity: INSERT works, UPDATE and DELETE are refused by the source",
-            "give it a primary key, or ALTER TABLE … REPLICA IDENTITY FULL",
+            f"give it a primary key, or ALTER TABLE {qualified(table.id)} REPLICA IDENTITY FULL",
         )
     elif keyless:
         yield Finding(

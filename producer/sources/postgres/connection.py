@@ -249,6 +249,7 @@ class ReplicationConnection(ServerConnection):
             protocol.startup(parameters),
             self._login,
             deadline,
+            asked=Asked.REPLICATION_LOGIN if replication else Asked.LOGIN,
             host=arguments.host,
             user=arguments.user,
             dbname=arguments.dbname,

@@ -72,7 +72,19 @@ GAPS: Final = (
     ),
     Gap("a partitioned table whose key is not valid: rows equal in it", "seen", "seen"),
     Gap("a root with a foreign partition, or one of another replica identity", "seen", "seen"),
-    Gap("DDL while event triggers are off (ALTER SYSTEM, single-user mode)", "as inferred", ""),
+    Gap(
+        "DDL while event triggers are off (ALTER SYSTEM, single-user mode)",
+        "as inferred",
+        "as inferred",
+    ),
+    Gap(
+        "a TRUNCATE, rows, changes while UNLOGGED, an UPDATE of each row left: one transaction",
+        "seen",
+        "invisible",
+    ),
+    Gap("rows that pg_surgery kills, or that damage takes", "invisible", "invisible"),
+    Gap("values of sequences, large objects", "invisible", "invisible"),
+    Gap("rows of temporary and UNLOGGED tables: the log has none", "invisible", "invisible"),
 )
 
 # What `check` reports if there are no triggers.

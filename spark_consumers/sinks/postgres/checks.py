@@ -16,7 +16,7 @@ from spark_consumers.sinks.base import Inspector, Met, Setup
 from spark_consumers.sinks.postgres import rights as pg_rights
 from spark_consumers.sinks.postgres.apply import Catalog
 from spark_consumers.sinks.postgres.conflicts import read_conflicts
-from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused, safely
+from spark_consumers.sinks.postgres.driver import DRIVER_ERRORS, Refused, safely, sqlstate
 from spark_consumers.sinks.postgres.ledger import read_ledger
 from spark_consumers.sinks.postgres.products import OPENGAUSS, POSTGRES, TargetProduct
 from spark_consumers.sinks.postgres.refusals import ours
@@ -135,6 +135,8 @@ class PostgresInspector(Inspector):
             try:
                 self._connection = safely(self._setup.connect)()
             except DRIVER_ERRORS as exc:
+                if sqlstate(exc) is not None:  # the server answered
+                    raise ours(exc, host=self._setup.host) from exc
                 raise TargetDown(
                     "the target cannot be reached",
                     host=self._setup.host,

@@ -43,6 +43,17 @@ def test_the_sqlstate_and_the_question_decide(
     assert type(refusal(ServerError(sqlstate=sqlstate), asked)) is error
 
 
+def test_a_login_that_lacks_a_right_is_told_the_statements_that_give_it() -> None:
+    """A target's role was told to be given REPLICATION, and `ALTER ROLE the user` is no SQL."""
+    said = ServerError(sqlstate="42501", message="permission denied for database")
+    connects = 'GRANT CONNECT ON DATABASE "bank" TO "Cdc"'
+    at = {"user": "Cdc", "dbname": "bank"}
+
+    assert refusal(said, Asked.LOGIN, **at).hint == connects
+    both = f'ALTER ROLE "Cdc" WITH REPLICATION; {connects}'
+    assert refusal(said, Asked.REPLICATION_LOGIN, **at).hint == both
+
+
 def test_what_may_pass_by_itself_is_tried_again() -> None:
     assert refusal(ServerError(sqlstate="53300"), Asked.LOGIN).verdict is Verdict.RETRY
     assert refusal(ServerError(sqlstate="28P01"), Asked.LOGIN).verdict is Verdict.STOP
