@@ -597,7 +597,7 @@ MUTATIONS: list[Mutation] = [
     Mutation("again-unseen", "one that is sent again and was not delivered stops [H48]",
              edit(Redelivery, "rows_of",
                   ("in part.exact or str(table) in part.names():", "in ():")),
-             COPIES, first_seed=252),
+             COPIES, first_seed=36),
     Mutation("again-from-anywhere", "a slot that somebody else made in a copy stops [H48]",
              edit(cuts_log, "delivered", ("if keeps_confirmed and", "if False and")), COPIES,
              first_seed=60),
