@@ -79,7 +79,7 @@ class Publisher:
         self._on_topics, self._note = on_topics, note
         self._topics: dict[str, Topic] = {}
         self._ahead: dict[TableId, Future[None]] = {}  # being registered
-        self._check: Future[object] | None = None  # of topics that were there
+        self._check: Future[None] | None = None  # of topics that were there
         self._named: set[str] = set()  # those that cuts may name
         self.encoding = (
             "utf-8"  # of cells; a source with another encoding sets it before the first row
@@ -103,7 +103,7 @@ class Publisher:
         """
         self.checked()
         if new := self._unnamed(tables):
-            self._make_topics([*new.values()])
+            self._make_topics(new)
             there = self._topics if new.keys() <= self._topics.keys() else self.look()
             self._named |= {self._options.topics.of(table, there) for table in new.values()}
 
@@ -117,7 +117,7 @@ class Publisher:
             self.prepare_tables(tables)
         elif new:
             pool = ThreadPoolExecutor(1, "settings")
-            self._check = pool.submit(self._admin.ensure_apart, new, there=self._topics)
+            self._check = pool.submit(self._admin.check, new, there=self._topics)
             pool.shutdown(wait=False)
             self._named |= new.keys()
 
@@ -136,10 +136,9 @@ class Publisher:
         """Say whether cuts of this run may name a topic: others below the prefix are readers'."""
         return topic in self._named
 
-    def _make_topics(self, tables: list[TableId]) -> None:
-        """Make each table's topic; one whose name Kafka takes for another's is set apart."""
+    def _make_topics(self, wanted: Mapping[str, TableId]) -> None:
+        """Make topics of tables; one whose name Kafka takes for another's is set apart."""
         topics = self._options.topics
-        wanted = {topics.of(table, self._topics): table for table in tables}
         refused = self._admin.ensure_apart(wanted, there=self._topics)
         self._admin.ensure(topics.apart(wanted[name]) for name in refused)
         for name, why in refused.items():
@@ -167,7 +166,7 @@ class Publisher:
         topics = self._options.topics
         topic = topics.of(table, self._topics)
         if topic not in self._topics:
-            self._make_topics([table])
+            self._make_topics({topic: table})
             topic = topics.of(table, self.look())
         if not self.is_ours(topic):
             self._named.add(topic)

@@ -189,9 +189,16 @@ class TopicAdmin:
             "topics were created, but the broker does not show them", topics=len(hidden)
         )
 
-    def check(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> None:
-        """Check the existing topics; create none."""
-        self._check_all(self._wanted(data, cuts, ddl), strict=(cuts, ddl), known={})
+    def check(
+        self,
+        data: Iterable[str],
+        *,
+        cuts: str = "",
+        ddl: str = "",
+        there: Mapping[str, Topic] = MappingProxyType({}),
+    ) -> None:
+        """Check the existing topics; create none.  `there`: as in `ensure_apart`."""
+        self._check_all(self._wanted(data, cuts, ddl), strict=(cuts, ddl), known=there)
 
     def try_to_make(self, data: Iterable[str], *, cuts: str = "", ddl: str = "") -> None:
         """Ask the brokers whether they would create topics; create none.
@@ -277,13 +284,14 @@ class TopicAdmin:
         """Return those whose names Kafka takes for others': all of ours are valid in themselves."""
         replication = self._settings.replication
         requests: list[list[NewTopic]] = []
-        records = _RECORDS
+        records = _RECORDS  # of the request before the first one
         for name, (partitions, asked) in missing.items():
             config = {"cleanup.policy": "delete", **_BY_BROKER, **asked}
-            records += 1 + partitions + len(config)
-            if records > _RECORDS:
+            cost = 1 + partitions + len(config)
+            if records + cost > _RECORDS:
                 requests.append([])
-                records = 1 + partitions + len(config)
+                records = 0
+            records += cost
             requests[-1].append(NewTopic(name, partitions, replication, config=config))
         refused: dict[str, str] = {}
         for new in requests:

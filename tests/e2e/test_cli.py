@@ -265,13 +265,13 @@ def test_who_types_what_check_prints_comes_to_its_end(place) -> None:
     path, file = place
     roles = {path.source: f'Cdc "S" {path.prefix}', path.target: f"t-{path.prefix}"}
     for url, role in roles.items():
-        typed(url, f"CREATE ROLE {identifier(role)} LOGIN")
-        typed(url, "REVOKE ALL ON SCHEMA public FROM PUBLIC")
-        typed(url, f"REVOKE ALL ON DATABASE {url.rsplit('/', 1)[1].split('?')[0]} FROM PUBLIC")
+        ask(url, f"CREATE ROLE {identifier(role)} LOGIN")
+        ask(url, "REVOKE ALL ON SCHEMA public FROM PUBLIC")
+        ask(url, f"REVOKE ALL ON DATABASE {url.rsplit('/', 1)[1].split('?')[0]} FROM PUBLIC")
         at = re.sub("//([^@/]*@)?", f"//{quote(role)}@", url, count=1)
         file.write_text(file.read_text().replace(f'"{url}"', f'"{at}"'))
-    typed(path.source, 'CREATE TABLE "T a""b" (id int PRIMARY KEY, v text)')
-    typed(path.source, "CREATE TABLE keyless (v text)")
+    ask(path.source, 'CREATE TABLE "T a""b" (id int PRIMARY KEY, v text)')
+    ask(path.source, "CREATE TABLE keyless (v text)")
     told = set[str]()
 
     for _ in range(9):
@@ -280,23 +280,17 @@ def test_who_types_what_check_prints_comes_to_its_end(place) -> None:
         for statement in re.findall(_STATEMENT, "\n".join(f["hint"] for f in bad), re.MULTILINE):
             told.add(statement)
             is_target = roles[path.target] in statement
-            typed(path.target if is_target else path.source, statement)
+            ask(path.target if is_target else path.source, statement)
         if not [f for f in bad if re.search(_STATEMENT, f["hint"], re.MULTILINE)]:
             break
 
     assert [f for f in found if f["level"] == "error"] == [], told
     assert not [one for one in told if "REPLICATION" in one and roles[path.target] in one]
     for url, role in roles.items():
-        typed(url, f"DROP OWNED BY {identifier(role)} CASCADE")
+        ask(url, f"DROP OWNED BY {identifier(role)} CASCADE")
 
 
 _STATEMENT = "(?:GRANT|ALTER|CREATE) [^;\n]*"
-
-
-def typed(url: str, statement: str) -> None:
-    with closing(psycopg2.connect(url)) as session, session.cursor() as cursor:
-        session.autocommit = True
-        cursor.execute(statement)
 
 
 def test_check_publishes_again_a_table_that_was_made_again(place) -> None:
