@@ -137,7 +137,7 @@ def _run_once(
         stack.callback(behind.close)
         log = start.log(reader, delivery, note=_log.warning, blocking=blocking)
         stack.callback(_undo, options, source, log, observer)
-        publisher.check_beside(source.prepare(observer.on_note))
+        publisher.prepare_beside(source.prepare(observer.on_note))
         request = start.request(
             source,
             instance=uuid.uuid4().hex[:16],

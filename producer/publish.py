@@ -80,6 +80,7 @@ class Publisher:
         self._topics: dict[str, Topic] = {}
         self._ahead: dict[TableId, Future[None]] = {}  # being registered
         self._check: Future[None] | None = None  # of topics that were there
+        self._making: Future[None] | None = None  # topics that were not
         self._named: set[str] = set()  # those that cuts may name
         self.encoding = (
             "utf-8"  # of cells; a source with another encoding sets it before the first row
@@ -99,41 +100,53 @@ class Publisher:
     def prepare_tables(self, tables: Sequence[TableId]) -> None:
         """Make or check the data topics of many tables in one go; once in a turn.
 
-        Raises TopicUnfit, also for topics of which it was not known yet (`check_beside`).
+        Raises TopicUnfit, also for topics of which it was not known yet (`prepare_beside`).
         """
         self.checked()
+        self._prepare(tables)
+
+    def _prepare(self, tables: Sequence[TableId]) -> None:
         if new := self._unnamed(tables):
             self._make_topics(new)
             there = self._topics if new.keys() <= self._topics.keys() else self.look()
             self._named |= {self._options.topics.of(table, there) for table in new.values()}
 
-    def check_beside(self, tables: Sequence[TableId]) -> None:
-        """Do the same; where all topics are there, ask for their settings beside what comes next.
+    def prepare_beside(self, tables: Sequence[TableId]) -> None:
+        """Do the same beside what comes next: brokers take seconds for many topics.
 
-        `prepare_tables`, `publish` and `checked` wait for the answer, and raise it.
+        `prepare_tables`, `publish` and `checked` wait for it, and raise what it raises; `is_ours`
+        waits until topics that were not there are made.
         """
-        new = self._unnamed(tables)
-        if not new.keys() <= self._topics.keys():
-            self.prepare_tables(tables)
-        elif new:
-            pool = ThreadPoolExecutor(1, "settings")
+        if not (new := self._unnamed(tables)):
+            return
+        pool = ThreadPoolExecutor(1, "topics")
+        if new.keys() <= self._topics.keys():
             self._check = pool.submit(self._admin.check, new, there=self._topics)
-            pool.shutdown(wait=False)
             self._named |= new.keys()
+        else:
+            self._making = pool.submit(self._prepare, tables)
+        pool.shutdown(wait=False)
 
     def _unnamed(self, tables: Sequence[TableId]) -> dict[str, TableId]:
         """Topic -> table, of those whose topics no cut may name yet."""
         named = ((self._options.topics.of(table, self._topics), table) for table in tables)
-        return {name: table for name, table in named if not self.is_ours(name)}
+        return {name: table for name, table in named if name not in self._named}
 
     def checked(self) -> None:
-        """Wait until the topics that were there are checked; raise TopicUnfit."""
+        """Wait until the topics are made, and those that were there checked; raise TopicUnfit."""
+        self._made()
         check, self._check = self._check, None
         if check is not None:
             check.result()
 
+    def _made(self) -> None:
+        making, self._making = self._making, None
+        if making is not None:
+            making.result()
+
     def is_ours(self, topic: str) -> bool:
         """Say whether cuts of this run may name a topic: others below the prefix are readers'."""
+        self._made()
         return topic in self._named
 
     def _make_topics(self, wanted: Mapping[str, TableId]) -> None:

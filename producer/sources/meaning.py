@@ -47,11 +47,15 @@ class MeantRows:
     """Hands rows of a COPY on, if the name that it read meant the table of the snapshot."""
 
     def __init__(
-        self, table: TableId, reading: Asks, now: Asks, hand_on: Callable[[Sequence[Cells]], None]
+        self,
+        table: TableId,
+        read: Meant | None,
+        now: Asks,
+        hand_on: Callable[[Sequence[Cells]], None],
     ) -> None:
-        """Look before the COPY; `reading` shows the snapshot.  Raises TableChanging."""
+        """Look before the COPY; `read`: what the snapshot shows.  Raises TableChanging."""
         self._table, self._now, self._hand_on, self._is_checked = table, now, hand_on, False
-        self._meant, read = meaning(now, table), meaning(reading, table)
+        self._meant = meaning(now, table)
         if self._meant is None or read is None or self._meant.oid != read.oid:
             raise renamed(table)
 

@@ -333,9 +333,12 @@ def test_a_row_that_the_broker_finds_too_large(place: Place) -> None:
 def test_a_data_topic_that_would_lose_rows(place: Place, config: dict[str, str], said: str) -> None:
     place.make_topic(f"{place.options.prefix}.public.account", **config)
 
-    reported = stops(place.run(), TopicUnfit, 32)
+    running = place.run()
+    reported = stops(running, TopicUnfit, 32)
     assert said in reported
     assert "kafka-configs.sh" in reported
+    notes = iter(running.notes.get, "")
+    assert not [note for note in notes if "slot" in note], "none is made before the check"
 
 
 def test_a_topic_that_was_altered_before_a_restart_is_refused_before_any_row(place: Place) -> None:

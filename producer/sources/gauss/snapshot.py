@@ -26,7 +26,7 @@ from producer.sources.gauss import gaps
 from producer.sources.gauss.copy_csv import CsvRows
 from producer.sources.gauss.storage import stored
 from producer.sources.labels import unrenamed
-from producer.sources.meaning import NOT_THERE, MeantRows
+from producer.sources.meaning import NOT_THERE, MeantRows, meaning
 from producer.sources.session import Asks
 from schemas.quoting import constant, names, qualified
 from schemas.tables import Column, TableId, TableSchema
@@ -143,7 +143,7 @@ class GaussReading:
         Raises Unsupported for a table whose row policies hide rows from this user, TableChanging
         where a label of an enum was renamed since, or the table's schema.
         """
-        meant = MeantRows(table, self.session, self.now, hand_on)
+        meant = MeantRows(table, meaning(self.session, table), self.now, hand_on)
         checked = unrenamed(table, columns, self.session, self.now, meant)
         rows_of = f"{self._only(table)}{qualified(table)}"
         listed = names(column.name for column in columns)

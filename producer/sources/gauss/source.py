@@ -327,13 +327,14 @@ class GaussSource(PlainSource):
 
         A slot ordered by CSN is created by SQL, which exports no snapshot.
         """
-        made = self._new_slot.make(self.server.database, self._check_rights)
+        made = self._new_slot.make(self.server.database, self._check_first)
         if made is not None and made.snapshot:
             self._import(made.snapshot)
         return made
 
-    def _check_rights(self) -> None:
-        """Raise where tables of a load could not be read: before anything is dropped or created."""
+    def _check_first(self) -> None:
+        """Raise what may be refused before anything is dropped or created: rights, and topics."""
+        self._on_tables(self._expanded())
         if self._options.load and self.rereads:
             rights = gauss_catalog.table_rights(self.asking, self._expanded())
             for problem in problems_of_reading(rights, gauss_catalog.user(self.asking)):

@@ -94,7 +94,7 @@ def make_point(
             return PostgresPoint(at, NothingThere(), None, stack.pop_all())
         snapshot.hold(session, connection, [table])
         looked = catalog_look.baseline(session, options, [table], since=since)
-        reading = snapshot.SnapshotReading(session, connection)
+        reading = snapshot.SnapshotReading(session, connection, are_held=True)
         return PostgresPoint(at, reading, looked, stack.pop_all())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from psycopg2 import errors, sql
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
@@ -20,7 +20,7 @@ from producer.core.loads.copy_lines import CopyLines
 from producer.errors import DecodeError, SourceError, TableChanging
 from producer.sources.dial import ConnectionArguments
 from producer.sources.labels import unrenamed
-from producer.sources.meaning import NOT_THERE, MeantRows, renamed
+from producer.sources.meaning import NOT_THERE, Meant, MeantRows, renamed
 from producer.sources.postgres import catalog
 from schemas.quoting import names, qualified
 from schemas.tables import Column, TableId, TableSchema
@@ -36,12 +36,22 @@ WITH RECURSIVE below (oid) AS (
 SELECT c.oid, c.relfilenode, n.xmin::text FROM below b JOIN pg_class c ON c.oid = b.oid
 JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY 1
 """
-# The partitions of the snapshot: a statement on the table reads those that it has by now.
-_PARTITIONS = """
-WITH RECURSIVE below (oid) AS (
-    SELECT c.oid FROM pg_class c WHERE c.oid = to_regclass(%s) AND c.relkind = 'p'
-    UNION SELECT i.inhrelid FROM below b JOIN pg_inherits i ON i.inhparent = b.oid)
-SELECT oid FROM below
+# What a snapshot says of tables.  The partitions: a statement on a table reads those it has by now.
+_FACTS = """
+SELECT w.s, w.t, c.oid::text, n.xmin::text, b.rows, b.is_empty, b.parts
+FROM unnest(%s::text[], %s::text[]) AS w(s, t)
+JOIN pg_namespace n ON n.nspname = w.s
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.t
+CROSS JOIN LATERAL (
+    WITH RECURSIVE below (oid) AS (
+        SELECT c.oid
+        UNION SELECT i.inhrelid FROM below b
+            JOIN pg_inherits i ON i.inhparent = b.oid WHERE c.relkind = 'p')
+    SELECT coalesce(sum(greatest(r.reltuples, 0)) FILTER (WHERE r.relkind <> 'p'), 0)::bigint,
+        bool_and(r.relkind = 'p' OR r.relkind = 'r' AND pg_relation_size(r.oid) = 0),
+        array_agg(r.oid::bigint) FILTER (WHERE c.relkind = 'p')
+    FROM below b JOIN pg_class r ON r.oid = b.oid
+) b (rows, is_empty, parts)
 """
 _BLOCK_BYTES: Final = 128 << 10  # handed on at once
 _BLOCK_ROWS: Final = 1_000
@@ -109,17 +119,30 @@ class SnapshotReading:
     A session beside it would wait without end behind DDL that waits for this one.
     """
 
-    def __init__(self, connection: Connection, now: Connection) -> None:
-        """`now` sees what was committed since."""
-        self.connection, self._now = connection, now
+    def __init__(self, connection: Connection, now: Connection, *, are_held: bool = False) -> None:
+        """`now` sees what was committed since; `are_held`: `hold` was called for the tables."""
+        self.connection, self._now, self._are_held = connection, now, are_held
+        self._facts: dict[TableId, _Facts] = {}  # a snapshot's do not change
 
     def shapes(self, tables: list[TableId]) -> list[TableSchema]:
         """Shapes as the stream will describe them."""
+        self._facts |= _facts(self.connection, tables)
         return stream_shapes(catalog.table_schemas(self.connection, tables))
 
     def estimated_rows(self, table: TableId) -> int:
         """A guess for a progress bar; 0 = unknown."""
-        return estimated_rows(self.connection, table)
+        facts = self._facts_of(table)
+        return facts.rows if facts else 0
+
+    def is_empty(self, table: TableId) -> bool:
+        """Say whether it is known to have no rows, before it is read."""
+        facts = self._facts_of(table)
+        return self._are_held and facts is not None and facts.is_empty
+
+    def _facts_of(self, table: TableId) -> _Facts | None:
+        if table not in self._facts:
+            self._facts |= _facts(self.connection, [table])
+        return self._facts.get(table)
 
     def copy_rows(
         self,
@@ -132,7 +155,11 @@ class SnapshotReading:
         Raises TableChanging where a label of an enum was renamed since, or the table's schema.
         """
         was, now = map(catalog.QueryingConnection, (self.connection, self._now))
-        meant = MeantRows(table, was, now, hand_on)
+        if (facts := self._facts_of(table)) is None:
+            raise renamed(table)
+        if self.is_empty(table):
+            return
+        meant = MeantRows(table, facts.meant, now, hand_on)
         checked = unrenamed(table, columns, was, now, meant)
 
         def hand_on_lines(lines: list[bytes]) -> None:
@@ -141,9 +168,7 @@ class SnapshotReading:
         rows = _Rows(table, hand_on_lines)
         try:
             with catalog.asking(self.connection, table=table) as cursor:
-                cursor.execute(_PARTITIONS, [_regclass(self.connection, table)])
-                partitions = [oid for (oid,) in cursor.fetchall()]
-                cursor.copy_expert(_copy(table, columns, partitions), rows)
+                cursor.copy_expert(_copy(table, columns, facts.partitions), rows)
         except SourceError as error:
             if error.where.get("sqlstate") not in NOT_THERE:
                 raise
@@ -162,21 +187,27 @@ def _copy(table: TableId, columns: Sequence[Column], partitions: Sequence[int]) 
     return f"COPY (SELECT {listed} FROM {only}{qualified(table)}{which}) TO STDOUT"  # noqa: S608
 
 
+class _Facts(NamedTuple):
+    """What a snapshot says of a table."""
+
+    meant: Meant
+    rows: int  # the planner's estimate; 0: unknown
+    is_empty: bool  # no file has a block.  While it is held, nobody shortens or replaces one
+    partitions: tuple[int, ...]  # of a partitioned one: its oid, and all below
+
+
+def _facts(connection: Connection, tables: Sequence[TableId]) -> dict[TableId, _Facts]:
+    with catalog.asking(connection) as cursor:
+        cursor.execute(_FACTS, [[t.schema for t in tables], [t.name for t in tables]])
+        return {
+            TableId(schema, name): _Facts(Meant(oid, xid), rows, is_empty, tuple(parts or ()))
+            for schema, name, oid, xid, rows, is_empty, parts in cursor.fetchall()
+        }
+
+
 def estimated_rows(connection: Connection, table: TableId) -> int:
     """The planner's estimate, for a progress bar; 0 = unknown."""
-    with catalog.asking(connection, table=table) as cursor:
-        cursor.execute(
-            # By the index: OR would read the whole catalog for each table.
-            "SELECT greatest(coalesce(sum(c.reltuples), 0), 0)::bigint FROM ("
-            "SELECT to_regclass(%s)::oid UNION ALL SELECT i.inhrelid FROM pg_inherits i"
-            " WHERE i.inhparent = to_regclass(%s)) t (id) JOIN pg_class c ON c.oid = t.id",
-            [_regclass(connection, table)] * 2,
-        )
-        return int(cursor.fetchone()[0])
-
-
-def _regclass(connection: Connection, table: TableId) -> str:
-    return sql.Identifier(*table).as_string(connection)
+    return SnapshotReading(connection, connection).estimated_rows(table)
 
 
 class _Rows:

@@ -303,9 +303,11 @@ class PostgresSource(PlainSource):
         if self._making:
             return self._made()
         tables = captured(self.connection, options).tables
-        if options.load:  # before a slot keeps WAL
+        # What may be refused comes before a slot keeps WAL.
+        if options.load:
             for problem in reading_problems(self.connection, tables):
                 raise problem
+        self._on_tables([*tables])
         state = catalog.slot_state(self.connection, options.slot)
         if state is not None:
             if state.plugin != options.plugin or state.database != options.source.dbname:
@@ -408,7 +410,7 @@ class PostgresSource(PlainSource):
         """Open a session under the slot's exported snapshot."""
         with snapshot.imported(self._options.source, made.snapshot) as connection:
             snapshot.hold(connection, self.connection, self.tables)
-            yield SnapshotReading(connection, self.connection)
+            yield SnapshotReading(connection, self.connection, are_held=True)
 
     # ---- the stream
 

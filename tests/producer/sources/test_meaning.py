@@ -3,7 +3,7 @@
 import pytest
 
 from producer.errors import TableChanging
-from producer.sources.meaning import MeantRows, meaning
+from producer.sources.meaning import Meant, MeantRows, meaning
 from schemas.tables import TableId
 
 T = TableId("s", "it's")
@@ -36,13 +36,13 @@ def test_a_name_is_quoted() -> None:
 )
 def test_a_name_that_meant_another_one_in_the_snapshot_is_refused(was, now) -> None:
     with pytest.raises(TableChanging, match="schema"):
-        MeantRows(T, Catalog(was), Catalog(now), print)
+        MeantRows(T, None if was is None else Meant(*was), Catalog(now), print)
 
 
 @pytest.mark.parametrize("then", [("6", "1"), ("5", "2"), None])
 def test_no_row_is_handed_on_behind_a_rename(then) -> None:
     came: list[object] = []
-    rows = MeantRows(T, Catalog(("5", "1")), Catalog(("5", "1"), then), came.extend)
+    rows = MeantRows(T, Meant("5", "1"), Catalog(("5", "1"), then), came.extend)
     with pytest.raises(TableChanging, match="schema"):
         rows([[b"1"]])
     assert not came
@@ -50,7 +50,7 @@ def test_no_row_is_handed_on_behind_a_rename(then) -> None:
 
 def test_it_is_looked_at_once_behind_the_begin() -> None:
     came: list[object] = []
-    rows = MeantRows(T, Catalog(("5", "1")), now := Catalog(("5", "1")), came.extend)
+    rows = MeantRows(T, Meant("5", "1"), now := Catalog(("5", "1")), came.extend)
     for each in (b"1", b"2"):
         rows([[each]])
     rows.check()
