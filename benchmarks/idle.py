@@ -6,10 +6,12 @@ The same is done with one table and with `--tables`, all but one of them idle:
 
     first start   from the start of the process until every (empty) table is loaded
     start         of the next process, until a row that was committed before is readable
-    at rest       CPU of `run`, walsender and broker, as a share of a core
+    topics        made by an AdminClient alone, until the brokers show them
+    at rest       CPU of `run`, walsender and broker, as a share of a core, once the start is over
     watched       CPU of `run` more than at rest, while `/metrics` is scraped every five seconds,
                   and while its page is open
-    streaming     CPU-seconds of `run` per million rows of the one table
+    streaming     CPU-seconds of `run` per million rows of the one table, and rows per second from
+                  the commit's begin until they are readable; the same while the page is read
 
 One table is the reference, in the same run.  At the end all topics are compared with the source.
 """
@@ -20,10 +22,12 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Final
 from urllib.request import urlopen
@@ -46,12 +50,14 @@ from workloads import TABLES, Table, compare_topics, make_tables, truth, w4
 
 from gauss_cdc.config import load
 from gauss_cdc.inspect.places import CutsStanding, Endpoints
+from producer.kafka.topics import TopicAdmin, TopicSettings
 from schemas.positions import Lsn
 
 _PATIENCE: Final = 1800.0
 _LOOK: Final = 0.02
 _SCRAPE: Final = 5.0  # seconds between two
 _PAGE: Final = 2.0
+_SETTLED: Final = 10.0  # seconds until what belongs to the start is over
 
 
 @dataclass(frozen=True)
@@ -62,12 +68,14 @@ class Idle:
     first_cpu: float
     start: float
     start_cpu: float
+    topics: float  # seconds
     at_rest: float  # shares of a core
     walsender: float
     broker: float
     scraped: float
     page: float
-    streaming: float  # CPU-s/Mrow
+    streaming: tuple[float, float]  # CPU-s/Mrow, krow/s
+    beside_page: tuple[float, float]  # the same
     megabytes: float
 
 
@@ -98,7 +106,7 @@ class Subject:
             with program(command, self._log) as child:
                 self._reach(child, places, end)
                 start, start_cpu = time.monotonic() - begin, cpu(child.pid)
-                time.sleep(1.0)  # what belongs to the start is over
+                time.sleep(_SETTLED)
                 before = self._used(child.pid)
                 time.sleep(seconds)
                 rest = [b - a for a, b in zip(before, self._used(child.pid), strict=True)]
@@ -106,10 +114,9 @@ class Subject:
                     self._watched(child.pid, path, every, seconds) - rest[0] / seconds
                     for path, every in (("metrics", _SCRAPE), ("facts", _PAGE))
                 )
-                used = cpu(child.pid)
-                self._commit(rows)
-                self._reach(child, places, wal_end(self._url))
-                streaming = (cpu(child.pid) - used) * 1e6 / rows
+                streaming = self._stream(child, places, rows)
+                with self._reading():
+                    beside_page = self._stream(child, places, rows)
                 megabytes = resident(child.pid)
         done = Counter(c=self._rows)
         records = compare_topics(self._at, self._name, truth(self._url, done, self._tables))
@@ -117,17 +124,54 @@ class Subject:
         drop_slot(self._url, self._name)
         own, sender, broker = (used / seconds for used in rest)
         return Idle(
-            first, first_cpu, start, start_cpu, own, sender, broker, scraped, page, streaming,
-            megabytes,
+            first, first_cpu, start, start_cpu, self._topics(), own, sender, broker, scraped, page,
+            streaming, beside_page, megabytes,
         )  # fmt: skip
+
+    def _stream(
+        self, child: subprocess.Popen[bytes], places: Endpoints, rows: int
+    ) -> tuple[float, float]:
+        used, begin = cpu(child.pid), time.monotonic()
+        self._commit(rows)
+        self._reach(child, places, wal_end(self._url))
+        seconds = time.monotonic() - begin
+        return (cpu(child.pid) - used) * 1e6 / rows, rows / seconds / 1e3
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Read the page's facts again and again."""
+        ends = threading.Event()
+
+        def read() -> None:
+            while not ends.wait(_PAGE):
+                self._get("facts")
+
+        with ThreadPoolExecutor(1) as pool:
+            reads = pool.submit(read)
+            try:
+                yield
+            finally:
+                ends.set()
+            reads.result()
+
+    def _get(self, path: str) -> None:
+        with urlopen(f"http://{self._listen}/{path}", timeout=60) as answer:
+            answer.read()
+
+    def _topics(self) -> float:
+        """Make as many topics as a first start does, beside nothing else."""
+        admin = TopicAdmin(load(self._config).kafka.client_settings(), TopicSettings())
+        prefix = unique("topics")
+        begin = time.monotonic()
+        admin.ensure(f"{prefix}.{table.name}" for table in self._tables)
+        return time.monotonic() - begin
 
     def _watched(self, pid: int, path: str, every: float, seconds: float) -> float:
         """Return the share of a core while an address is asked again and again."""
         begin, used = 0.0, 0.0
         end = time.monotonic() + 2 * seconds
         while (now := time.monotonic()) < end:
-            with urlopen(f"http://{self._listen}/{path}", timeout=60) as answer:
-                answer.read()
+            self._get(path)
             if not begin and now > end - seconds:  # what the first questions cost is over
                 begin, used = now, cpu(pid)
             time.sleep(every)
@@ -172,10 +216,14 @@ def main() -> None:
     lines: list[tuple[str, float, float]] = [
         ("first start, s", one.first, many.first),
         ("… CPU-s of run", one.first_cpu, many.first_cpu),
+        ("topics alone, s", one.topics, many.topics),
         ("start, s", one.start, many.start),
         ("… CPU-s of run", one.start_cpu, many.start_cpu),
         ("at rest: run, % of a core", one.at_rest * 100, many.at_rest * 100),
-        ("streaming: run, CPU-s/Mrow", one.streaming, many.streaming),
+        ("streaming: run, CPU-s/Mrow", one.streaming[0], many.streaming[0]),
+        ("… krow/s", one.streaming[1], many.streaming[1]),
+        ("… the page is read: CPU-s/Mrow", one.beside_page[0], many.beside_page[0]),
+        ("… krow/s", one.beside_page[1], many.beside_page[1]),
         ("memory of run, MB", one.megabytes, many.megabytes),
     ]
     beside: list[tuple[str, float, float]] = [
