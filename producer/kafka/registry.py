@@ -11,6 +11,7 @@ import json
 import re
 import ssl
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 import fastavro
@@ -202,7 +203,7 @@ class Registry:
 
     def own(self, name: str, subject: str) -> None:
         """Register one of our record schemas (`schemas/avro/<name>.avsc`)."""
-        self._own[name] = self.register(subject, canonical(name)), fastavro.parse_schema(avsc(name))
+        self._own[name] = self.register(subject, canonical(name)), _ours(name)
 
     def encode(self, name: str, record: Mapping[str, Any]) -> bytes:
         """Write a control record in Confluent's framing."""
@@ -237,7 +238,7 @@ class Registry:
             raise ValueError("its schema is another one")
         stream = io.BytesIO(value[_FRAME:])
         try:
-            record = fastavro.schemaless_reader(stream, schema, avsc(name))
+            record = fastavro.schemaless_reader(stream, schema, _ours(name))
         except _UNREADABLE as exc:
             raise ValueError("its bytes do not follow its schema") from exc
         if stream.read(1) or not isinstance(record, dict):
@@ -325,6 +326,12 @@ def tls_error(exc: BaseException | None) -> ssl.SSLError | None:
     while exc is not None and not isinstance(exc, ssl.SSLError):
         exc = exc.__cause__ or exc.__context__
     return exc
+
+
+@cache
+def _ours(name: str) -> Any:
+    """Parse one of our record schemas: else fastavro would, for each record."""
+    return fastavro.parse_schema(avsc(name))
 
 
 def _full_name(name: str) -> str:
