@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -161,6 +162,27 @@ def test_a_publication_that_the_role_may_not_make_is_given_as_a_statement(
     found = publications.publication(db, "pub")
     assert found is not None
     assert found.tables == (T,)
+
+
+def test_two_first_starts_at_once_make_one_publication(postgres_url: str) -> None:
+    """One waits in its CREATE PUBLICATION for the other's, and goes on with it."""
+    execute(postgres_url, "CREATE TABLE t (id int PRIMARY KEY)")
+    asked = options(postgres_url)
+    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = %s"
+    with (
+        closing(psycopg2.connect(postgres_url)) as other,
+        closing(catalog.connect(asked.source)) as ours,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        run(other, "CREATE PUBLICATION pub FOR TABLE t")  # in a transaction
+        primary = Primary(asked.source, ours)
+        made = pool.submit(ensure_publication, ours, asked, lambda _: None, primary)
+        with closing(catalog.connect(asked.source)) as third, third.cursor() as cursor:
+            assert poll(
+                lambda: cursor.execute(waits, [asked.source.dbname]) or cursor.fetchall(), 60
+            )
+        other.commit()
+        assert made.result(60) is False
 
 
 def test_an_owner_who_may_create_makes_the_publication(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from psycopg2.extensions import connection as Connection  # noqa: N812  it is a class
 
@@ -16,6 +17,8 @@ from producer.sources.rights import problems_of_reading
 from schemas.errors import shortened
 from schemas.quoting import identifier
 from schemas.tables import TableId
+
+_MADE_MEANWHILE: Final = {"42710", "23505"}  # by a second `run` that waits for the first
 
 
 def ensure_publication(
@@ -31,7 +34,12 @@ def ensure_publication(
     if publications.publication(connection, name) is not None:
         return False
     wanted = catalog.expand(connection, options.include, options.exclude)
-    make_publication(primary.connection, name, wanted)
+    try:
+        make_publication(primary.connection, name, wanted)
+    except SourceError as error:
+        if error.where.get("sqlstate") not in _MADE_MEANWHILE:
+            raise
+        return ensure_publication(connection, options, note, primary)
     note(f"publication {name} created for {len(wanted)} tables")
     primary.await_replay()
     return True
