@@ -175,7 +175,8 @@ def difference(
             "what decides which rows exist differs from the last run",
             hint=f"put them back, or: {LOAD_AGAIN}",
         )
-    topics, named = log.topics(), {name for name, _ in replay.ends}
+    named = {name for name, _ in replay.ends}
+    topics = log.topics({*was.topics, *named})
     for name, topic in was.topics.items():
         if not (request.is_ours(name) or name in named):
             continue  # of a table that is not captured any more, or a reader's
