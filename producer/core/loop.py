@@ -88,7 +88,6 @@ _IDLE_WAIT: Final = 0.5
 _SLICE_STRETCHES: Final = 3
 _LEAVE_SECONDS: Final = 5.0  # for the open source transaction to end before the group is aborted
 _GIVE_UP_SECONDS: Final = 8.0  # on leaving; what is not durable then, the source sends again
-_FIRST_LOOK: Final = 1.0  # seconds: it costs as much as there are tables, and rows may wait
 _CONFIRM_SECONDS: Final = 0.1  # status messages at most this often
 
 
@@ -152,8 +151,7 @@ class Loop:
         self._gaps_noted: set[str] = set()  # of them, those that a re-read mends
         self._refused: set[str] = set()  # sentences about tables that cannot be captured
         self._loads_seen: tuple[object, object] = (None, None)  # the loads that `rereads` knows
-        self._look_due, self._look_took = clock.now() + _FIRST_LOOK, 0.0
-        self._has_looked = False
+        self._look_due = self._look_took = 0.0
         self._at = engine.resume  # everything committed before was fed to the assembler
         self._pending: Iterator[tuple[Lsn, Message]] | None = None  # None: all of a read was taken
         self._lost_between: Lost | None = None  # outside a transaction: a gap of the next one
@@ -179,6 +177,8 @@ class Loop:
         self._give_up_left()
         self._tick()
         try:
+            # Before the first row, too: a table that was there, and is renamed, has older ones.
+            self._watch_catalog()  # before a re-read holds the next one up: looks are compared
             while self._stopped is None:
                 if not (self._ends_session() or self._read_again()):
                     self._read()
@@ -323,8 +323,7 @@ class Loop:
         if (complete := rereads.needless()) is not None:
             engine.mark_loads({str(complete): None})
         if not rereads.is_under_way:
-            is_due = self._pending is None and self._is_looked_at()
-            if is_due and (noted := rereads.make_point(self._relations.known)):
+            if self._pending is None and (noted := rereads.make_point(self._relations.known)):
                 engine.mark_loads(noted)
             self._step_all([])  # the point's table may have a topic since
             return False
@@ -340,14 +339,6 @@ class Loop:
             self._delivery.wait(_BUSY_WAIT)
             return True
         return False
-
-    def _is_looked_at(self) -> bool:
-        """Take the first look before the first re-read, which holds it up: looks are compared."""
-        if not self._has_looked and self._rereads.queue.next() is not None:
-            self._look_due = 0.0
-            self._watch_catalog()
-            return self._has_looked  # not within a transaction
-        return True
 
     def _read_at_point(self) -> None:
         """Read the table, or pass one that is gone: all before the point is durable."""
@@ -420,7 +411,7 @@ class Loop:
                 return
             known = relations.known
             look = self._source.look(known, unless=catalog.unless(known), before=catalog.before)
-            self._has_looked, now = True, self._clock.now()
+            now = self._clock.now()
             took, options = now - began, self._options
             # One slow look alone says that others had the processor: `wait` waits for the next.
             rest = options.tuning.look_share * min(took, self._look_took)

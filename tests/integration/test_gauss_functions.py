@@ -219,10 +219,11 @@ def test_more_rows_than_one_call_gives(postgres_url: str, open_stream: Open) -> 
     insert(postgres_url, 100000)
     stream = open_stream(rows_a_call=1000)
     given: list[WalMessage] = []
-    largest = 0
+    largest, is_there = 0, False
 
-    while row(100000) not in rows_in(given[-4:]) or not given[-1][2].startswith(b"COMMIT"):
+    while not (is_there and given[-1][2].startswith(b"COMMIT")):
         some = stream.receive(60).messages
+        is_there = is_there or row(100000) in rows_in(some)  # ANALYZE may come behind it
         largest = max(largest, len(some))
         given += some
         if given and given[-1][2].startswith(b"COMMIT"):
